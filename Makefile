@@ -1,0 +1,66 @@
+# Every target runs through one virtual environment; people, hooks and CI run the same things.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := OMP_NUM_THREADS=1 $(BIN)
+FLIGHTS := examples/flights
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-data test full lint format types bench replay golden picture clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## virtual environment with everything a developer needs
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(VENV)/.demo
+
+demo-data: $(VENV)/.demo
+	$(BIN)/python $(FLIGHTS)/prepare.py $(FLIGHTS)/data --months 1-12
+
+demo: demo-data ## set up, then let five months of real flights arrive: train, monitor, retrain or not
+	$(RUN)/perennial run $(FLIGHTS)/contract.toml --replay --first 3 --until 5
+	$(RUN)/perennial status
+	$(RUN)/perennial runs
+
+test: setup ## set up and pass the tests
+	$(RUN)/python -m pytest
+
+full: setup ## the tests with their long matrices
+	$(RUN)/python -m pytest -m 'full or not full'
+
+lint: setup ## style, formatting, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: setup ## rewrite files in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+bench: demo-data ## measure the overhead of a local run
+	$(RUN)/python benchmarks/overhead.py
+
+replay: demo-data ## all months of flights: static champion, always newest, Perennial, baselines
+	$(RUN)/python benchmarks/replay.py
+
+golden: setup ## rewrite the golden pipelines and show what changed
+	$(BIN)/perennial compile --out tests/pipelines/golden
+	git diff --stat tests/pipelines/golden
+
+picture: $(VENV)/.demo ## the README's picture of a report, from the newest run
+	$(BIN)/python benchmarks/report_picture.py images/report.png
+
+clean: ## remove the virtual environment and everything a demo left
+	rm -rf $(VENV) .perennial $(FLIGHTS)/data

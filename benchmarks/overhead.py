@@ -1,0 +1,81 @@
+"""What a local run spends outside the steps' own work.
+
+    python benchmarks/overhead.py [--rounds 3]
+
+Runs the flights example's first training in fresh homes. Own work of a step is the time between
+its start event, written after its imports, and its end; for `train_model` only the time spent in
+the training loop counts, so starting torchrun is overhead too. Everything else of the wall time,
+from the command to its end, is overhead: KFP, process starts, imports, reports.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+from components.contracts.training import TrainingResult
+from pipelines.runs import Home, step_records
+
+EXAMPLE = Path("examples/flights/contract.toml")
+TARGET_SECONDS = 2.0
+
+
+def measure(home: Path) -> dict[str, float]:
+    """Wall, own work and overhead of one fresh run, in seconds."""
+    started = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "run", str(EXAMPLE), "--home", str(home),
+         "--replay", "--first", "3", "--until", "3"],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    wall = time.perf_counter() - started
+    (run,) = Home(home).runs()
+    folder = Home(home).folder(run.run_id)
+    own = {record.step: record.seconds for record in step_records(folder)}
+    (training,) = (folder / "steps").glob("train_model-*/training")
+    own["train_model"] = TrainingResult.read(training).seconds
+    work = sum(own.values())
+    return {
+        "wall": wall,
+        "own_work": work,
+        "steps": len(own),
+        "overhead_per_step": (wall - work) / len(own),
+    }
+
+
+def main() -> None:
+    """Print each round and the median."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = []
+    for number in range(parser.parse_args().rounds):
+        with tempfile.TemporaryDirectory(prefix="perennial-bench-") as folder:
+            rounds.append(measure(Path(folder) / "home"))
+        print(
+            f"round {number + 1}: " + "  ".join(f"{k} {v:.2f}" for k, v in rounds[-1].items()),
+            flush=True,
+        )
+    median = statistics.median(found["overhead_per_step"] for found in rounds)
+    verdict = "reached" if median <= TARGET_SECONDS else "not reached"
+    print(
+        f"overhead per step: median {median:.2f} s of {len(rounds)} rounds; target {TARGET_SECONDS} s {verdict}"
+    )
+    result = {
+        "date": str(date.today()),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "rounds": rounds,
+        "median_overhead_per_step": median,
+    }
+    Path(__file__).with_name("results").joinpath("overhead.json").write_text(
+        json.dumps(result, indent=2) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""A year of flights, month by month: is a gated challenger better than never or always replacing?
+
+    python benchmarks/replay.py [--until 12] [--home FOLDER]
+
+Every month's rows are scored before anything has seen them, by: the first champion for ever
+(`static`), the newest challenger whatever the gate says (`newest`), the champion that Perennial has
+at that time (`perennial`), and, trained on the same rows as `newest`, the constant prevalence,
+logistic regression and scikit-learn's HistGradientBoosting.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from components.clients.dataset import Dataset
+from components.clients.environment import Environment
+from components.clients.model_registry import open_registry
+from components.contracts.data import Split
+from components.contracts.monitoring import RetrainingDecision
+from components.contracts.snapshot import Snapshot
+from components.engine.evaluation import score_batch
+from components.engine.export import load_model
+from components.engine.task import Task
+from pipelines.contract import load_contract
+from pipelines.replay import Replay
+from pipelines.runs import Home
+
+EXAMPLE = Path("examples/flights")
+FIRST = 3
+PLAYERS = ("static", "newest", "perennial", "constant", "logistic", "hist_gb")
+
+
+@dataclass(frozen=True)
+class World:
+    """One home in which time is replayed, always with the same pipeline after an arrival."""
+
+    home: Home
+    replay: Replay
+    arrivals: "object"
+
+    @classmethod
+    def at(cls, folder: Path, until: int) -> "World":
+        contract = load_contract(EXAMPLE / "contract.toml")
+        replay = Replay(contract, folder / "replay" / contract.model.name)
+        return cls(Home(folder), replay, replay.arrivals(FIRST, until))
+
+    def artifact(self, step: str, output: str) -> Path | None:
+        """An output of a step in the newest run."""
+        folder = self.home.folder(self.home.runs()[-1].run_id) / "steps"
+        found = sorted(folder.glob(f"{step}-*/{output}"))
+        return found[-1] if found else None
+
+
+def run(world: World, pipeline: str) -> None:
+    """Let the next partition arrive and run a pipeline on what is there, as the command line does."""
+    from pipelines.console import Console
+    from pipelines.supervisor import Launch, execute
+
+    next(world.arrivals)
+    contract = world.replay.contract
+    record = world.home.unfinished_run(contract, pipeline) or world.home.new_run(
+        contract, pipeline, {}
+    )
+    ended = execute(Launch(world.home, contract, EXAMPLE.resolve()), record, Console())
+    if ended.status != "succeeded":
+        sys.exit(f"{ended.run_id} {ended.status}; see {world.home.folder(ended.run_id)}")
+
+
+def champion_folder(home: Home, model: str, to: Path) -> tuple[str, Path]:
+    """The champion's version and its downloaded artifact."""
+    environment = Environment(home.store_uri, home.tracking_uri, "benchmark", None, "", "", "")
+    registry = open_registry(environment)
+    champion = registry.version_by_alias(model, "champion")
+    if champion is None:
+        sys.exit("the first training was not promoted; there is no champion to follow")
+    return champion.version, registry.download(champion, to)
+
+
+def model_scores(folder: Path, rows: pl.DataFrame) -> NDArray[np.float64]:
+    """P(late) of each row."""
+    task, model = load_model(folder)
+    return score_batch(task, model, task.encode(rows))[1]
+
+
+def baseline_scores(
+    task: Task, train: pl.DataFrame, rows: pl.DataFrame
+) -> dict[str, NDArray[np.float64]]:
+    """The baselines, fitted on the rows that the newest challenger was trained on."""
+    label = task.columns.label
+    y = train[label].to_numpy()
+    encoded, asked = task.encode(train), task.encode(rows)
+    numbers, codes = encoded["numbers"].numpy(), encoded["categories"].numpy()
+    asked_numbers, asked_codes = asked["numbers"].numpy(), asked["categories"].numpy()
+    hot = OneHotEncoder(handle_unknown="ignore").fit(codes)
+    linear = make_pipeline(
+        StandardScaler(with_mean=False), LogisticRegression(max_iter=2000, C=0.1)
+    )
+    linear.fit(np.hstack([numbers, hot.transform(codes).toarray()]), y)
+    # The trees see nulls as nulls, and the categories as categories.
+    trees = HistGradientBoostingClassifier(
+        categorical_features=list(range(numbers.shape[1], numbers.shape[1] + codes.shape[1])),
+        random_state=0, early_stopping=True,
+    )  # fmt: skip
+    trees.fit(np.hstack([numbers, codes]), y)
+    return {
+        "constant": np.full(rows.height, y.mean()),
+        "logistic": linear.predict_proba(
+            np.hstack([asked_numbers, hot.transform(asked_codes).toarray()])
+        )[:, 1],
+        "hist_gb": trees.predict_proba(np.hstack([asked_numbers, asked_codes]))[:, 1],
+    }
+
+
+def what_happened(world: World) -> str:
+    """Why it was retrained or not, and whether the challenger was promoted."""
+    decision = world.artifact("decide_retraining", "decision")
+    verdict = world.artifact("evaluate_model", "verdict")
+    if decision is None:
+        return ""
+    found = RetrainingDecision.read(decision)
+    if not found.retrain:
+        return f"no retraining: {found.summary}"
+    promoted = json.loads((verdict / "verdict.json").read_text()) if verdict else {}
+    return f"{found.trigger} → {'promoted' if promoted.get('promote') else 'rejected'}: {promoted.get('summary', '')}"
+
+
+def main() -> None:
+    """Replay the year in two worlds and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--until", type=int, default=12)
+    parser.add_argument(
+        "--home", type=Path, help="where to keep both worlds; default: a folder that is removed"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="perennial-replay-") as scratch:
+        root = (options.home or Path(scratch)).resolve()
+        rows = replay_year(root, options.until, Path(scratch))
+    report(rows, options.until)
+
+
+def replay_year(root: Path, until: int, scratch: Path) -> list[dict[str, object]]:
+    """One record for each month after the first training."""
+    gated, newest = World.at(root / "perennial", until), World.at(root / "newest", until)
+    model = gated.replay.contract.model.name
+    source = sorted((EXAMPLE / "data").rglob("*.parquet"))
+    run(gated, "continuous_training")
+    run(newest, "continuous_training")
+    _, static = champion_folder(gated.home, model, scratch / "static")
+    records: list[dict[str, object]] = []
+    for month in range(FIRST, until):
+        rows = pl.read_parquet(source[month])
+        version, champion = champion_folder(gated.home, model, scratch / f"champion-{month}")
+        challenger = newest.artifact("select_checkpoint", "challenger")
+        snapshot_folder = newest.artifact("snapshot_data", "snapshot")
+        assert challenger is not None
+        assert snapshot_folder is not None
+        task, _ = load_model(challenger)
+        train = Dataset(Snapshot.read(snapshot_folder)).scan(Split.TRAIN).collect()
+        scores = {
+            "static": model_scores(static, rows),
+            "newest": model_scores(challenger, rows),
+            "perennial": model_scores(champion, rows),
+            **baseline_scores(task, train, rows),
+        }
+        y = rows[task.columns.label].to_numpy()
+        records.append(
+            {
+                "month": month + 1,
+                "prevalence": float(y.mean()),
+                "champion": version,
+                "roc_auc": {name: float(roc_auc_score(y, score)) for name, score in scores.items()},
+                "log_loss": {
+                    name: float(log_loss(y, np.clip(score, 1e-7, 1 - 1e-7)))
+                    for name, score in scores.items()
+                },
+            }
+        )
+        run(gated, "drift_monitoring")
+        records[-1]["then"] = what_happened(gated)
+        run(newest, "continuous_training")
+        print(json.dumps(records[-1]), flush=True)
+    return records
+
+
+def report(records: list[dict[str, object]], until: int) -> None:
+    """Print both tables and store them."""
+    lines = [f"# Flights, month by month ({date.today()})", ""]
+    lines += [f"{platform.machine()}, Python {platform.python_version()}, commit {commit()}", ""]
+    for metric in ("roc_auc", "log_loss"):
+        lines += [f"## {metric}", "", "| month | " + " | ".join(PLAYERS) + " |"]
+        lines += ["|---" * (len(PLAYERS) + 1) + "|"]
+        values = np.array([[record[metric][name] for name in PLAYERS] for record in records])
+        for record, row in zip(records, values, strict=True):
+            lines.append(
+                f"| {record['month']} | " + " | ".join(f"{value:.4f}" for value in row) + " |"
+            )
+        lines.append(
+            "| mean | " + " | ".join(f"{value:.4f}" for value in values.mean(axis=0)) + " |"
+        )
+        lines.append("")
+    lines += ["## What Perennial did after each month", ""]
+    lines += [f"- month {record['month']}: {record['then']}" for record in records]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if until == 12:
+        Path(__file__).with_name("results").joinpath("replay.md").write_text(text)
+
+
+def commit() -> str:
+    """The commit that was measured."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

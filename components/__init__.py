@@ -1,0 +1,1 @@
+"""Pipeline steps, one folder each, and the packages they stand on."""

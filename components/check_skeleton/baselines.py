@@ -1,0 +1,169 @@
+"""Baselines: what a constant, a linear model and a rule of thumb reach on the test split."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from components.check_skeleton.free_outputs import best_constant, output_of, probe
+from components.check_skeleton.subject import Subject
+from components.contracts.errors import BadTaskError
+from components.engine.task import LABEL, Batch, Task, inputs_of
+
+MOST_NUMBERS = 4096
+MOST_CODES = 64
+# A category seen less often in the sample says little about its own weight.
+RARE = 5
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What the gate compares with.
+
+    Attributes:
+        scores: Baseline → metrics on the test rows.
+        notes: Why a baseline is missing.
+    """
+
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ("not measured: the task failed its checks",)
+
+
+@dataclass(frozen=True)
+class Control:
+    """Losses on the validation sample, shape [N]: of a linear model and of the best constant."""
+
+    linear: Floats
+    constant: Floats
+
+
+def measure_baselines(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
+    """Score each baseline on rows of the test split.
+
+    Raises:
+        BadTaskError: the task's own baseline has another shape than its predictions.
+    """
+    task, batch = subject.task, subject.task.encode(test_rows)
+    labels = batch[LABEL].double().numpy()
+    constant, losses = _constant(subject, batch)
+    scores = {"constant": task.score(constant, labels) | {"loss": float(losses.mean())}}
+    notes = []
+    linear = linear_model(subject)
+    if isinstance(linear, str):
+        notes.append(f"no linear baseline: {linear}")
+    else:
+        scores["linear"] = task.score(linear(batch), labels)
+    own = task.baseline(test_rows)
+    if own is not None:
+        if own.shape != constant.shape:
+            raise BadTaskError(
+                "the task's baseline(rows) has another shape than its predictions",
+                evidence=f"{list(own.shape)} for {list(constant.shape)}",
+                action="return what predict returns, one entry per row",
+            )
+        scores["task"] = task.score(own.astype(np.float64), labels)
+    return Baselines(scores, tuple(notes))
+
+
+def control_losses(subject: Subject) -> Control | None:
+    """Whether a linear model sees a signal in the sample; None where none can be fitted."""
+    linear = linear_model(subject)
+    if isinstance(linear, str):
+        return None
+    labels = subject.validation[LABEL].double().numpy()
+    constant, _ = _constant(subject, subject.validation)
+    pair = linear(subject.validation), constant
+    return Control(*(_plain_losses(subject.task, predicted, labels) for predicted in pair))
+
+
+def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
+    """Predictions of a linear model of the encoded inputs, or why there is none."""
+    inputs = inputs_of(subject.train)
+    refusal = _refusal(inputs)
+    if refusal:
+        return refusal
+    table = _table(inputs)
+    numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
+    codes = table.shape[1] - numbers
+    columns = ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), list(range(numbers))),
+            (
+                "codes",
+                OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE),
+                list(range(numbers, numbers + codes)),
+            ),
+        ]
+    )
+    classifies = subject.task.kind != "regression"
+    model = make_pipeline(columns, LogisticRegression(max_iter=200) if classifies else Ridge())
+    labels = subject.train[LABEL].double().numpy()
+    with warnings.catch_warnings():
+        # A baseline need not be fitted to the last digit.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(table, labels)
+    width = subject.task.predict(output_of(subject, probe(subject))).shape[-1]
+    return lambda batch: _predict(model, inputs_of(batch), subject.task, width)
+
+
+def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
+    table = _table(inputs)
+    if task.kind == "regression":
+        return np.asarray(model.predict(table), dtype=np.float64)
+    known = model.predict_proba(table)
+    if task.kind == "binary":
+        return np.asarray(known[:, 1], dtype=np.float64)
+    chances = np.full((len(table), width), 1e-7)
+    chances[:, model.classes_.astype(int)] = known
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+
+def _refusal(inputs: Batch) -> str:
+    """Why these tensors are no table; empty when they are."""
+    for name, tensor in inputs.items():
+        size = int(tensor[0].numel())
+        if tensor.is_floating_point() and size > MOST_NUMBERS:
+            return f"{name} has {size} numbers per example, more than {MOST_NUMBERS}"
+        if not tensor.is_floating_point() and (tensor.ndim > 2 or size > MOST_CODES):
+            return f"{name} is a sequence or grid of {size} codes, not a table's columns"
+    if not sum(int(tensor[0].numel()) for tensor in inputs.values()):
+        return "the inputs are empty"
+    return ""
+
+
+def _table(inputs: Batch) -> Floats:
+    """All numbers, then all codes, shape [B, columns]."""
+    ordered = sorted(inputs.values(), key=lambda tensor: not tensor.is_floating_point())
+    flat = [tensor.reshape(len(tensor), -1).double().numpy() for tensor in ordered]
+    return np.concatenate(flat, axis=1)
+
+
+def _constant(subject: Subject, batch: Batch) -> tuple[Floats, Floats]:
+    """Predictions and losses of the training sample's best constant: class shares, or the mean."""
+    task, rows = subject.task, len(batch[LABEL])
+    best, _ = best_constant(task, output_of(subject, probe(subject)), subject.train)
+    output = best.expand(rows, *best.shape[1:])
+    with torch.no_grad():
+        return task.predict(output).double().numpy(), task.losses(output, batch).double().numpy()
+
+
+def _plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:
+    """Log loss or squared error of each prediction."""
+    if task.kind == "regression":
+        return np.asarray((predicted - labels) ** 2)
+    if task.kind == "binary":
+        own = np.where(labels > 0.5, predicted, 1 - predicted)
+    else:
+        own = predicted[np.arange(len(labels)), labels.astype(int)]
+    return np.asarray(-np.log(np.clip(own, 1e-7, 1.0)))

@@ -1,0 +1,1 @@
+"""One module per family of checks; each check takes the subject and returns a `CheckResult`."""

@@ -1,0 +1,243 @@
+"""The tensors right before the model: are they the rows they come from, and fit to learn from?"""
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from components.check_skeleton.subject import Subject, distinct_examples, head_of
+from components.check_skeleton.verdict import Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.task import LABEL, Batch, Task, inputs_of
+
+PROBED_ROWS = 64
+# Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
+# a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
+LARGEST_SCALE = 10.0
+
+
+def encoding(subject: Subject) -> CheckResult:
+    """Is each example made from its own row alone, the same every time?"""
+    judge = Judge(
+        "encoding",
+        expected="equal tensors whenever, and beside whichever rows, a row is encoded",
+        source="guides: fix seeds, wrong labels are the first silent failure",
+    )
+    rows = subject.train_rows.head(PROBED_ROWS)
+    before = _generator_states()
+    whole = subject.task.encode(rows)
+    if _generator_states() != before:
+        return judge.failed(
+            "encode draws from a global random generator",
+            hint="encode must be deterministic; move random changes to augment(batch, generator)",
+        )
+    lengths = {name: len(tensor) for name, tensor in whole.items()}
+    if set(lengths.values()) != {rows.height}:
+        return judge.failed(
+            f"{rows.height} rows became {lengths} examples",
+            hint="return one example per row, in the rows' order",
+        )
+    changed = _differences(whole, subject.task.encode(rows))
+    if changed:
+        return judge.failed(
+            f"encoding the same rows twice differs in {', '.join(changed)}",
+            hint="encode must be deterministic; look for random numbers, sets and clocks",
+        )
+    for index in range(0, rows.height, 8):
+        alone = subject.task.encode(rows.slice(index, 1))
+        changed = _differences(
+            {name: tensor[index : index + 1] for name, tensor in whole.items()}, alone
+        )
+        if changed:
+            return judge.failed(
+                f"row {index} encodes differently alone and among others: {', '.join(changed)}",
+                hint="rows or labels are shifted or shuffled, or statistics come from the batch; "
+                "fit them in fit(train)",
+                row=index,
+            )
+    return judge.passed(f"{rows.height} rows encode alike together, alone and again")
+
+
+def serving_inputs(subject: Subject) -> CheckResult:
+    """Do the inputs come from the feature columns alone?"""
+    judge = Judge(
+        "serving_inputs",
+        expected="the same inputs without the label and every other column that is no feature",
+        source="guides: the target used as an input; training-serving skew",
+    )
+    rows = subject.train_rows.head(PROBED_ROWS)
+    whole = inputs_of(subject.task.encode(rows))
+    try:
+        served = subject.task.encode(rows.select(list(subject.task.columns.features)))
+    except Exception as error:  # user code may raise anything when its column is not there
+        return judge.failed(
+            f"encode needs a column that is no feature: {type(error).__name__}: {error}",
+            hint="use columns.features only; when serving, the label and the ids do not exist",
+        )
+    changed = _differences(whole, served)
+    if changed:
+        return judge.failed(
+            f"inputs change when only the features are given: {', '.join(changed)}",
+            hint="the label or an id leaks into the inputs, or `label` is made up without it",
+        )
+    return judge.passed(
+        f"{', '.join(whole)} depend on {len(subject.task.columns.features)} features"
+    )
+
+
+def labels(subject: Subject) -> CheckResult:
+    """Does the encoded label say what the label column says?"""
+    judge = Judge(
+        "labels",
+        expected="one finite code for each value of the label column, as the task's kind needs",
+        source="guides: wrong labels; facts/data: off-by-one pairing",
+    )
+    raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
+        return judge.failed(
+            f"labels have shape {list(encoded.shape)} or are not finite",
+            hint="encode one finite number per row, shape [B]",
+        )
+    pairs = pl.DataFrame({"raw": raw, "code": encoded.double().numpy()}).unique()
+    twofold = pairs.group_by("raw").len().filter(pl.col("len") > 1)
+    if twofold.height:
+        value = twofold["raw"][0]
+        some = sorted(pairs.filter(pl.col("raw") == value)["code"])[:5]
+        return judge.failed(
+            f"{twofold.height} label values have several codes: {value!r} became {some}",
+            hint="the labels are shuffled, shifted or drawn at random against the rows",
+        )
+    codes = np.unique(encoded.double().numpy())
+    if len(codes) < 2:
+        return judge.failed(
+            f"every sampled label is {codes.tolist()}",
+            hint="check the label's definition and its encoding; there is nothing to learn",
+        )
+    whole = bool((codes == np.round(codes)).all())
+    if subject.task.kind != "regression" and (not whole or codes.min() < 0):
+        return judge.failed(
+            f"class codes are {codes.tolist()[:8]}", hint="encode classes as 0, 1, 2, …"
+        )
+    if subject.task.kind == "binary" and codes.max() > 1:
+        return judge.failed(
+            f"class codes are {codes.tolist()[:8]}", hint="encode the classes as 0, 1"
+        )
+    shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
+    return judge.passed(f"{shown}, mean {encoded.double().mean():.4g}")
+
+
+def input_scale(subject: Subject) -> CheckResult:
+    """Are the inputs finite, informative and of a scale that trains well?"""
+    judge = Judge(
+        "input_scale",
+        expected="finite inputs that vary, float columns with mean and deviation below "
+        f"{LARGEST_SCALE:g}",
+        source="Efficient BackProp §4.3; guides: look at tensors right before the model",
+    )
+    inputs = inputs_of(subject.train)
+    broken = {name: int((~torch.isfinite(t.double())).sum()) for name, t in inputs.items()}
+    if any(broken.values()):
+        return judge.failed(
+            f"NaN or infinite values: {broken}",
+            hint="fill missing values in encode and guard divisions by a zero scale",
+        )
+    distinct = len(distinct_examples(inputs))
+    if distinct == 1:
+        return judge.failed(
+            f"all {subject.num_rows()} sampled rows have the same inputs",
+            hint="encode returns constants; compare the preview with the rows",
+        )
+    columns = [column for name, tensor in inputs.items() for column in _columns(name, tensor)]
+    constant = [name for name, values in columns if bool((values == values[0]).all())]
+    large = {
+        name: [round(float(values.mean()), 4), round(float(values.std()), 4)]
+        for name, values in columns
+        if values.is_floating_point() and max(abs(values.mean()), values.std()) > LARGEST_SCALE
+    }
+    if large:
+        worst = max(large, key=lambda name: max(map(abs, large[name])))
+        return judge.warned(
+            f"{len(large)} of {len(columns)} columns are not normalised; "
+            f"{worst} has mean {large[worst][0]:.4g} and deviation {large[worst][1]:.4g}",
+            hint="standardise in encode with statistics from fit(train)",
+            mean_and_deviation=large,
+        )
+    # One rare indicator may be constant in a sample; many constants mean lost columns.
+    if len(constant) > max(1, len(columns) // 4):
+        return judge.warned(
+            f"{len(constant)} of {len(columns)} columns are constant: {', '.join(constant[:8])}",
+            hint="columns are lost in encode, or every category is unknown to it",
+            constant=constant,
+        )
+    return judge.passed(
+        f"{len(columns)} columns, {distinct} of {subject.num_rows()} rows differ", constant=constant
+    )
+
+
+def augmentation(subject: Subject) -> CheckResult:
+    """Does augmentation follow its generator and leave labels' shape and the original alone?"""
+    judge = Judge(
+        "augmentation",
+        expected="the same changes from the same generator, shapes kept, the given batch untouched",
+        source="guides: labels flipped by augmentation; resuming needs the generator",
+    )
+    task = subject.task
+    if type(task).augment is Task.augment:
+        return judge.skipped("the task does not augment")
+    batch = head_of(subject.train, PROBED_ROWS)
+    original = {name: tensor.clone() for name, tensor in batch.items()}
+    before = _generator_states()
+    first, again = (task.augment(batch, torch.Generator().manual_seed(subject.seed)) for _ in "ab")
+    if _generator_states() != before or _differences(first, again):
+        return judge.failed(
+            "augment gives other results under the same generator, or uses a global one",
+            hint="draw every random number with generator=generator",
+        )
+    if _differences(original, batch):
+        return judge.failed(
+            f"augment changed its input in place: {', '.join(_differences(original, batch))}",
+            hint="clone before writing; the batch may be used again",
+        )
+    if {n: (t.shape, t.dtype) for n, t in first.items()} != {
+        n: (t.shape, t.dtype) for n, t in batch.items()
+    }:
+        return judge.failed("augment changed names, shapes or types", hint="keep the batch's form")
+    if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
+        return judge.failed("augment made values that are not finite", hint="guard its arithmetic")
+    return judge.passed(f"changes {', '.join(_differences(batch, first)) or 'nothing'}")
+
+
+def _differences(first: Batch, second: Batch) -> list[str]:
+    """Names of the tensors that are not equal, NaN being equal to NaN."""
+    names = sorted({*first, *second})
+    return [
+        name
+        for name in names
+        if name not in first
+        or name not in second
+        or first[name].shape != second[name].shape
+        or not torch.allclose(first[name], second[name], rtol=1e-5, atol=1e-6, equal_nan=True)
+    ]
+
+
+def _columns(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The columns of a table; anything else, such as images, counts as one column."""
+    if tensor.ndim == 2:
+        for index in range(tensor.shape[1]):
+            yield f"{name}[{index}]", tensor[:, index]
+    else:
+        yield name, tensor.flatten()
+
+
+def _generator_states() -> tuple[object, ...]:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return (
+        random.getstate(),
+        kind,
+        np.asarray(keys).tobytes(),
+        *rest,
+        torch.get_rng_state().numpy().tobytes(),
+    )

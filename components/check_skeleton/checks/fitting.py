@@ -1,0 +1,142 @@
+"""Preprocessing statistics: learned from the rows given to `fit`, all of them, and only them."""
+
+import json
+from collections.abc import Mapping
+
+import polars as pl
+import polars.selectors as cs
+import torch
+from pydantic import JsonValue
+
+from components.check_skeleton.subject import Subject, head_of
+from components.check_skeleton.verdict import Judge
+from components.contracts.section import canonical_json
+from components.contracts.skeleton import CheckResult
+from components.engine.task import inputs_of
+
+State = dict[str, JsonValue]
+
+
+def statistics_scope(subject: Subject) -> CheckResult:
+    """Does `fit` learn from its argument, or from somewhere else?"""
+    judge = Judge(
+        "statistics_scope",
+        expected="equal state from equal rows, another state from other rows",
+        source="guides: statistics computed on train and validation are a silent failure; "
+        "facts/data §4: refit and compare",
+    )
+    train = subject.train_rows
+    states = {name: _fitted(subject, rows) for name, rows in _variants(subject).items()}
+    first, again = states["train"], _fitted(subject, train)
+    if canonical_json(first) != canonical_json(again):
+        return judge.failed(
+            "fitting the same rows twice gives two states",
+            hint="fit must be deterministic: sort sets and groups, seed what is drawn",
+        )
+    if not first:
+        return judge.passed("the task fits nothing")
+    others = {name: state for name, state in states.items() if name != "train"}
+    if all(canonical_json(state) == canonical_json(first) for state in others.values()):
+        return judge.failed(
+            f"the state is the same for {', '.join(states)}",
+            hint="fit ignores its argument: it reads the data elsewhere, validation and test "
+            "included. Constants belong into the code, not into the state",
+        )
+    leaves = {name: _leaves(state) for name, state in states.items()}
+    fixed = [
+        path
+        for path, value in leaves["train"].items()
+        if isinstance(value, float)
+        and not value.is_integer()
+        and all(other.get(path) == value for other in leaves.values())
+    ]
+    if fixed:
+        return judge.warned(
+            f"{len(fixed)} fitted numbers do not depend on the rows: {', '.join(fixed[:6])}",
+            hint="are they computed from all data, validation and test included? Constants belong "
+            "into the code, not into the state",
+        )
+    return judge.passed(f"the state follows its rows in {', '.join(others)}")
+
+
+def state_round_trip(subject: Subject) -> CheckResult:
+    """Is the saved state all that a served model needs?"""
+    judge = Judge(
+        "state_round_trip",
+        expected="a new task with the loaded state encodes, predicts and builds as the fitted one",
+        source="the model is served by load_state alone; training-serving skew",
+    )
+    try:
+        stored = json.loads(canonical_json(subject.task.state()))
+    except (TypeError, ValueError) as error:
+        return judge.failed(
+            f"state() is not JSON: {error}", hint="return plain numbers, text, lists and dicts"
+        )
+    restored = subject.make_task()
+    restored.load_state(stored)
+    rows = subject.validation_rows.head(64)
+    expected, batch = subject.task.encode(rows), restored.encode(rows)
+    different = [n for n in expected if n not in batch or not torch.equal(expected[n], batch[n])]
+    different += [] if restored.kind == subject.task.kind else ["kind"]
+    if canonical_json(restored.state()) != canonical_json(stored):
+        different.append("state()")
+    if different:
+        return judge.failed(
+            f"after load_state these differ: {', '.join(different)}",
+            hint="keep everything that fit learned in state() and restore it in load_state(). JSON "
+            "objects come back sorted by key, so an order belongs into a list",
+        )
+    model = subject.build_model().eval()
+    twin = Subject(subject.make_task, restored, rows, rows, subject.settings, subject.seed)
+    served = twin.build_model().eval()
+    served.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        inputs = inputs_of(head_of(batch, 64))
+        outputs = subject.task.predict(model(**inputs)), restored.predict(served(**inputs))
+    if not torch.equal(*outputs):
+        return judge.failed(
+            "predictions differ after load_state, with equal weights",
+            hint="something beside the state enters predict or build_model",
+        )
+    return judge.passed(f"restored from {len(canonical_json(subject.task.state()))} bytes of JSON")
+
+
+def _variants(subject: Subject) -> dict[str, pl.DataFrame]:
+    """Samples that statistics must tell apart: fewer or more rows, other labels, other values."""
+    train = subject.train_rows
+    label = pl.col(subject.task.columns.label)
+    half = train.sample(fraction=0.5, seed=subject.seed)
+    more = pl.concat([train, subject.validation_rows])
+    # Every eighth row of the most frequent label, or of the upper half, is kept, so that all
+    # classes remain but their shares move.
+    common = label > label.median()
+    if subject.task.kind != "regression":
+        common = label == train[subject.task.columns.label].mode().first()
+    thinned = (
+        train.with_row_index("__row").filter(~common | (pl.col("__row") % 8 == 0)).drop("__row")
+    )
+    numbers = cs.by_name(list(subject.task.columns.features)) & (cs.float() | cs.integer())
+    moved = train.with_columns((numbers.cast(pl.Float64) * 2 + 1).cast(pl.Float64))
+    return {
+        "train": train,
+        "half of train": half,
+        "train and validation": more,
+        "train with fewer common labels": thinned,
+        "train with moved numbers": moved,
+    }
+
+
+def _fitted(subject: Subject, rows: pl.DataFrame) -> State:
+    task = subject.make_task()
+    task.fit(rows.lazy())
+    return task.state()
+
+
+def _leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
+    if isinstance(value, dict):
+        items = [(f"{path}.{key}" if path else key, child) for key, child in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [(f"{path}[{index}]", child) for index, child in enumerate(value)]
+    else:
+        return {path: value}
+    return {leaf: found for key, child in items for leaf, found in _leaves(child, key).items()}

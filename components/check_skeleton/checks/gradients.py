@@ -1,0 +1,190 @@
+"""Gradients: every parameter learns, every input matters, no example sees another one."""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from components.check_skeleton.short_training import shuffled_batches, updates
+from components.check_skeleton.subject import Subject, rows_of, seeded
+from components.check_skeleton.verdict import Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.task import LABEL, Batch, inputs_of
+
+PROBED_ROWS = 16
+# Zero-initialised last layers give the layers below no gradient before their own first updates.
+STEPS = 4
+# Rounding moves a loss by about 1e-7 of itself; mixing a batch of 16 moves it by more than 1e-3.
+MIXING = 1e-5
+
+
+def example_independence(subject: Subject) -> CheckResult:
+    """Does the loss of one example depend on its neighbours in the batch?"""
+    judge = Judge(
+        "example_independence",
+        expected="replacing one example leaves the losses of all others as they are",
+        source="guides: gradients must depend on their own example only (view instead of permute)",
+    )
+    batch, model = subject.balanced(PROBED_ROWS), _stirred(subject)
+    rows = len(batch[LABEL])
+    before = _losses(subject, model, batch)
+    mixed: dict[str, float] = {}
+    for replaced in range(rows):
+        index = torch.arange(rows)
+        index[replaced] = (replaced + rows // 2) % rows
+        after = _losses(subject, model, rows_of(batch, index))
+        change = (after - before).abs() / (1 + before.abs())
+        change[replaced] = 0.0
+        if float(change.max()) > MIXING:
+            mixed[f"{replaced} → {int(change.argmax())}"] = float(change.max())
+    if mixed:
+        pair = max(mixed, key=lambda name: mixed[name])
+        return judge.failed(
+            f"{len(mixed)} of {rows} examples change the loss of others; example {pair} by "
+            f"{mixed[pair]:.2g}",
+            hint="the model mixes the batch: look for view or reshape where permute is meant, a "
+            "reduction over dimension 0, attention over examples, or a wrong batch_first",
+        )
+    return judge.passed(f"{rows} examples replaced in turn, no other loss moved")
+
+
+def input_use(subject: Subject) -> CheckResult:
+    """Does every input tensor, and every column of a table, reach the loss?"""
+    judge = Judge(
+        "input_use",
+        expected="every input tensor changes the loss",
+        source="guides: visualise what the model really gets; an unused input is a silent failure",
+    )
+    batch, model = subject.balanced(4 * PROBED_ROWS), _stirred(subject)
+    unused: list[str] = []
+    columns: list[str] = []
+    for name, tensor in inputs_of(batch).items():
+        if not len(tensor) or bool((tensor == tensor[:1]).all()):
+            continue  # nothing to exchange; `input_scale` speaks about constants
+        if _is_used(subject, model, batch, {name: tensor.roll(1, 0)}):
+            columns += list(_unused_columns(subject, model, batch, name))
+        else:
+            unused.append(name)
+    if unused:
+        return judge.failed(
+            f"no loss changes when {', '.join(unused)} of other examples is given",
+            hint="the model's forward ignores it, or multiplies it by zero",
+        )
+    if columns:
+        return judge.warned(
+            f"{len(columns)} columns never change a loss: {', '.join(columns[:8])}",
+            hint="a slice or an index in forward leaves them out",
+        )
+    return judge.passed(f"{', '.join(inputs_of(batch))} change the loss")
+
+
+def parameter_gradients(subject: Subject) -> CheckResult:
+    """Does every trainable parameter get a finite gradient that is not zero?"""
+    judge = Judge(
+        "parameter_gradients",
+        expected=f"finite gradients, not all zero, for each parameter within {STEPS} updates",
+        source="guides: dead units, frozen or forgotten layers train silently",
+    )
+    with seeded(subject.seed):
+        model = subject.task.build_model().train()
+        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not named:
+            return judge.failed(
+                f"all {len(frozen)} parameters are frozen",
+                hint="set requires_grad on what must learn",
+            )
+        totals = dict.fromkeys(named, 0.0)
+        strangers = 0
+        batches = shuffled_batches(subject, subject.train, STEPS)
+        for loss in updates(subject.task, model, batches, subject.settings.learning_rates[0]):
+            if not loss.requires_grad:
+                return judge.failed(
+                    "the loss has no gradient at all",
+                    hint="forward or losses detaches: look for detach(), .data, no_grad and numpy",
+                )
+            strangers = max(strangers, sum(_is_foreign(leaf, model) for leaf in _leaves(loss)))
+            for name, parameter in named.items():
+                if parameter.grad is not None:
+                    totals[name] += float(parameter.grad.abs().sum())
+    return _judged(judge, totals, frozen, strangers)
+
+
+def _judged(
+    judge: Judge, totals: dict[str, float], frozen: list[str], strangers: int
+) -> CheckResult:
+    broken = [name for name, size in totals.items() if not size < float("inf")]
+    silent = [name for name, size in totals.items() if size == 0.0]
+    if broken:
+        return judge.failed(
+            f"gradients that are not finite: {', '.join(broken[:6])}",
+            hint="look for divisions by zero, logarithms of zero and too large an initialisation",
+        )
+    if strangers:
+        return judge.failed(
+            f"{strangers} tensors learn but are not among model.parameters()",
+            hint="keep layers in nn.ModuleList or nn.ModuleDict, not in a Python list: optimizer "
+            "and checkpoint miss them",
+        )
+    if silent:
+        return judge.failed(
+            f"{len(silent)} of {len(totals)} parameters get no gradient: {', '.join(silent[:6])}",
+            hint="they are not used in forward, cut off by detach, or dead: zero weights on both "
+            "sides, or a dropout of 1",
+        )
+    if frozen:
+        return judge.warned(
+            f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
+            hint="right when fine-tuning; otherwise remove requires_grad_(False)",
+        )
+    return judge.passed(f"{len(totals)} parameters, smallest sum {min(totals.values()):.2g}")
+
+
+def _stirred(subject: Subject) -> nn.Module:
+    """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
+    model = copy.deepcopy(subject.build_model()).eval()
+    generator = torch.Generator().manual_seed(subject.seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        return subject.task.losses(model(**inputs_of(batch)), batch).double()
+
+
+def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
+    """Whether other values of some inputs change any loss."""
+    before = _losses(subject, model, batch)
+    return not torch.equal(_losses(subject, model, {**batch, **other}), before)
+
+
+def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:
+    tensor = batch[name]
+    for column in range(tensor.shape[1] if tensor.ndim == 2 else 0):
+        other = tensor.clone()
+        other[:, column] = tensor[:, column].roll(1, 0)
+        varies = not torch.equal(other, tensor)
+        if varies and not _is_used(subject, model, batch, {name: other}):
+            yield f"{name}[{column}]"
+
+
+def _leaves(loss: Tensor) -> Iterator[Tensor]:
+    """The tensors that the loss sends gradients to."""
+    seen, waiting = set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        waiting += [parent for parent, _ in node.next_functions]
+
+
+def _is_foreign(leaf: Tensor, model: nn.Module) -> bool:
+    return all(leaf is not parameter for parameter in model.parameters())

@@ -1,0 +1,74 @@
+"""The loss before the first update, against theory and against the best constant."""
+
+import math
+
+import numpy as np
+
+from components.check_skeleton.free_outputs import best_constant, output_of, probe
+from components.check_skeleton.subject import Subject
+from components.check_skeleton.verdict import Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.evaluation import score_batch
+
+# A start that costs half as much again as the best constant spends its first updates on the
+# label's mean: zero logits at 10 % positives do (0.69 against 0.33), at 30 % (0.61) they do not.
+COSTLY_START = 1.5
+NOISE_ERRORS = 3.0
+
+
+def initial_loss(subject: Subject) -> CheckResult:
+    """Is the first loss what theory says?"""
+    tolerance = subject.settings.initial_loss_tolerance
+    judge = Judge(
+        "initial_loss",
+        expected=f"expected_initial_loss() ± {tolerance:.0%} ± {NOISE_ERRORS:g} standard errors",
+        source="guides: verify the loss at initialisation, ln C for C classes",
+    )
+    theory = subject.task.expected_initial_loss()
+    losses, _, _ = score_batch(subject.task, subject.build_model(), subject.train)
+    if not math.isfinite(theory) or theory <= 0 or not np.isfinite(losses).all():
+        return judge.failed(
+            f"measured {losses.mean():.4g}, theory {theory:.4g}",
+            hint="both must be finite and positive",
+        )
+    measured = float(losses.mean())
+    error = float(losses.std(ddof=1) / math.sqrt(len(losses)))
+    shown = f"{measured:.4g} ± {error:.2g}, theory {theory:.4g}"
+    if abs(measured - theory) > tolerance * theory + NOISE_ERRORS * error:
+        constant, best = _constant(subject)
+        return judge.failed(
+            shown,
+            hint="check the number of classes, the label's encoding, the inputs' scale and the "
+            f"last layer's initialisation; the best constant is {constant} with loss {best:.4g}",
+            initial_loss=measured,
+            theory=theory,
+        )
+    return judge.passed(shown, initial_loss=measured, theory=theory)
+
+
+def initial_bias(subject: Subject) -> CheckResult:
+    """Does the output start at the label's prior?"""
+    judge = Judge(
+        "initial_bias",
+        expected=f"first loss below {COSTLY_START:g} times the best constant's",
+        source="guides: initialise the final bias to the label's mean or prior",
+    )
+    constant, best = _constant(subject)
+    losses, _, _ = score_batch(subject.task, subject.build_model(), subject.train)
+    measured = float(losses.mean())
+    shown = f"{measured:.4g}, best constant {best:.4g}"
+    if not measured <= COSTLY_START * best:
+        return judge.warned(
+            shown,
+            hint=f"initialise the last layer's bias to {constant} and its weights small, and set "
+            "expected_initial_loss to match",
+            bias=constant,
+        )
+    return judge.passed(shown, bias=constant)
+
+
+def _constant(subject: Subject) -> tuple[list[float], float]:
+    """The output that is best for every sampled row, and its loss."""
+    output = output_of(subject, probe(subject))
+    constant, loss = best_constant(subject.task, output, subject.train)
+    return [round(value, 4) for value in constant.flatten().tolist()[:16]], loss

@@ -1,0 +1,181 @@
+"""Input-independent baseline: real inputs must beat zeroed ones on rows not trained on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from torch import nn
+
+from components.check_skeleton.baselines import control_losses
+from components.check_skeleton.free_outputs import best_constant, output_of, probe
+from components.check_skeleton.short_training import shuffled_batches, simplified, updates
+from components.check_skeleton.subject import Subject, head_of, rows_of
+from components.check_skeleton.verdict import CURVES, Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.evaluation import score_batch
+from components.engine.task import LABEL, Batch, inputs_of
+
+NUM_EVALUATIONS = 8
+SCORED_ROWS = 1024
+# Real tasks keep more than this share of the constant's loss after a hundred updates or two.
+SUSPICIOUS_SHARE = 0.05
+# How much more clearly a linear model must see the signal before missing it is called a failure.
+POWER_MARGIN = 2.0
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two trainings alike but for their inputs, at the evaluation where real ones led most.
+
+    Attributes:
+        real: Mean validation loss on real inputs.
+        constant: Mean validation loss of the best input-independent rival.
+        z_score: Mean paired lead over its standard error.
+        varies: Whether different rows get different outputs.
+        curves: Validation loss by step, with real and with zeroed inputs.
+    """
+
+    real: float
+    constant: float
+    z_score: float
+    varies: bool
+    curves: JsonValue
+
+    def __str__(self) -> str:
+        return (
+            f"validation loss {self.real:.4g} on real inputs, {self.constant:.4g} without: "
+            f"{self.z_score:+.1f} standard errors"
+        )
+
+
+def input_independent_baseline(subject: Subject) -> CheckResult:
+    """Does the model learn from its inputs?"""
+    settings = subject.settings
+    judge = Judge(
+        "input_independent_baseline",
+        expected=f"real inputs ahead by {settings.significance:g} standard errors within "
+        f"{settings.training_steps} updates, yet above {SUSPICIOUS_SHARE:.0%} of the loss without",
+        source="guides: train on zeroed inputs; paired over validation rows, with a linear "
+        "model as control for what the sample can show",
+    )
+    contest = _best_contest(subject)
+    evidence: dict[str, JsonValue] = {CURVES: contest.curves, "z_score": contest.z_score}
+    if contest.z_score >= settings.significance:
+        if contest.real < SUSPICIOUS_SHARE * contest.constant:
+            return judge.warned(
+                f"{contest}: nearly perfect at once",
+                hint="too good to be true? look for the label, or its consequence, in the inputs",
+                **evidence,
+            )
+        return judge.passed(str(contest), **evidence)
+    if not contest.varies:
+        return judge.failed(
+            f"{contest}; the output is the same for every row",
+            hint="the inputs do not reach the output: constant encoding, dead units, detach",
+            **evidence,
+        )
+    control = control_losses(subject)
+    power = z_score(control.constant - control.linear) if control else 0.0
+    evidence["linear_z_score"] = power
+    if power >= settings.significance + POWER_MARGIN:
+        return judge.failed(
+            f"{contest}, while a linear model leads by {power:.1f}",
+            hint="the inputs carry signal that the model does not learn: look at input_scale, "
+            "initialisation and labels",
+            **evidence,
+        )
+    return judge.warned(
+        str(contest),
+        hint="this sample and budget show no signal, to a linear model neither: raise "
+        "skeleton.sample_rows and skeleton.training_steps, or doubt the features",
+        **evidence,
+    )
+
+
+def z_score(differences: NDArray[np.float64]) -> float:
+    """Mean over its standard error; 0 when nothing differs or something is not finite."""
+    error = float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
+    return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
+
+
+def _best_contest(subject: Subject) -> Contest:
+    """The contest at the first learning rate that is won clearly, else the best one."""
+    contests: list[Contest] = []
+    for rate in subject.settings.learning_rates:
+        contests.append(_contest(subject, rate))
+        if contests[-1].z_score >= subject.settings.significance:
+            return contests[-1]
+    return max(contests, key=lambda contest: contest.z_score)
+
+
+def _contest(subject: Subject, rate: float) -> Contest:
+    real = _run(subject, rate, subject.train, subject.validation)
+    zeroed = _run(subject, rate, _zeroed(subject.train), _zeroed(subject.validation))
+    # Against the best of all rivals: a model that merely finds the label's mean faster on real
+    # inputs has not learned from them.
+    rivals = [*zeroed.losses.values(), _constant_losses(subject)]
+    rival = min(filter(_all_finite, rivals), key=np.mean)
+    best = max(
+        filter(_all_finite, real.losses.values()), key=lambda losses: z_score(rival - losses),
+        default=rival,
+    )  # fmt: skip
+    curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
+    return Contest(
+        float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies, curves
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Validation losses, shape [N], by step of a training, and whether outputs vary at all."""
+
+    losses: dict[int, NDArray[np.float64]]
+    varies: bool
+
+    def curve(self) -> JsonValue:
+        points = ((step, losses) for step, losses in self.losses.items() if _all_finite(losses))
+        return [[float(step), float(losses.mean())] for step, losses in points]
+
+
+def _run(subject: Subject, rate: float, train: Batch, validation: Batch) -> _Run:
+    settings, model = subject.settings, simplified(subject.build_model())
+    every = max(settings.training_steps // NUM_EVALUATIONS, 1)
+    batches = shuffled_batches(subject, train, settings.training_steps)
+    losses = {}
+    for step, _ in enumerate(updates(subject.task, model, batches, rate), start=1):
+        if step % every == 0:
+            losses[step] = _losses(subject, model, validation)
+            simplified(model)
+    with torch.no_grad():
+        output = model.eval()(**inputs_of(head_of(validation, SCORED_ROWS)))
+    return _Run(losses, varies=not torch.allclose(output, output[:1].expand_as(output)))
+
+
+def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
+    """Loss of each example, shape [N], a part at a time."""
+    starts = range(0, len(batch[LABEL]), SCORED_ROWS)
+    parts = (rows_of(batch, slice(start, start + SCORED_ROWS)) for start in starts)
+    scored = (score_batch(subject.task, model, part) for part in parts)
+    return np.concatenate([losses for losses, _, _ in scored])
+
+
+def _constant_losses(subject: Subject) -> NDArray[np.float64]:
+    """Validation losses, shape [N], of the training sample's best constant output."""
+    output = output_of(subject, probe(subject))
+    constant, _ = best_constant(subject.task, output, subject.train)
+    rows = len(subject.validation[LABEL])
+    losses = subject.task.losses(constant.expand(rows, *constant.shape[1:]), subject.validation)
+    return losses.double().numpy()
+
+
+def _zeroed(batch: Batch) -> Batch:
+    return {
+        name: tensor if name == LABEL else torch.zeros_like(tensor)
+        for name, tensor in batch.items()
+    }
+
+
+def _all_finite(losses: NDArray[np.float64]) -> bool:
+    return bool(np.isfinite(losses).all())

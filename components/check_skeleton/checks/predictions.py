@@ -1,0 +1,111 @@
+"""Predictions and metrics: of the declared form, and agreeing with the loss on what is right."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.check_skeleton.free_outputs import best_outputs, output_of, probe
+from components.check_skeleton.subject import Subject, head_of
+from components.check_skeleton.verdict import Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.task import LABEL, Task
+
+_FORMS = {
+    "binary": "P(label = 1) of shape [B], and the labels at the loss's minimum",
+    "multiclass": "class probabilities of shape [B, C], and the labels at the loss's minimum",
+    "regression": "values of shape [B] in the label's unit, and the labels at the loss's minimum",
+}
+
+
+def predictions(subject: Subject) -> CheckResult:
+    """Do predictions have the declared form, and agree with the loss about what is right?"""
+    judge = Judge(
+        "predictions",
+        expected=_FORMS[subject.task.kind],
+        source="the task's protocol; outputs that minimise the loss must predict the labels",
+    )
+    task, batch = subject.task, probe(subject)
+    output = output_of(subject, batch)
+    predicted = task.predict(output).detach().double().numpy()
+    labels = batch[LABEL].double().numpy()
+    wrong = _wrong_form(task, predicted, len(labels))
+    if wrong:
+        return judge.failed(
+            wrong, hint="see `kind` in the task's protocol for what predict returns"
+        )
+    best = task.predict(best_outputs(subject).ideal).detach().double().numpy()
+    if task.kind == "regression":
+        error = float(np.sqrt(np.mean((best - labels) ** 2)) / max(float(np.std(labels)), 1e-12))
+        agree, shown = error < 0.1, f"off by {error:.2g} standard deviations of the label"
+    else:
+        chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
+        own = chance[np.arange(len(labels)), labels.astype(int)]
+        agree = bool(np.quantile(own, 0.05) > 0.8)
+        shown = f"the right class gets {float(own.mean()):.2f} on average"
+    if not agree:
+        return judge.failed(
+            f"at the loss's minimum {shown}",
+            hint="losses and predict disagree: order of classes, sigmoid or softmax twice, or a "
+            "target that is scaled in losses and not scaled back in predict",
+        )
+    return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
+
+
+def metric_direction(subject: Subject) -> CheckResult:
+    """Are the metrics those declared, and better for better predictions?"""
+    judge = Judge(
+        "metric_direction",
+        expected="each declared metric, finite, better for perfect than for shuffled predictions",
+        source="selection and gate follow the declared direction blindly",
+    )
+    task, generator = subject.task, np.random.default_rng(subject.seed)
+    labels = subject.validation[LABEL].double().numpy()
+    width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
+    perfect = _perfect_predictions(task, labels, width)
+    order = generator.permutation(len(labels))
+    scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
+    if set(scores) != set(task.metrics) or "loss" in scores:
+        return judge.failed(
+            f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
+            hint="return exactly the declared names; `loss` is added by the engine",
+        )
+    moved = task.score(perfect[order], labels[order])
+    for name, direction in task.metrics.items():
+        values = (scores[name], shuffled[name], moved[name])
+        gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
+        if not np.isfinite(values).all() or gain <= 0:
+            return judge.failed(
+                f"{name} ({direction}) is {values[0]:.4g} for perfect and {values[1]:.4g} for "
+                "shuffled predictions",
+                hint="its direction is declared the wrong way round, or it does not use the labels",
+            )
+        if not np.isclose(values[0], values[2]):
+            return judge.failed(
+                f"{name} depends on the rows' order", hint="score all examples alike"
+            )
+    return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
+    """What is wrong with predictions of the initial model, or nothing."""
+    dimensions = 2 if task.kind == "multiclass" else 1
+    if predicted.ndim != dimensions or len(predicted) != rows:
+        return f"predictions have shape {list(predicted.shape)} for {rows} examples"
+    if not np.isfinite(predicted).all():
+        return "predictions are not finite"
+    if task.kind != "regression" and (predicted.min() < 0 or predicted.max() > 1):
+        return f"probabilities lie in [{predicted.min():.3g}, {predicted.max():.3g}]"
+    if task.kind == "multiclass" and not np.allclose(predicted.sum(axis=1), 1, atol=1e-4):
+        return f"class probabilities sum to {predicted.sum(axis=1).mean():.4g}"
+    return ""
+
+
+def _perfect_predictions(
+    task: Task, labels: NDArray[np.float64], classes: int
+) -> NDArray[np.float64]:
+    if task.kind == "regression":
+        return labels
+    if task.kind == "binary":
+        return np.where(labels > 0.5, 0.999, 0.001)
+    chance = np.full((len(labels), classes), 0.001 / classes)
+    chance[np.arange(len(labels)), labels.astype(int)] += 1 - 0.001
+    return chance

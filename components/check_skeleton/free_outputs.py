@@ -1,0 +1,87 @@
+"""Free outputs: what the loss allows, whatever the model.
+
+A free tensor stands in for the model's output; what no output at all can reach, no model will.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from components.check_skeleton.subject import Subject
+from components.engine.task import LABEL, Batch, Task, inputs_of
+
+PROBED_ROWS = 256
+
+
+@dataclass(frozen=True)
+class FreeOutputs:
+    """The best outputs for one batch.
+
+    Attributes:
+        constant: The best output that is the same for every example, shape [1, …].
+        ideal: The best output for each example, shape [B, …].
+        constant_loss: Mean loss of `constant`.
+        floor: Mean loss of `ideal`.
+    """
+
+    constant: Tensor
+    ideal: Tensor
+    constant_loss: float
+    floor: float
+
+
+def free_outputs(task: Task, output: Tensor, batch: Batch) -> FreeOutputs:
+    """Minimise the loss over the outputs themselves.
+
+    Args:
+        task: Whose loss.
+        output: The model's output for the batch, for its shape.
+        batch: Holds the labels.
+    """
+    constant, constant_loss = best_constant(task, output, batch)
+    ideal, floor = _minimise(task, constant.expand_as(output).clone(), batch)
+    return FreeOutputs(constant, ideal, constant_loss, floor)
+
+
+def best_constant(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """The best output that is the same for every example, shape [1, …], and its mean loss."""
+    return _minimise(task, torch.zeros_like(output[:1]), batch)
+
+
+def best_outputs(subject: Subject) -> FreeOutputs:
+    """The free outputs for the probed examples."""
+    batch = probe(subject)
+    return free_outputs(subject.task, output_of(subject, batch), batch)
+
+
+def probe(subject: Subject) -> Batch:
+    """Examples with different inputs and, in turn, different labels."""
+    return subject.balanced(PROBED_ROWS)
+
+
+def output_of(subject: Subject, batch: Batch) -> Tensor:
+    """The untrained model's output in evaluation mode."""
+    with torch.no_grad():
+        output: Tensor = subject.build_model().eval()(**inputs_of(batch))
+    return output
+
+
+def _minimise(task: Task, start: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """Outputs, broadcast over the batch, at the smallest mean loss found, and that loss."""
+    rows = len(batch[LABEL])
+
+    def mean_loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        free = torch.from_numpy(values).to(start.dtype).reshape(start.shape).requires_grad_()
+        loss = task.losses(free.expand(rows, *start.shape[1:]), batch).mean()
+        (gradient,) = torch.autograd.grad(loss, free)
+        return float(loss.detach()), gradient.double().flatten().numpy()
+
+    found = minimize(
+        mean_loss, start.double().flatten().numpy(), jac=True, method="L-BFGS-B",
+        options={"maxiter": 100, "ftol": 0.0, "gtol": 1e-9},
+    )  # fmt: skip
+    return torch.from_numpy(found.x).to(start.dtype).reshape(start.shape), float(found.fun)

@@ -1,0 +1,167 @@
+"""Subject: the task under examination, with bounded samples of its data, encoded once."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor, nn
+
+from components.check_skeleton.config import SkeletonSection
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.contracts.errors import BadDataError, BadTaskError, PerennialError
+from components.engine.task import LABEL, Batch, Task, inputs_of
+
+READ_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the checks look at.
+
+    Attributes:
+        make_task: A new, unfitted task.
+        task: The task, fitted on the whole training split.
+        train_rows: A sample of the training split.
+        validation_rows: A sample of the validation split.
+        settings: Sample sizes, budgets, tolerances.
+        seed: The training's seed.
+    """
+
+    make_task: Callable[[], Task]
+    task: Task
+    train_rows: pl.DataFrame
+    validation_rows: pl.DataFrame
+    settings: SkeletonSection
+    seed: int
+
+    @classmethod
+    def prepare(
+        cls, make_task: Callable[[], Task], dataset: Dataset, settings: SkeletonSection, seed: int
+    ) -> "Subject":
+        """Fit the task and sample its data.
+
+        Raises:
+            BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
+            BadDataError: a split has too few rows to say anything.
+        """
+        train = sample_rows(dataset, Split.TRAIN, settings.sample_rows, seed)
+        validation = sample_rows(dataset, Split.VALIDATION, settings.sample_rows, seed)
+        task = make_task()
+        subject = cls(make_task, task, train, validation, settings, seed)
+        with _naming("fit(train)"):
+            task.fit(dataset.scan(Split.TRAIN))
+        with _naming("encode(rows)"):
+            subject.train, subject.validation  # noqa: B018, encoded here, where errors are named
+        return subject
+
+    @cached_property
+    def train(self) -> Batch:
+        """The training sample, as tensors."""
+        return self.task.encode(self.train_rows)
+
+    @cached_property
+    def validation(self) -> Batch:
+        """The validation sample, as tensors."""
+        return self.task.encode(self.validation_rows)
+
+    @cached_property
+    def _label_turns(self) -> Tensor:
+        """Positions of examples with different inputs, ordered so that the labels take turns."""
+        distinct = distinct_examples(inputs_of(self.train))
+        labels = self.train[LABEL][distinct]
+        turns = torch.zeros(len(distinct), dtype=torch.long)
+        if self.task.kind != "regression":
+            for value in np.unique(labels.numpy()):
+                members = labels == float(value)
+                turns[members] = torch.arange(int(members.sum()))
+        return distinct[torch.argsort(turns, stable=True)]
+
+    def balanced(self, rows: int) -> Batch:
+        """Training examples with different inputs whose labels take turns: each can be learned."""
+        return rows_of(self.train, self._label_turns[:rows])
+
+    def build_model(self) -> nn.Module:
+        """A new model under the training's seed; global generators are untouched."""
+        with seeded(self.seed):
+            return self.task.build_model()
+
+    def num_rows(self) -> int:
+        """Rows in the training sample."""
+        return int(self.train_rows.height)
+
+
+def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.DataFrame:
+    """At most `size` rows of a split, drawn evenly from all of it, in file order, streamed.
+
+    Raises:
+        BadDataError: the split has fewer than 64 rows.
+    """
+    total = dataset.snapshot.split_rows[split]
+    if total < 64:
+        raise BadDataError(
+            f"the {split.value} split has {total} rows; the skeleton checks need 64",
+            action="widen the split's window, or wait for more data",
+        )
+    chosen = np.sort(
+        np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
+    )
+    parts, start = [], 0
+    for rows in dataset.batches(split, READ_ROWS):
+        within = chosen[(chosen >= start) & (chosen < start + rows.height)] - start
+        parts.append(rows[within])
+        start += rows.height
+    return pl.concat(parts)
+
+
+def rows_of(batch: Batch, index: Tensor | slice) -> Batch:
+    """The examples at these positions."""
+    return {name: tensor[index] for name, tensor in batch.items()}
+
+
+def head_of(batch: Batch, rows: int) -> Batch:
+    """The first examples."""
+    return {name: tensor[:rows] for name, tensor in batch.items()}
+
+
+def distinct_examples(inputs: Batch) -> Tensor:
+    """Positions of the first example of each different input, ascending."""
+    first: dict[bytes, int] = {}
+    arrays = [tensor.numpy() for tensor in inputs.values()]
+    for index in range(len(arrays[0])):
+        first.setdefault(b"".join(array[index].tobytes() for array in arrays), index)
+    return torch.tensor(list(first.values()))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run under seeded global generators and put them back afterwards."""
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
+
+
+@contextmanager
+def _naming(part: str) -> Iterator[None]:
+    try:
+        yield
+    except PerennialError:
+        raise
+    except Exception as error:  # user code may raise anything
+        raise BadTaskError(
+            f"the task's {part} failed on the training split",
+            evidence=f"{type(error).__name__}: {error}",
+            action="call it on a few rows in a notebook; the traceback is in the step's log",
+        ) from error

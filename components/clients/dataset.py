@@ -1,0 +1,216 @@
+"""Dataset: streams the rows of a snapshot, split by split, verified against its pinned digests."""
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from components.clients.object_store import open_store, sha256_of_file
+from components.contracts.data import DataSection, Split, SplitSection
+from components.contracts.errors import BadDataError
+from components.contracts.snapshot import DataFile, Snapshot
+
+SPLIT_COLUMN = "__split__"
+_PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
+_MICROSECONDS = timedelta(microseconds=1)
+_ZONE = re.compile(r"time_zone='([^']+)'")
+
+
+class Dataset:
+    """The rows of a snapshot.
+
+    Args:
+        snapshot: What to read.
+        cache: Where files of a remote store are kept between reads.
+
+    Raises:
+        BadDataError: a file is gone or is not the file that the snapshot pinned.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache: Path | None = None) -> None:
+        self.snapshot = snapshot
+        self._cache = cache or default_cache()
+        self._paths = [self._verified(file) for file in snapshot.files]
+
+    def scan(self, split: Split | None = None) -> pl.LazyFrame:
+        """All columns of the rows of one split, or of every row, in file order."""
+        frame = pl.scan_parquet(
+            self._paths,
+            glob=False,
+            hive_partitioning=False,
+            missing_columns="raise",
+            extra_columns="ignore",
+        )
+        frame = frame.select(list(self.snapshot.columns))
+        if split is None:
+            return frame
+        return frame.filter(split_filter(self.snapshot, split))
+
+    def batches(self, split: Split, rows: int) -> Iterator[pl.DataFrame]:
+        """The rows of one split in file order, at most `rows` at a time.
+
+        Raises:
+            BadDataError: a file cannot be decoded.
+        """
+        yield from self._stream(self.scan(split), rows)
+
+    def labelled_batches(self, rows: int) -> Iterator[pl.DataFrame]:
+        """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`.
+
+        Raises:
+            BadDataError: a file cannot be decoded.
+        """
+        split = selected_split(self.snapshot).alias(SPLIT_COLUMN)
+        yield from self._stream(self.scan().with_columns(split), rows)
+
+    def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        try:
+            for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
+                for start in range(0, batch.height, rows):
+                    yield batch.slice(start, rows)
+        except pl.exceptions.ComputeError as error:
+            raise self._decoding_error(error) from error
+
+    def _decoding_error(self, error: pl.exceptions.ComputeError) -> BadDataError:
+        for file, path in zip(self.snapshot.files, self._paths, strict=True):
+            try:
+                pl.scan_parquet(path).collect(engine="streaming")
+            except pl.exceptions.PolarsError as found:
+                return BadDataError(
+                    f"the partition {file.uri} cannot be decoded",
+                    evidence=str(found),
+                    action="write it again under a new name and remove this one: its footer is "
+                    "whole but its pages are damaged",
+                )
+        return BadDataError("the partitions cannot be read together", evidence=str(error))
+
+    def _verified(self, file: DataFile) -> Path:
+        store_uri, _, name = file.uri.rpartition("/")
+        path = open_store(store_uri).fetch(name, self._cache)
+        if path.stat().st_size != file.size_bytes or sha256_of_file(path) != file.sha256:
+            raise BadDataError(
+                f"{file.uri} changed after the snapshot was taken",
+                evidence=f"expected {file.size_bytes} bytes with SHA-256 {file.sha256[:12]}…",
+                action="put the original file back: partitions of the dataset are written once; "
+                "corrections go into a new partition",
+            )
+        return path
+
+
+def default_cache() -> Path:
+    """Where the files of remote stores are kept on this machine."""
+    return Path(tempfile.gettempdir()) / "perennial-data"
+
+
+def split_filter(snapshot: Snapshot, split: Split) -> pl.Expr:
+    """Selects the rows that one split trains or judges on."""
+    return selected_split(snapshot) == split.value
+
+
+def selected_split(snapshot: Snapshot) -> pl.Expr:
+    """The split's name for each row that is used: it has a label and lies within the window.
+
+    `train_days` and `test_days` select whole days, the newest first, so that no day is cut.
+    """
+    data, rule = snapshot.data, snapshot.split
+    name = split_expression(data, rule)
+    used = pl.col(data.label).is_not_null()
+    if snapshot.columns.get(data.label, "").startswith("Float"):
+        used &= pl.col(data.label).is_not_nan()
+    if data.time and snapshot.time_max is not None:
+        newest = pl.lit(_microseconds(snapshot.time_max)).cast(pl.Datetime("us"))
+        for days, is_inside in (
+            (rule.train_days, name != Split.TEST.value),
+            (rule.test_days, name == Split.TEST.value),
+        ):
+            if days is not None:
+                first = _local_day(newest, snapshot) - timedelta(days=days - 1)
+                used &= ~is_inside | (pl.col(data.time).dt.date() >= first)
+    return pl.when(used).then(name)
+
+
+def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
+    """The split's name for each row, from the row alone: growing data moves no row.
+
+    Under `time` calendar days, in the column's own time zone, are never cut, so that blocks of
+    time stay whole. Rows without the needed column value get null and belong to no split.
+
+    Raises:
+        BadDataError: the method needs a column role that the data section does not name.
+    """
+    method = split.resolved_method(data)
+    if method == "time" and data.time:
+        # Dates, not times: a day of 23 hours at the start of summer time still counts as a day.
+        day = pl.col(data.time).dt.date()
+        start = day.dt.truncate(_PERIODS[split.period])
+        length = start.dt.offset_by(_PERIODS[split.period]) - start
+        position = (day - start).dt.total_days() / length.dt.total_days()
+    elif method == "group" and data.group:
+        position = _stable_uniform(pl.col(data.group), split.salt)
+    elif method == "hash" and data.ids:
+        key = pl.concat_str([pl.col(name).cast(pl.String) for name in data.ids], separator="\x1f")
+        position = _stable_uniform(key, split.salt)
+    else:
+        raise _lacks_column(method)
+    test_start = 1.0 - split.test_fraction
+    # A hair below the boundary counts as on it: 21/28 must not depend on rounding.
+    margin = 1e-9
+    return (
+        pl.when(position.is_null())
+        .then(None)
+        .when(position < test_start - split.validation_fraction - margin)
+        .then(pl.lit(Split.TRAIN.value))
+        .when(position < test_start - margin)
+        .then(pl.lit(Split.VALIDATION.value))
+        .otherwise(pl.lit(Split.TEST.value))
+    )
+
+
+def block_start(data: DataSection) -> pl.Expr:
+    """The first day of the block of time that each row lies in, on a grid that starts in 1970.
+
+    The grid depends on nothing but `data.block_days`, so the blocks of two snapshots line up.
+    """
+    epoch = date(1970, 1, 1)
+    day = (pl.col(data.time or "").dt.date() - epoch).dt.total_days()
+    length = data.block_days
+    return pl.lit(epoch) + pl.duration(days=day // length * length)
+
+
+def _lacks_column(method: str) -> BadDataError:
+    role = {"time": "time", "group": "group", "hash": "ids"}[method]
+    return BadDataError(
+        f"split.method = {method!r} needs data.{role}",
+        evidence=f"data.{role} is not set, so nothing stable tells one row's split",
+        action=f"name the column{'s' if role == 'ids' else ''} under data.{role}, or data.time for "
+        "a split by time",
+    )
+
+
+def _local_day(moment: pl.Expr, snapshot: Snapshot) -> pl.Expr:
+    """The calendar day of a moment, given in UTC, in the time column's own zone."""
+    zone = _ZONE.search(snapshot.columns[snapshot.data.time or ""])
+    if zone is None:
+        return moment.dt.date()
+    return moment.dt.replace_time_zone("UTC").dt.convert_time_zone(zone[1]).dt.date()
+
+
+def _microseconds(moment: datetime) -> int:
+    """Microseconds since 1970 of a moment; one without a zone is taken as it stands."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS
+
+
+def _stable_uniform(key: pl.Expr, salt: str) -> pl.Expr:
+    """A number in [0, 1) from each key; unlike polars' own hash, the same in every version."""
+
+    def uniform(value: str) -> float:
+        digest = hashlib.blake2b(f"{salt}\x1f{value}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64
+
+    return key.cast(pl.String).map_elements(uniform, return_dtype=pl.Float64)

@@ -1,0 +1,58 @@
+"""The deployment's addresses, read from environment variables in this one place."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.contracts.errors import PerennialError
+
+STORE_URI = "PERENNIAL_STORE_URI"
+RUN_FOLDER = "PERENNIAL_RUN_FOLDER"
+RUN_ID = "PERENNIAL_RUN_ID"
+CODE_DIGEST = "PERENNIAL_CODE_DIGEST"
+COMMIT = "PERENNIAL_COMMIT"
+LEASE = "PERENNIAL_LEASE"
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+TRACKING_RUN_ID = "MLFLOW_RUN_ID"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where a step finds the world outside."""
+
+    store_uri: str
+    """Object store that holds snapshots, checkpoints and trigger state."""
+    tracking_uri: str
+    """MLflow tracking server or database."""
+    run_id: str
+    """The pipeline run; `unknown` outside a pipeline."""
+    run_folder: Path | None
+    """The local run's folder; None on a cluster, where KFP keeps the record."""
+    code_digest: str
+    commit: str
+    tracking_run_id: str
+    """A run that the platform already opened and that must be joined; else empty."""
+
+    @classmethod
+    def read(cls) -> "Environment":
+        """Read the variables.
+
+        Raises:
+            PerennialError: an address without which no step can work is missing.
+        """
+        missing = [name for name in (STORE_URI, TRACKING_URI) if not os.environ.get(name)]
+        if missing:
+            raise PerennialError(
+                f"the environment lacks {' and '.join(missing)}",
+                action="start the step through `perennial run`, or set the variables in the pod",
+            )
+        folder = os.environ.get(RUN_FOLDER)
+        return cls(
+            store_uri=os.environ[STORE_URI],
+            tracking_uri=os.environ[TRACKING_URI],
+            run_id=os.environ.get(RUN_ID, "unknown"),
+            run_folder=Path(folder) if folder else None,
+            code_digest=os.environ.get(CODE_DIGEST, "unknown"),
+            commit=os.environ.get(COMMIT, ""),
+            tracking_run_id=os.environ.get(TRACKING_RUN_ID, ""),
+        )

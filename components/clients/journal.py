@@ -1,0 +1,54 @@
+"""Journal: the events of a local run, one JSON line each, written by every process of the run."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import JsonValue
+
+from components.clients.environment import RUN_FOLDER
+
+EventKind = Literal["run", "step_started", "step_reused", "progress", "step_finished", "step_failed", "run_ended"]
+
+
+class Journal:
+    """Appends to and reads the events of one run.
+
+    Args:
+        folder: The run's folder; None discards events (on a cluster KFP keeps the record).
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = folder / "events.jsonl" if folder else None
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """The journal of the run that this process belongs to."""
+        folder = os.environ.get(RUN_FOLDER)
+        return cls(Path(folder) if folder else None)
+
+    def append(self, kind: EventKind, **fields: JsonValue) -> None:
+        """Record an event; one write call, so that lines of concurrent writers never mix."""
+        if self.path is None:
+            return
+        line = json.dumps({"time": time.time(), "kind": kind, **fields}, allow_nan=False) + "\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+    def events(self, offset: int = 0) -> Iterator[tuple[dict[str, JsonValue], int]]:
+        """Each complete event from a byte offset on, with the offset after it."""
+        if self.path is None or not self.path.exists():
+            return
+        with self.path.open("rb") as stream:
+            stream.seek(offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                offset += len(line)
+                yield json.loads(line), offset

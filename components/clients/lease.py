@@ -1,0 +1,107 @@
+"""Run lease: every process of a local run ends when its supervisor does, whatever killed it.
+
+The supervisor holds an exclusive lock on `lease`; the operating system drops it when the process
+dies, even by SIGKILL. Every process of the run holds a shared lock on `members` and watches the
+lease, so a new supervisor can wait until nobody of the old run writes any more. Locks, unlike
+process ids, are never reused, and see through the sessions that torchrun puts its workers in.
+"""
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from components.clients.environment import LEASE
+from components.contracts.errors import PerennialError
+
+POLL_SECONDS = 0.3
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+_memberships: list[IO[str]] = []
+
+
+class RunLease:
+    """The supervisor's side.
+
+    Args:
+        folder: The folder that only one run at a time may use.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lease"
+        self._stream: IO[str] | None = None
+
+    def acquire(self, timeout_seconds: float = 20.0) -> None:
+        """Become the supervisor, after the processes of a dead one have ended.
+
+        Raises:
+            PerennialError: another supervisor is alive, or its processes do not end.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        stream = self.path.open("a+")
+        # A dying member may hold the lock for the instant between noticing and ending.
+        if not _lock_within(stream, 2 * POLL_SECONDS):
+            stream.close()
+            raise PerennialError(
+                f"another run is active in {self.path.parent}",
+                action="wait for it, or stop it with Ctrl-C; `perennial status` shows it",
+            )
+        self._stream = stream
+        if not self.wait_for_members(timeout_seconds):
+            self.release()
+            raise PerennialError(
+                "processes of an earlier run are still alive",
+                evidence=f"{self.path.with_name('members')} is locked",
+                action="wait a little and run again; `fuser` on that file names them",
+            )
+
+    def wait_for_members(self, timeout_seconds: float) -> bool:
+        """Whether every process of the run has ended within the time."""
+        with self.path.with_name("members").open("a+") as members:
+            return _lock_within(members, timeout_seconds)
+
+    def release(self) -> None:
+        """Give the lease up; members that are still alive end themselves."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+def follow_lease() -> None:
+    """Join the run named by the environment: this process ends soon after its supervisor.
+
+    Does nothing outside a local run.
+    """
+    path = os.environ.get(LEASE)
+    if not path or _memberships:
+        return
+    members = Path(path).with_name("members").open("a+")  # noqa: SIM115, held until the process ends
+    fcntl.flock(members, fcntl.LOCK_SH)
+    _memberships.append(members)
+    threading.Thread(target=_end_with_supervisor, args=(Path(path),), daemon=True).start()
+
+
+def _end_with_supervisor(lease: Path) -> None:
+    with lease.open("a+") as stream:
+        while not _try_lock(stream, fcntl.LOCK_SH):
+            time.sleep(POLL_SECONDS)
+    os._exit(EXIT_CODE)
+
+
+def _lock_within(stream: IO[str], timeout_seconds: float) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not _try_lock(stream, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS / 3)
+    return True
+
+
+def _try_lock(stream: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

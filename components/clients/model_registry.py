@@ -1,0 +1,298 @@
+"""Model registry: versions of a model and the alias `champion`, in MLflow.
+
+MLflow can neither create a version once nor move an alias conditionally. Versions are therefore
+found again by a fingerprint, and every move of the champion is announced by a conditional write to
+the object store before the alias follows (`Move`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow.artifacts import download_artifacts
+from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from typing_extensions import override
+
+from components.clients.environment import Environment
+from components.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
+from components.clients.tracking import open_mlflow
+from components.contracts.errors import PerennialError
+from components.contracts.section import Section
+
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+FINGERPRINT_TAG = "perennial.fingerprint"
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One version of a registered model."""
+
+    name: str
+    version: str
+    tags: dict[str, str]
+    run_id: str
+    source: str
+    created_at: datetime
+
+
+class ChampionMovedError(PerennialError):
+    """The champion is no longer the version that the challenger was compared with."""
+
+
+class Move(Section):
+    """The latest move of the champion; stored in the object store as `registry/<model>.json`.
+
+    Whoever finds a move that is not done brings the alias after it before doing anything else, so
+    a killed writer leaves nothing half done, and two writers cannot both leave the same champion.
+    """
+
+    champion: str
+    replaced: str
+    done: bool
+
+
+class ModelRegistry(ABC):
+    """The versions of every model, and which one is the champion."""
+
+    @abstractmethod
+    def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
+        """The version behind an alias; None without one, or without the model."""
+
+    @abstractmethod
+    def version_by_fingerprint(self, name: str, fingerprint: str) -> ModelVersion | None:
+        """The version that an earlier attempt registered; None without one."""
+
+    @abstractmethod
+    def versions(self, name: str) -> list[ModelVersion]:
+        """Every version of a model, the oldest first; empty without the model."""
+
+    @abstractmethod
+    def download(self, version: ModelVersion, to: Path) -> Path:
+        """A local folder with the version's files.
+
+        Raises:
+            PerennialError: the files are gone.
+        """
+
+    @abstractmethod
+    def register(
+        self,
+        name: str,
+        *,
+        source: str,
+        run_id: str,
+        fingerprint: str,
+        tags: Mapping[str, str],
+        description: str,
+    ) -> ModelVersion:
+        """A version for files that lie whole at `source`.
+
+        The version that carries the fingerprint already is returned instead, so that a retry makes
+        no second one.
+        """
+
+    @abstractmethod
+    def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
+        """Create the registered model if need be; set its description and tags."""
+
+    @abstractmethod
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        """Point an alias other than `champion` at a version."""
+
+    @abstractmethod
+    def promote(self, name: str, version: str, expected_champion: str) -> None:
+        """Make a version the champion, if the champion is still the expected one.
+
+        Args:
+            name: The registered model.
+            version: The new champion; nothing happens when it is champion already.
+            expected_champion: The version it was compared with; empty for none.
+
+        Raises:
+            ChampionMovedError: another version became champion in between.
+        """
+
+
+class MlflowModelRegistry(ModelRegistry):
+    """The registry of an MLflow server or database.
+
+    Args:
+        client: The server or database.
+        tracking_uri: Its address, which artifact downloads need once more.
+        store: Where moves of the champion are serialised.
+    """
+
+    def __init__(self, client: MlflowClient, tracking_uri: str, store: ObjectStore) -> None:
+        self._client = client
+        self._tracking_uri = tracking_uri
+        self._store = store
+
+    @override
+    def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
+        number = self._aliases(name).get(alias)
+        if number is None:
+            return None
+        return _version(self._client.get_model_version(name, number))
+
+    @override
+    def version_by_fingerprint(self, name: str, fingerprint: str) -> ModelVersion | None:
+        found = self._search(f"name = '{name}' and tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
+        return found[0] if found else None
+
+    @override
+    def versions(self, name: str) -> list[ModelVersion]:
+        return self._search(f"name = '{name}'")
+
+    @override
+    def download(self, version: ModelVersion, to: Path) -> Path:
+        target = to / f"{version.name}-{version.version}"
+        to.mkdir(parents=True, exist_ok=True)
+        try:
+            with TemporaryDirectory(dir=to) as scratch:
+                found = download_artifacts(
+                    artifact_uri=version.source, dst_path=scratch, tracking_uri=self._tracking_uri
+                )
+                copy_tree(Path(found), target)
+        except (MlflowException, OSError) as error:
+            raise PerennialError(
+                f"the files of {version.name} version {version.version} cannot be downloaded",
+                evidence=f"{version.source}: {error}",
+                action="restore them from a backup of the artifact store, or point the alias "
+                "`champion` at a version that is whole",
+            ) from error
+        return target
+
+    @override
+    def register(
+        self,
+        name: str,
+        *,
+        source: str,
+        run_id: str,
+        fingerprint: str,
+        tags: Mapping[str, str],
+        description: str,
+    ) -> ModelVersion:
+        existing = self.version_by_fingerprint(name, fingerprint)
+        if existing is not None:
+            return existing
+        created = self._client.create_model_version(
+            name,
+            source,
+            run_id,
+            tags={**tags, FINGERPRINT_TAG: fingerprint},
+            description=description,
+        )
+        # Two attempts at once both create; all agree on the lowest number.
+        first = self.version_by_fingerprint(name, fingerprint) or _version(created)
+        if first.version != str(created.version):
+            self._client.delete_model_version(name, str(created.version))
+        return first
+
+    @override
+    def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
+        try:
+            self._client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        self._client.update_registered_model(name, description)
+        for key, value in tags.items():
+            self._client.set_registered_model_tag(name, key, value)
+
+    @override
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        if alias == CHAMPION:
+            raise ValueError("the champion moves by promote() only")
+        self._client.set_registered_model_alias(name, alias, version)
+
+    @override
+    def promote(self, name: str, version: str, expected_champion: str) -> None:
+        while True:
+            previous = self._settle(name)
+            champion = self._aliases(name).get(CHAMPION, "")
+            if champion == version:
+                return
+            if champion != expected_champion:
+                raise ChampionMovedError(
+                    f"the champion of {name} moved while version {version} was being judged",
+                    evidence=f"compared with {expected_champion or 'no champion'}, "
+                    f"now it is {champion or 'none'}",
+                    action="run the pipeline again: the challenger is then compared with the new "
+                    "champion",
+                )
+            move = Move(champion=version, replaced=champion, done=False)
+            try:
+                self._store.replace(_key(name), move.to_json().encode(), previous=previous)
+            except ConflictError:
+                continue  # somebody else moved first: look again who is champion now
+            self._settle(name)
+            return
+
+    def _settle(self, name: str) -> bytes | None:
+        """Bring the alias after the latest move; returns what is stored about it."""
+        late = False
+        while True:
+            content = self._store.read(_key(name))
+            if content is None:
+                return None
+            move = Move.from_json(content)
+            if move.done and not late:
+                return content
+            self._client.set_registered_model_alias(name, CHAMPION, move.champion)
+            done = move.model_copy(update={"done": True}).to_json().encode()
+            try:
+                self._store.replace(_key(name), done, previous=content)
+            except ConflictError:
+                # A newer move overtook this one, and the alias just set may be the older.
+                late = True
+                continue
+            return done
+
+    def _aliases(self, name: str) -> dict[str, str]:
+        try:
+            aliases = self._client.get_registered_model(name).aliases
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return {}
+        # A database says 1 where a server says "1".
+        return {alias: str(version) for alias, version in aliases.items()}
+
+    def _search(self, query: str) -> list[ModelVersion]:
+        found: list[ModelVersion] = []
+        token: str | None = None
+        while True:
+            page = self._client.search_model_versions(query, page_token=token)
+            found += [_version(version) for version in page if version.status == "READY"]
+            token = page.token
+            if not token:
+                return sorted(found, key=lambda version: int(version.version))
+
+
+def open_registry(environment: Environment) -> ModelRegistry:
+    """The registry on the environment's MLflow."""
+    client = open_mlflow(environment)
+    store = open_store(environment.store_uri)
+    return MlflowModelRegistry(client, environment.tracking_uri, store)
+
+
+def _key(name: str) -> str:
+    return f"registry/{name}.json"
+
+
+def _version(found: MlflowModelVersion) -> ModelVersion:
+    return ModelVersion(
+        name=found.name,
+        version=str(found.version),
+        tags=dict(found.tags),
+        run_id=found.run_id or "",
+        source=found.source or "",
+        created_at=datetime.fromtimestamp(found.creation_timestamp / 1000, UTC),
+    )

@@ -1,0 +1,233 @@
+"""Tracking: the record of one pipeline run that all its steps write to, in MLflow."""
+
+import logging
+import os
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from typing_extensions import override
+
+from components.clients.environment import Environment
+from components.clients.object_store import ConflictError, LocalObjectStore, open_store
+from components.contracts.errors import PerennialError
+
+RUN_TAG = "perennial.run_id"
+ARTIFACT_PREFIX = "mlflow-artifacts"
+# Limits of MLflow's batch call: entities of one kind, and characters of a parameter.
+BATCH_METRICS = 1000
+BATCH_PARAMS = 100
+PARAM_CHARACTERS = 6000
+
+T = TypeVar("T")
+
+
+class Tracking(ABC):
+    """The record of one pipeline run; every method may be repeated by a retry."""
+
+    run_id: str
+
+    @abstractmethod
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Record what the run was given; a parameter keeps its first value.
+
+        Raises:
+            PerennialError: a parameter is on record with another value.
+        """
+
+    @abstractmethod
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Record scalars; after a retry the latest values count."""
+
+    @abstractmethod
+    def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
+        """Record one metric over steps; a point that is on record is not doubled."""
+
+    @abstractmethod
+    def log_artifacts(self, folder: Path, path: str) -> None:
+        """Upload a folder's content below `path`, over what an earlier attempt left there."""
+
+    @abstractmethod
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set or replace tags."""
+
+    @abstractmethod
+    def artifact_uri(self, path: str) -> str:
+        """Where the content uploaded below `path` lies."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Mark the run as finished, unless the platform that opened it does so itself."""
+
+
+class MlflowTracking(Tracking):
+    """A run of an MLflow server or database.
+
+    Args:
+        client: The server or database.
+        run: The run to write to.
+        owned: Whether Perennial opened it.
+    """
+
+    def __init__(self, client: MlflowClient, run: Run, *, owned: bool) -> None:
+        self.run_id = run.info.run_id
+        self._client = client
+        self._run = run
+        self._owned = owned
+
+    @override
+    def log_params(self, params: Mapping[str, object]) -> None:
+        recorded = self._client.get_run(self.run_id).data.params
+        values = {name: str(value)[:PARAM_CHARACTERS] for name, value in params.items()}
+        for name, value in values.items():
+            if recorded.get(name, value) != value:
+                raise PerennialError(
+                    f"parameter {name!r} of tracking run {self.run_id} cannot change its value",
+                    evidence=f"on record is {recorded[name]!r}, now it is {value!r}",
+                    action="start a new run for a changed training",
+                )
+        new = [Param(name, value) for name, value in values.items() if name not in recorded]
+        for part in _parts(new, BATCH_PARAMS):
+            self._client.log_batch(self.run_id, params=part)
+
+    @override
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        now = int(time.time() * 1000)
+        points = [Metric(name, value, now, step) for name, value in metrics.items()]
+        for part in _parts(points, BATCH_METRICS):
+            self._client.log_batch(self.run_id, metrics=part)
+
+    @override
+    def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
+        # MLflow drops a point whose name, step, value and time are on record: a time that
+        # depends on the step alone lets a retry send everything again.
+        start = self._run.info.start_time
+        metrics = [Metric(name, value, start + step, step) for step, value in points]
+        for part in _parts(metrics, BATCH_METRICS):
+            self._client.log_batch(self.run_id, metrics=part)
+
+    @override
+    def log_artifacts(self, folder: Path, path: str) -> None:
+        self._client.log_artifacts(self.run_id, str(folder), path)
+
+    @override
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        entries = [RunTag(name, value) for name, value in tags.items()]
+        for part in _parts(entries, BATCH_PARAMS):
+            self._client.log_batch(self.run_id, tags=part)
+
+    @override
+    def artifact_uri(self, path: str) -> str:
+        return f"{self._run.info.artifact_uri}/{path}"
+
+    @override
+    def finish(self) -> None:
+        if self._owned:
+            self._client.set_terminated(self.run_id)
+
+
+def open_tracking(environment: Environment, experiment: str) -> Tracking:
+    """The run of this pipeline run: the one the platform opened, else one of our own.
+
+    A retry, and every later step of the pipeline run, get the same run.
+
+    Args:
+        environment: Names the server, the pipeline run and, where there is one, the platform's run.
+        experiment: The model's name; created when it does not exist yet.
+
+    Raises:
+        PerennialError: the platform's run or the experiment cannot be used.
+    """
+    client = open_mlflow(environment)
+    if environment.tracking_run_id:
+        return MlflowTracking(client, _joined(client, environment.tracking_run_id), owned=False)
+    experiment_id = _experiment(client, environment, experiment)
+    run_id = _claimed(client, environment, experiment, experiment_id)
+    return MlflowTracking(client, _joined(client, run_id), owned=True)
+
+
+def open_mlflow(environment: Environment) -> MlflowClient:
+    """A quiet client of the environment's MLflow; MLflow's global active run is never used."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        # MLflow's database models use a loader that SQLAlchemy 2.1 deprecates.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return MlflowClient(environment.tracking_uri, environment.tracking_uri)
+
+
+def _claimed(
+    client: MlflowClient, environment: Environment, experiment: str, experiment_id: str
+) -> str:
+    """The one tracking run of a pipeline run; MLflow itself cannot create a run only once."""
+    store = open_store(environment.store_uri)
+    key = f"tracking/{experiment}/{environment.run_id}"
+    claimed = store.read(key)
+    if claimed is not None:
+        return claimed.decode()
+    name = environment.run_id
+    created = client.create_run(experiment_id, tags=_tags(environment), run_name=name)
+    run_id = str(created.info.run_id)
+    try:
+        store.replace(key, run_id.encode(), previous=None)
+    except ConflictError:
+        client.delete_run(run_id)
+        return (store.read(key) or b"").decode()
+    return run_id
+
+
+def _joined(client: MlflowClient, run_id: str) -> Run:
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        raise PerennialError(
+            f"the tracking run {run_id} cannot be joined",
+            evidence=str(error),
+            action="check that MLFLOW_TRACKING_URI is the server on which it was opened, or start "
+            "a new pipeline run",
+        ) from error
+
+
+def _experiment(client: MlflowClient, environment: Environment, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return client.create_experiment(name, _artifact_location(environment, name))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)
+    if found is None or found.lifecycle_stage != "active":
+        raise PerennialError(
+            f"the MLflow experiment {name!r} was deleted",
+            action="restore it (`mlflow experiments restore`), or give the model another name",
+        )
+    return str(found.experiment_id)
+
+
+def _artifact_location(environment: Environment, experiment: str) -> str | None:
+    """A server knows where artifacts go; a database alone would choose the working folder."""
+    if environment.tracking_uri.startswith(("http://", "https://", "databricks")):
+        return None
+    store = open_store(environment.store_uri)
+    if isinstance(store, LocalObjectStore):
+        return (store.root.absolute() / ARTIFACT_PREFIX / experiment).as_uri()
+    return f"{store.uri}/{ARTIFACT_PREFIX}/{experiment}"
+
+
+def _tags(environment: Environment) -> dict[str, str]:
+    tags = {RUN_TAG: environment.run_id, "perennial.code_digest": environment.code_digest}
+    if environment.commit:
+        tags["mlflow.source.git.commit"] = environment.commit
+    return tags
+
+
+def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(entries), size):
+        yield entries[start : start + size]

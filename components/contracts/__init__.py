@@ -1,0 +1,1 @@
+"""What crosses a process boundary: config sections, artifacts and lineage. Imports pydantic only."""

@@ -1,0 +1,34 @@
+"""The one exception a person is meant to read: what is wrong, the evidence, the next action."""
+
+
+class PerennialError(Exception):
+    """Something the user can mend; printed without a traceback.
+
+    Args:
+        problem: What is wrong, in one sentence, with the offending value.
+        evidence: What was seen that shows it.
+        action: What to do next.
+    """
+
+    def __init__(self, problem: str, *, evidence: str = "", action: str = "") -> None:
+        self.problem = problem
+        self.evidence = evidence
+        self.action = action
+        parts = [problem]
+        if evidence:
+            parts.append(f"  evidence: {evidence}")
+        if action:
+            parts.append(f"  to do:    {action}")
+        super().__init__("\n".join(parts))
+
+
+class BadDataError(PerennialError):
+    """The data cannot be trained on."""
+
+
+class BadTaskError(PerennialError):
+    """The user's task cannot be loaded or breaks its protocol."""
+
+
+class TrainingFailedError(PerennialError):
+    """The training job ended without a finished training."""

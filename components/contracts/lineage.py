@@ -1,0 +1,28 @@
+"""Lineage: everything needed to say where a model came from, and to make it again."""
+
+from pydantic import JsonValue
+
+from components.contracts.section import Section
+
+
+class Lineage(Section):
+    """Where a model came from."""
+
+    contract_digest: str
+    snapshot_digest: str
+    code_digest: str
+    """Digest of the sources that trained the model: the image's digest on a cluster, a hash of the
+    files on a laptop."""
+    commit: str = ""
+    """Version-control commit; ends in `-dirty` when the working tree differed."""
+    packages: dict[str, str]
+    """Installed version of each package that enters the numbers."""
+    seed: int
+    run_id: str
+    """The pipeline run."""
+    tracking_run_id: str = ""
+    """The MLflow run."""
+    trigger: dict[str, JsonValue]
+    """Why this training was started, with its evidence."""
+    parent_version: str = ""
+    """The champion that was beaten; empty for a first model."""

@@ -1,0 +1,39 @@
+"""Section: the frozen, closed base of everything that is read from TOML or JSON."""
+
+import hashlib
+import json
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+
+class Section(BaseModel):
+    """A value that crosses a process boundary: immutable, no unknown keys, no silent conversion.
+
+    Values travel as JSON strings, because KFP turns the integers inside dictionary parameters
+    into floats; reading them back is strict, so `"3"` is never taken for `3`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    def to_json(self) -> str:
+        """The canonical text: sorted keys, no white space; equal values give equal bytes."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a value back from `to_json`.
+
+        Raises:
+            pydantic.ValidationError: the text is no JSON or does not fit the section.
+        """
+        return cls.model_validate_json(text)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical text, in hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def canonical_json(value: JsonValue) -> str:
+    """JSON with sorted keys and no white space; refuses NaN and infinity, which JSON cannot hold."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

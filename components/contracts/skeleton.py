@@ -1,0 +1,50 @@
+"""What `check_skeleton` found: can this task learn at all?"""
+
+from typing import ClassVar, Literal
+
+from pydantic import JsonValue
+
+from components.contracts.artifact import Artifact
+from components.contracts.section import Section
+
+
+class CheckResult(Section):
+    """The outcome of one skeleton check."""
+
+    check: str
+    """The check's name, as in the contract's `skeleton.waivers`."""
+    outcome: Literal["passed", "warned", "failed", "skipped"]
+    measured: str
+    expected: str
+    evidence: dict[str, JsonValue] = {}
+    """Numbers behind the verdict, drawn in the report."""
+    hint: str = ""
+    """What to look at when it fails; for a skipped check, why it was skipped."""
+    source: str
+    """Where the check and its threshold come from."""
+    waived: str = ""
+    """The contract's reason for letting a failure pass."""
+    seconds: float = 0.0
+
+    @property
+    def blocks(self) -> bool:
+        """Whether this outcome must stop the training."""
+        return self.outcome == "failed" and not self.waived
+
+
+class SkeletonReport(Artifact):
+    """The verdict on the training skeleton and the baselines measured on the way.
+
+    File tree: `skeleton.json`.
+    """
+
+    file_name: ClassVar[str] = "skeleton.json"
+
+    results: tuple[CheckResult, ...]
+    baselines: dict[str, dict[str, float]]
+    """Baseline name → metrics on the test split; carried to the gate."""
+
+    @property
+    def failures(self) -> tuple[CheckResult, ...]:
+        """The failed checks that no waiver covers."""
+        return tuple(result for result in self.results if result.blocks)

@@ -1,0 +1,55 @@
+"""The `[triggers]` section: when a model is trained again; read by the two monitoring steps."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from components.contracts.data import Fraction
+from components.contracts.section import Section
+
+
+class TriggersSection(Section):
+    """When to train again, and how often at most.
+
+    Durations are in *data time*: between newest rows, never between runs. So replaying or
+    backfilling a year in an hour decides as the year itself would have.
+    """
+
+    drift: bool = True
+    """Retrain when the features leave the champion's reference. Switch it off for streams that are
+    known to wander without hurting the model; the report goes on showing the drift."""
+    performance: bool = True
+    """Retrain when the champion's loss on new labelled rows rises beyond its reference. Switch it
+    off when labels are missing or too late to act on."""
+    new_rows: Annotated[int, Field(ge=1)] | None = None
+    """Retrain after this many rows since the last training, promoted or not. Set it when more data
+    is known to help, as learning curves show; None never retrains for new rows alone."""
+    max_age_days: Annotated[int, Field(ge=1)] | None = None
+    """Retrain when the last training is this many days of data old. Set it when the model must
+    not grow old whatever the monitors see; None sets no limit."""
+    windows_in_a_row: Annotated[int, Field(ge=1)] = 2
+    """The newest this many windows must all alarm. One alarm is a warning in the report; raise it
+    when short disturbances start needless trainings, at the price of one window's delay each."""
+    effect_floor: Fraction = 0.05
+    """Smallest relevant difference: a column alarms only when at least this share of its
+    distribution moved. Raise it when alarms are true but do not matter to the model."""
+    false_alarm_level: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
+    """Share of quiet windows that may alarm, before `windows_in_a_row`. With B reference blocks
+    no level below 1/(B + 1) can be reached. Lower it for long references only."""
+    decay_floor: Annotated[float, Field(ge=0.0)] = 0.05
+    """Smallest relevant rise of the champion's loss, relative to its reference. Raise it when a
+    retraining costs more than the loss it can win back."""
+    min_labelled_rows: Annotated[int, Field(ge=1)] = 500
+    """A window with fewer labelled rows gives no verdict on performance. Raise it for noisy
+    losses; lower it for small streams."""
+    min_label_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8
+    """Nor does a window with a smaller share of labelled rows: early labels are often of one kind.
+    Lower it only when labels are missing at random."""
+    cooldown_days: Annotated[int, Field(ge=0)] = 14
+    """Days of data after a retraining in which no other starts, promoted or not. Make it cover
+    `windows_in_a_row` blocks, so that the next decision rests on windows of its own."""
+    max_retrainings: Annotated[int, Field(ge=1)] = 6
+    """Retrainings within `budget_days` at most. Raise it when the budget stops trainings whose
+    challengers do get promoted."""
+    budget_days: Annotated[int, Field(ge=1)] = 90
+    """Days of data that `max_retrainings` is counted over."""

@@ -1,0 +1,116 @@
+"""Trigger state: which retrainings were started, kept in the object store across runs."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from components.clients.object_store import ConflictError, ObjectStore
+from components.contracts.errors import PerennialError
+from components.contracts.monitoring import RetrainingDecision
+from components.contracts.section import Section
+
+NO_RUN = "unknown"
+"""The environment's run outside a pipeline: it joins nothing, so nothing is adopted from it."""
+MAX_ATTEMPTS = 20
+"""Writers that may get in between before this one gives up; each is a retraining of one model."""
+KEPT_RETRAININGS = 200
+"""The newest ones; far more than any budget counts."""
+
+
+class Retraining(Section):
+    """A retraining that was started, with the decision that started it."""
+
+    run_id: str
+    """The pipeline run that decided."""
+    snapshot_digest: str
+    data_time: datetime | None
+    """Time of the snapshot's newest row; None for data without a time column."""
+    rows: int
+    """Rows of the snapshot."""
+    decision: RetrainingDecision
+
+
+class TriggerState(Section):
+    """Every retraining of one model that `decide_retraining` started, the oldest first."""
+
+    schema_version: int = 1
+    """Raised when a field changes its meaning."""
+    retrainings: tuple[Retraining, ...] = ()
+
+    def with_retraining(self, retraining: Retraining) -> "TriggerState":
+        """A copy with one more retraining."""
+        kept = (*self.retrainings, retraining)[-KEPT_RETRAININGS:]
+        return self.model_copy(update={"retrainings": kept})
+
+    def without(self, retraining: Retraining) -> "TriggerState":
+        """A copy as it was before a retraining was recorded."""
+        before = self.retrainings[: self.retrainings.index(retraining)]
+        return self.model_copy(update={"retrainings": before})
+
+    def of_run(self, run_id: str) -> Retraining | None:
+        """What a run recorded before it was started again; nothing outside a pipeline."""
+        if run_id == NO_RUN:
+            return None
+        return next((known for known in self.retrainings if known.run_id == run_id), None)
+
+
+def decide_and_record(
+    store: ObjectStore,
+    model: str,
+    run_id: str,
+    decide: Callable[[TriggerState], RetrainingDecision],
+    record: Callable[[RetrainingDecision], Retraining],
+) -> tuple[RetrainingDecision, TriggerState]:
+    """Decide on the newest state; a retraining is recorded before anybody acts on it.
+
+    Of two runs that decide at once one writes first; the other reads again and decides again, so
+    that no cooldown, budget or duplicate is ever overlooked. A run that recorded a retraining and
+    is started again, after a crash or by hand, gets the same decision again.
+
+    Args:
+        store: Where the state lies, as `triggers/<model>/state.json`.
+        model: The registered model's name.
+        run_id: The pipeline run that decides.
+        decide: From the state; pure.
+        record: What to keep of a decision to retrain.
+
+    Returns:
+        The decision, and the state that it was made on.
+
+    Raises:
+        PerennialError: the state is damaged, or others never stop writing.
+    """
+    key = f"triggers/{model}/state.json"
+    for _ in range(MAX_ATTEMPTS):
+        previous = store.read(key)
+        state = _parsed(previous, f"{store.uri}/{key}")
+        known = state.of_run(run_id)
+        if known is not None:
+            return known.decision, state.without(known)
+        decision = decide(state)
+        if not decision.retrain:
+            return decision, state
+        content = state.with_retraining(record(decision)).to_json().encode()
+        try:
+            store.replace(key, content, previous=previous)
+        except ConflictError:
+            continue
+        return decision, state
+    raise PerennialError(
+        f"the trigger state of {model} could not be written",
+        evidence=f"{MAX_ATTEMPTS} attempts met another writer",
+        action="look for runs that are started in a loop, then run this one again",
+    )
+
+
+def _parsed(content: bytes | None, uri: str) -> TriggerState:
+    if content is None:
+        return TriggerState()
+    try:
+        return TriggerState.from_json(content)
+    except ValueError as error:
+        raise PerennialError(
+            "the trigger state cannot be read: it is damaged or of another version",
+            evidence=f"{uri}: {error}",
+            action="restore it, or delete it to forget past retrainings (cooldown and budget "
+            "start afresh)",
+        ) from error

@@ -1,0 +1,57 @@
+"""Reads the drift report and the trigger state, writes the decision."""
+
+from pathlib import Path
+
+from components.clients.environment import Environment
+from components.clients.object_store import open_store
+from components.clients.steps import StepResult, pipeline_step
+from components.contracts.monitoring import DriftReport, RetrainingDecision
+from components.contracts.section import canonical_json
+from components.contracts.snapshot import Snapshot
+from components.decide_retraining.config import DecideRetrainingConfig
+from components.decide_retraining.policy import Occasion, decide
+from components.decide_retraining.report import write_report
+from components.decide_retraining.state import Retraining, TriggerState, decide_and_record
+
+
+@pipeline_step("decide_retraining", outputs=("decision", "report", "metrics"))
+def decide_retraining_step(
+    *, config: str, snapshot: str, drift: str, decision: str, report: str, metrics: str
+) -> StepResult:
+    """Decide, record a retraining before anybody starts it, and say why."""
+    settings = DecideRetrainingConfig.from_json(config)
+    current = Snapshot.read(Path(snapshot))
+    seen = DriftReport.read(Path(drift))
+    environment = Environment.read()
+    occasion = Occasion(current.digest(), current.time_max, current.rows)
+
+    def decide_on(state: TriggerState) -> RetrainingDecision:
+        return decide(occasion, seen, state, settings.triggers)
+
+    def record(made: RetrainingDecision) -> Retraining:
+        return Retraining(
+            run_id=environment.run_id,
+            snapshot_digest=occasion.snapshot_digest,
+            data_time=occasion.data_time,
+            rows=occasion.rows,
+            decision=made,
+        )
+
+    store = open_store(environment.store_uri)
+    made, state = decide_and_record(
+        store, settings.model.name, environment.run_id, decide_on, record
+    )
+    made.write(Path(decision))
+    write_report(
+        Path(report), made, occasion=occasion, drift=seen, state=state, triggers=settings.triggers
+    )
+    return StepResult(
+        parameters={"retrain": made.retrain, "trigger": trigger_evidence(made)},
+        metrics={"retrain": float(made.retrain)},
+        summary=made.summary,
+    )
+
+
+def trigger_evidence(made: RetrainingDecision) -> str:
+    """What travels with the training and is stored with the model version, as JSON."""
+    return canonical_json(made.model_dump(mode="json", exclude={"schema_version", "retrain"}))

@@ -1,0 +1,1 @@
+"""Has the stream left the champion's reference, or has the champion lost performance?"""

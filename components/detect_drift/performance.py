@@ -1,0 +1,153 @@
+"""Has the champion lost performance? Its loss on new labelled rows, block by block.
+
+A day's mean loss varies several times more than its rows would if they were independent, so the
+limit rests on the spread between the champion's own held-out blocks, not on rows.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+from torch import nn
+
+from components.contracts.errors import BadDataError
+from components.contracts.gate import BlockPerformance
+from components.contracts.monitoring import WindowDrift
+from components.contracts.snapshot import Snapshot
+from components.contracts.triggers import TriggersSection
+from components.detect_drift.reference import MIN_Z_SCORE, student_limit
+from components.engine.evaluation import BATCH_ROWS, score_batch
+from components.engine.task import Task
+
+MIN_LOSS_BLOCKS = 3
+"""Held-out blocks below which their spread says nothing."""
+MIN_ROWS_SHARE = 0.5
+"""Of the median rows per held-out block: a split may cut a block down to a day."""
+
+
+@dataclass(frozen=True)
+class LossLimit:
+    """What is ordinary for the champion's mean loss in one block.
+
+    Attributes:
+        mean: Over its held-out blocks.
+        spread: Standard deviation between them.
+        limit: Above it, performance has decayed.
+        blocks: Held-out blocks behind it.
+    """
+
+    mean: float
+    spread: float
+    limit: float
+    blocks: int
+
+
+def loss_limit(
+    reference: Sequence[BlockPerformance], triggers: TriggersSection
+) -> LossLimit | None:
+    """The limit from the champion's held-out blocks; None when there are too few of them.
+
+    Three standard deviations or, for few blocks, what Student's distribution asks for at the
+    false-alarm level; but never less than the relevant rise.
+    """
+    usual = float(np.median([block.rows for block in reference])) if reference else 0.0
+    losses = [block.loss for block in reference if block.rows >= MIN_ROWS_SHARE * usual]
+    if len(losses) < MIN_LOSS_BLOCKS:
+        return None
+    mean = float(np.mean(losses))
+    floor = triggers.decay_floor * abs(mean)
+    # Equal losses give no spread to divide by; a tenth of the relevant rise is nothing yet.
+    spread = max(float(np.std(losses, ddof=1)), floor / 10, math.ulp(mean))
+    steps = max(MIN_Z_SCORE, student_limit(len(losses), triggers.false_alarm_level))
+    return LossLimit(mean, spread, mean + max(steps * spread, floor), len(losses))
+
+
+def judge_losses(
+    windows: Sequence[WindowDrift],
+    losses: Sequence[BlockPerformance],
+    limit: LossLimit | None,
+    triggers: TriggersSection,
+) -> tuple[WindowDrift, ...]:
+    """The windows with the champion's loss; a verdict only where there are labels enough."""
+    measured = {loss.start: loss for loss in losses}
+    return tuple(_judged(window, measured.get(window.start), limit, triggers) for window in windows)
+
+
+def window_losses(
+    task: Task,
+    model: nn.Module,
+    rows: pl.LazyFrame,
+    snapshot: Snapshot,
+    windows: Sequence[WindowDrift],
+) -> tuple[BlockPerformance, ...]:
+    """The model's mean loss on the labelled rows of each window that has any.
+
+    Every split counts: whatever its split, a row after the champion's snapshot is new to it.
+
+    Args:
+        task: The champion's, fitted.
+        model: The champion.
+        rows: All rows of the snapshot.
+        snapshot: Names label and time.
+        windows: In time order, not overlapping, at least one.
+
+    Raises:
+        BadDataError: a row makes the loss infinite, or has a label that the champion cannot know.
+    """
+    starts = np.array([_microseconds(window.start) for window in windows], dtype=np.int64)
+    ends = np.array([_microseconds(window.end) for window in windows], dtype=np.int64)
+    label = pl.col(snapshot.data.label)
+    if rows.collect_schema()[snapshot.data.label].is_float():
+        label = label.fill_nan(None)
+    moment = pl.col(snapshot.data.time or "").dt.epoch("us")
+    wanted = rows.filter(label.is_not_null(), moment >= int(starts.min()), moment < int(ends.max()))
+    sums, counts = np.zeros(len(windows)), np.zeros(len(windows))
+    for batch in wanted.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+        moments = batch.select(moment).to_series().to_numpy()
+        window = np.searchsorted(starts, moments, side="right") - 1
+        inside = moments < ends[window]
+        losses, _, _ = score_batch(task, model, task.encode(batch))
+        np.add.at(sums, window[inside], losses[inside])
+        np.add.at(counts, window[inside], 1)
+    if not np.isfinite(sums).all():
+        broken = windows[int(np.argmin(np.isfinite(sums)))]
+        raise BadDataError(
+            "the champion's loss is not a finite number on new rows",
+            evidence=f"in the block from {broken.start:%Y-%m-%d} on",
+            action="look for infinite or absurd feature values there, and give them a range "
+            "under `expectations`",
+        )
+    return tuple(
+        BlockPerformance(start=window.start, rows=int(count), loss=float(total / count))
+        for window, total, count in zip(windows, sums, counts, strict=True)
+        if count
+    )
+
+
+def _judged(
+    window: WindowDrift,
+    measured: BlockPerformance | None,
+    limit: LossLimit | None,
+    triggers: TriggersSection,
+) -> WindowDrift:
+    if measured is None:
+        return window
+    enough = max(triggers.min_labelled_rows, triggers.min_label_coverage * window.rows)
+    if limit is None or measured.rows < enough:
+        return window.model_copy(update={"loss": measured.loss})
+    return window.model_copy(
+        update={
+            "loss": measured.loss,
+            "loss_z_score": (measured.loss - limit.mean) / limit.spread,
+            "decayed": measured.loss > limit.limit,
+        }
+    )
+
+
+def _microseconds(moment: datetime) -> int:
+    """Since the epoch; a time without a zone counts as UTC, as polars takes it."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -1,0 +1,100 @@
+"""Distributed: who am I among the processes, and how do we agree?"""
+
+import os
+import signal
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+T = TypeVar("T")
+# The first rank fits the task and encodes the data while the others wait for it.
+COLLECTIVE_TIMEOUT = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all."""
+
+    rank: int
+    local_rank: int
+    size: int
+    device: torch.device
+
+    @classmethod
+    def join(cls) -> "World":
+        """Join the group that torchrun's environment describes: NCCL on GPUs, else gloo."""
+        local_rank = int(os.environ["LOCAL_RANK"])
+        if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            device = torch.device("cuda", local_rank)
+            torch.cuda.set_device(device)
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=COLLECTIVE_TIMEOUT)
+        else:
+            device = torch.device("cpu")
+            dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
+        return cls(dist.get_rank(), local_rank, dist.get_world_size(), device)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank speaks for all."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The element-wise sum over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def from_first(self, value: T | None) -> T:
+        """The first rank's value, on every rank."""
+        holder = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(holder, src=0)
+        return cast("T", holder[0])
+
+    def to_first(self, value: T) -> list[T] | None:
+        """Every rank's value in rank order on the first rank; None elsewhere."""
+        if self.size == 1:
+            return [value]
+        gathered: list[T] | None = [value] * self.size if self.is_first else None
+        dist.gather_object(value, gathered, dst=0)
+        return gathered
+
+    def barrier(self) -> None:
+        """Wait for all."""
+        dist.barrier()
+
+
+def rank_of_this_process() -> int:
+    """The rank that torchrun gave this process, known before the group is joined."""
+    return int(os.environ["RANK"])
+
+
+def synchronize_buffers(model: nn.Module, world: World) -> None:
+    """Give every rank the first rank's buffers (running statistics).
+
+    Done before each update, each evaluation and each checkpoint, so that the buffers depend
+    neither on the strategy nor on when a checkpoint was taken.
+    """
+    if world.size > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+class StopSignal:
+    """Remembers that SIGTERM (or SIGINT) asked this process to end at the next step boundary."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def listen(self) -> None:
+        """Take over the signals."""
+        signal.signal(signal.SIGTERM, self._request)
+        signal.signal(signal.SIGINT, self._request)
+
+    def _request(self, signal_number: int, frame: FrameType | None) -> None:
+        self.requested = True

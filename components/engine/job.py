@@ -1,0 +1,130 @@
+"""Training job: all that a worker needs to know, and where its files lie. Imports no torch."""
+
+import hashlib
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import JsonValue
+
+from components.contracts.artifact import Artifact
+from components.contracts.data import ModelSection
+from components.contracts.errors import PerennialError
+from components.contracts.section import Section, canonical_json
+from components.contracts.snapshot import Snapshot
+from components.engine.config import TrainingSection
+
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped at a checkpoint, start me again
+
+
+class TrainingJob(Section):
+    """The one argument of `python -m components.engine.worker`, as a JSON file."""
+
+    fingerprint: str
+    """Digest of all that determines the weights; a checkpoint with another one is refused."""
+    snapshot: str
+    """Folder of the snapshot artifact."""
+    model: ModelSection
+    training: TrainingSection
+    num_processes: int
+    folder: str
+    """Where checkpoints, logs and the result of this training live."""
+
+    @property
+    def root(self) -> Path:
+        """The training's folder."""
+        return Path(self.folder)
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder per checkpoint."""
+        return self.root / "checkpoints"
+
+    @property
+    def errors(self) -> Path:
+        """What the ranks of the current attempt died of."""
+        return self.root / "errors"
+
+    @property
+    def interrupted(self) -> Path:
+        """Written when the current attempt stopped behind a checkpoint because of a signal."""
+        return self.root / "interrupted"
+
+    @property
+    def logs(self) -> Path:
+        """`job.log` of the launcher and one `rank-N.log` per process."""
+        return self.root / "logs"
+
+    @property
+    def scratch(self) -> Path:
+        """Encoded splits; deleted when the job ends. Hidden from listings of the store."""
+        return self.root / ".scratch"
+
+
+class FittedTask(Artifact):
+    """What the task fitted when the training began; every later attempt takes it over.
+
+    File tree: `fitted.json`.
+    """
+
+    file_name: ClassVar[str] = "fitted.json"
+
+    fingerprint: str
+    state: dict[str, JsonValue]
+
+
+class RankFailure(Section):
+    """The exception that ended one rank."""
+
+    rank: int
+    step: int
+    """The update that was being computed; 0 before the first."""
+    type: str
+    message: str
+    traceback: str
+    time: float
+    """Seconds since the epoch."""
+    is_consequence: bool
+    """The rank only lost its connection to another one that died."""
+
+    @classmethod
+    def first_of(cls, folder: Path) -> Self | None:
+        """The failure that the others followed from; None when no rank left one."""
+        failures = [cls.from_json(path.read_bytes()) for path in folder.glob("rank-*.json")]
+        return min(failures, key=lambda found: (found.is_consequence, found.time), default=None)
+
+
+def training_fingerprint(
+    snapshot: Snapshot,
+    model: ModelSection,
+    training: TrainingSection,
+    *,
+    num_processes: int,
+    threads_per_process: int,
+    code_digest: str,
+) -> str:
+    """Equal fingerprints mean bit-identical weights.
+
+    The number of processes and threads is part of it: both change the order of summation.
+    """
+    parts: list[JsonValue] = [
+        snapshot.digest(),
+        model.task,
+        dict(model.options),
+        training.to_json(),
+    ]
+    identity = canonical_json([*parts, num_processes, threads_per_process, code_digest])
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def read_job(path: Path) -> TrainingJob:
+    """The job stored in a file.
+
+    Raises:
+        PerennialError: there is no such file.
+    """
+    if not path.is_file():
+        raise PerennialError(
+            f"there is no training job in {path}",
+            action="the worker is started by train_model; its one argument is the job's JSON file",
+        )
+    return TrainingJob.from_json(path.read_bytes())

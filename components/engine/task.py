@@ -1,0 +1,199 @@
+"""Task: what a user writes; everything else about training is the engine's business."""
+
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, TypeAlias, TypeGuard
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue, ValidationError
+from torch import Tensor, nn
+
+from components.contracts.data import TaskColumns
+from components.contracts.errors import BadTaskError
+from components.contracts.section import Section
+from components.contracts.training import Direction
+
+Batch: TypeAlias = dict[str, Tensor]
+"""Tensors by name; the first dimension of each is the example. `label` is the target."""
+
+LABEL = "label"
+
+
+class NoOptions(Section):
+    """The options of a task that has none."""
+
+
+class Task(ABC):
+    """A model, its preprocessing, its loss and its metrics.
+
+    The engine calls `fit` once, on the training split alone; its state is saved with the weights.
+    It then encodes rows, builds the model under a fixed seed, and owns the loop: accumulation,
+    normalisation, clipping, schedule, sharding, checkpoints and evaluation are not the task's.
+
+    Args:
+        options: The contract's `model.options`, as an instance of `Options`.
+        columns: Label and features, as recorded in the snapshot.
+    """
+
+    Options: ClassVar[type[Section]] = NoOptions
+    """The task's own options; unknown keys in the contract are refused with it."""
+    kind: Literal["binary", "multiclass", "regression"]
+    """What `predict` returns: P(label = 1) of shape [B], class probabilities of shape [B, C], or
+    values of shape [B]."""
+    metrics: Mapping[str, Direction]
+    """The keys that `score` returns, and which way each is better; `loss` is added by the engine.
+    The first is the default for selection and gate."""
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        self.options = options
+        self.columns = columns
+
+    @abstractmethod
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Learn preprocessing from the training split: the only place that sees data to fit on."""
+
+    @abstractmethod
+    def state(self) -> dict[str, JsonValue]:
+        """What `fit` learned, as JSON."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over what an earlier `fit` learned."""
+
+    @abstractmethod
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """Rows → tensors, one example per row, in order.
+
+        Without the label column the batch has no `label`. The same function serves training,
+        evaluation and serving, so it must be deterministic; random augmentation goes to `augment`.
+        """
+
+    @abstractmethod
+    def build_model(self) -> nn.Module:
+        """A new model; called as `model(**inputs)` with the batch's tensors except `label`."""
+
+    @abstractmethod
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """The loss of each example, shape [B]; the engine averages over the global batch."""
+
+    @abstractmethod
+    def predict(self, output: Tensor) -> Tensor:
+        """The model's output → predictions, as `kind` says."""
+
+    @abstractmethod
+    def score(
+        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """The metrics named in `metrics`, over all examples of a split."""
+
+    @abstractmethod
+    def expected_initial_loss(self) -> float:
+        """The mean loss that theory predicts before the first update, on the training split.
+
+        Examples: ln C for C balanced classes and zero logits; the label's entropy when the last
+        bias starts at the class prior; the variance for squared error around the mean.
+        """
+
+    def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Random changes to a training batch; never applied in evaluation. None by default."""
+        return batch
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The modules to shard one by one, in forward order; the rest is sharded as one."""
+        return ()
+
+    def describe(self, batch: Batch, index: int) -> dict[str, str]:
+        """One example decoded from the tensors right before the model, for people to look at."""
+        return {name: str(tensor[index].tolist()) for name, tensor in batch.items()}
+
+    def baseline(self, rows: pl.DataFrame) -> NDArray[np.float64] | None:
+        """Predictions of a human or a rule of thumb, in `predict`'s shape; None if there is none."""
+        return None
+
+
+def inputs_of(batch: Batch) -> Batch:
+    """The batch without its label: what the model is called with."""
+    return {name: tensor for name, tensor in batch.items() if name != LABEL}
+
+
+def load_task(path: str, options: Mapping[str, JsonValue], columns: TaskColumns) -> Task:
+    """The task named in a contract, with its options checked.
+
+    Args:
+        path: `package.module:ClassName`.
+        options: The contract's `model.options`.
+        columns: Label and features, as recorded in the snapshot.
+
+    Raises:
+        BadTaskError: it does not import, is not a complete `Task`, or refuses the options.
+    """
+    task_type = load_task_type(path)
+    return task_type(check_options(task_type, options), columns)
+
+
+def load_task_type(path: str) -> type[Task]:
+    """The class behind `package.module:ClassName`.
+
+    Raises:
+        BadTaskError: it does not import or is not a complete `Task`.
+    """
+    module_name, _, class_name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # user code may raise anything while it is imported
+        raise BadTaskError(
+            f"model.task = {path!r}: importing {module_name!r} failed",
+            evidence=f"{type(error).__name__}: {error}",
+            action="put the module beside the contract or install its package; "
+            f"`python -c 'import {module_name}'` must work",
+        ) from error
+    task_type: object = getattr(module, class_name, None)
+    if task_type is None:
+        classes = sorted(name for name, value in vars(module).items() if _is_task(value))
+        raise BadTaskError(
+            f"model.task = {path!r}: {module_name} has no {class_name!r}",
+            evidence=f"its tasks are: {', '.join(classes) or 'none'}",
+            action="correct the name behind the colon",
+        )
+    if not _is_task(task_type):
+        raise BadTaskError(
+            f"model.task = {path!r} is not a Task",
+            action="derive the class from components.engine.task.Task",
+        )
+    missing = sorted(task_type.__abstractmethods__)
+    missing += [name for name in ("kind", "metrics") if not hasattr(task_type, name)]
+    if missing and not (set(missing) <= {"kind", "metrics"} and "__init__" in vars(task_type)):
+        raise BadTaskError(
+            f"model.task = {path!r} is incomplete",
+            evidence=f"it does not define {', '.join(missing)}",
+            action="write the missing members; components/tasks/README.md shows each",
+        )
+    return task_type
+
+
+def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Section:
+    """The contract's `model.options` as the task's own section.
+
+    Raises:
+        BadTaskError: an option is unknown or does not fit.
+    """
+    try:
+        return task_type.Options.model_validate(dict(options), strict=False)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(("model.options", *map(str, first["loc"])))
+        raise BadTaskError(
+            f"{where}: {first['msg']}",
+            evidence=f"got {first['input']!r}",
+            action=f"{task_type.__name__} takes: "
+            f"{', '.join(task_type.Options.model_fields) or 'no options'}",
+        ) from error
+
+
+def _is_task(value: object) -> TypeGuard[type[Task]]:
+    return inspect.isclass(value) and issubclass(value, Task) and value is not Task

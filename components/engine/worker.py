@@ -1,0 +1,174 @@
+"""Worker: one rank of a training, started by torchrun.
+
+    torchrun --standalone --nproc-per-node 2 -m components.engine.worker JOB.json
+
+Ends with 0 when the training is finished and its result written, with 75 when a signal stopped it
+behind a checkpoint, and with 1 after writing `errors/rank-N.json`.
+"""
+
+import logging
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch.distributed as dist
+from pydantic import JsonValue
+
+from components.clients.dataset import Dataset
+from components.clients.lease import follow_lease
+from components.contracts.artifact import write_atomically
+from components.contracts.data import Split
+from components.contracts.errors import BadTaskError
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import Direction, TrainingResult
+from components.engine.batching import GlobalOrder
+from components.engine.checkpoint import Checkpointer
+from components.engine.data import EncodedSplit, encode_split
+from components.engine.distributed import StopSignal, World, rank_of_this_process
+from components.engine.job import EXIT_INTERRUPTED, FittedTask, RankFailure, TrainingJob, read_job
+from components.engine.loop import Training, train
+from components.engine.optimizer import build_optimizer
+from components.engine.parallelize import parallelize
+from components.engine.reproducibility import make_deterministic, seeded_model
+from components.engine.sampled_evaluation import SampledEvaluation
+from components.engine.task import Task, load_task
+from components.engine.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run the job named on the command line as torchrun's rank; returns the exit code."""
+    job = read_job(Path(sys.argv[1]))
+    follow_lease()
+    rank = rank_of_this_process()
+    start_logging(job, rank)
+    stop = StopSignal()
+    stop.listen()
+    training: Training | None = None
+    try:
+        world = World.join()
+        training = build(job, world, stop)
+        is_finished = train(training)
+        if world.is_first:
+            write_result(job, training) if is_finished else job.interrupted.touch()
+        world.barrier()
+    except BaseException as error:  # whatever it is, a person must get to see it
+        logger.exception("rank=%d failed", rank)
+        record_failure(job, rank, training.step + 1 if training else 0, error)
+        return 1
+    logger.info("rank=%d step=%d finished=%s", rank, training.step, is_finished)
+    return 0 if is_finished else EXIT_INTERRUPTED
+
+
+def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
+    """Everything that the loop needs, in the state of the newest checkpoint."""
+    section = job.training
+    section.gradient_accumulation_steps(world.size)
+    snapshot = Snapshot.read(Path(job.snapshot))
+    task = load_task(job.model.task, job.model.options, snapshot.task_columns)
+    prepare_data(job, world, task, snapshot)
+    make_deterministic()
+    model = parallelize(seeded_model(task, section.seed), task, section, world)
+    optimizer = build_optimizer(model, section)
+    retention = (section.keep_best, *retention_metric(task, section.metric))
+    checkpointer = Checkpointer(job.checkpoints, job.fingerprint, retention, world)
+    progress = checkpointer.restore(model, optimizer)
+    data, validation = (
+        EncodedSplit(job.scratch / split) for split in (Split.TRAIN, Split.VALIDATION)
+    )
+    return Training(
+        section=section, world=world, task=task, data=data,
+        order=GlobalOrder(data.rows, section.seed), model=model, optimizer=optimizer,
+        evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
+        telemetry=Telemetry(section, world, progress), stop=stop, step=progress.step,
+    )  # fmt: skip
+
+
+def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot) -> None:
+    """Fit the task on the training split, once, and encode the splits, once per machine."""
+    dataset = Dataset(snapshot) if world.local_rank == 0 else None
+    state = None
+    if world.is_first and dataset is not None:
+        state = fitted_state(job, task, dataset)
+    # Fitted or read back, all ranks take the same road.
+    task.load_state(world.from_first(state))
+    if dataset is not None:
+        for split in (Split.TRAIN, Split.VALIDATION):
+            encode_split(task, dataset, split, job.scratch / split)
+    world.barrier()
+
+
+def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
+    """What the task learns from the training split; an earlier attempt's, if there was one."""
+    if (job.root / FittedTask.file_name).exists():
+        fitted = FittedTask.read(job.root)
+        if fitted.fingerprint == job.fingerprint:
+            return fitted.state
+    task.fit(dataset.scan(Split.TRAIN))
+    fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
+    fitted.write(job.root)
+    return fitted.state
+
+
+def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
+    """The metric that makes a checkpoint one of the best, and which way it is better.
+
+    Raises:
+        BadTaskError: the task has no such metric.
+    """
+    directions: dict[str, Direction] = {**task.metrics, "loss": "minimize"}
+    name = name or next(iter(directions))
+    if name not in directions:
+        raise BadTaskError(
+            f"training.metric = {name!r} is no metric of {type(task).__name__}",
+            evidence=f"its metrics are: {', '.join(directions)}",
+            action="choose one of them",
+        )
+    return name, directions[name]
+
+
+def write_result(job: TrainingJob, training: Training) -> None:
+    """Say what came out; its presence means that the training is finished."""
+    progress = training.telemetry.progress(training.step)
+    TrainingResult(
+        fingerprint=job.fingerprint, task=job.model.task, options=job.model.options,
+        columns=training.task.columns, task_state=training.task.state(), steps=training.step,
+        world_size=training.world.size, strategy=job.training.strategy,
+        num_parameters=sum(parameter.numel() for parameter in training.model.parameters()),
+        history=progress.history, evaluations=progress.evaluations,
+        checkpoints=training.checkpointer.records(), seconds=progress.seconds,
+        num_resumes=progress.num_resumes,
+    ).write(job.root)  # fmt: skip
+
+
+def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException) -> None:
+    """Leave the exception where the launcher looks for it."""
+    text = str(error)
+    failure = RankFailure(
+        rank=rank, step=step, type=type(error).__name__, message=text,
+        traceback="".join(traceback.format_exception(error)), time=time.time(),
+        is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
+    )  # fmt: skip
+    write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
+
+
+def start_logging(job: TrainingJob, rank: int) -> None:
+    """One log file per rank, appended to by every attempt."""
+    job.logs.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=job.logs / f"rank-{rank}.log",
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s rank={rank} %(name)s %(message)s",
+    )
+    logging.captureWarnings(True)
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    # Tearing down process groups and their threads now and then aborts a finished process; all
+    # that matters is on disk.
+    logging.shutdown()
+    os._exit(exit_code)

@@ -1,0 +1,1 @@
+"""Does the challenger beat the champion?"""

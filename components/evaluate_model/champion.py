@@ -1,0 +1,104 @@
+"""Champion: the model to beat, scored on the same rows, and what makes the comparison unfair."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from components.clients.dataset import Dataset, selected_split
+from components.contracts.data import Split
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import Challenger
+from components.engine.evaluation import score_split
+from components.engine.export import load_model
+from components.evaluate_model.comparison import Contender
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The current champion.
+
+    Attributes:
+        version: Its number; empty when there is none.
+        contender: None when there is none, or it cannot be scored.
+        failure: Why it cannot be scored.
+        weights_sha256: Of its weights.
+        notes: What to know about the comparison.
+    """
+
+    version: str = ""
+    contender: Contender | None = None
+    failure: str = ""
+    weights_sha256: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def read_champion(
+    folder: Path, version: str, dataset: Dataset, challenger: Contender, keep: Sequence[str]
+) -> Champion:
+    """Load and score a downloaded champion.
+
+    Args:
+        folder: Its files.
+        version: Its number.
+        dataset: Holds the test rows.
+        challenger: Already scored on them.
+        keep: Columns to keep beside the scores.
+    """
+    try:
+        record = Challenger.read(folder)
+        task, model = load_model(folder)
+        scored = score_split(task, model, dataset, Split.TEST, keep=keep)
+    except Exception as error:  # its code is the user's, of years ago: it may raise anything
+        failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        return Champion(version=version, failure=failure)
+    weights = record.weights_sha256
+    notes = _notes(folder, version, record, dataset)
+    if not np.array_equal(scored.labels, challenger.scored.labels):
+        failure = "it encodes the labels differently: the label's values have changed"
+        return Champion(version, None, failure, weights, notes)
+    if not (np.isfinite(scored.predictions).all() and np.isfinite(scored.losses).all()):
+        return Champion(version, None, "its predictions are not finite", weights, notes)
+    return Champion(version, Contender(task, scored), "", weights, notes)
+
+
+def _notes(folder: Path, version: str, record: Challenger, dataset: Dataset) -> tuple[str, ...]:
+    now, then = dataset.snapshot, Snapshot.read(folder)
+    notes = []
+    if record.columns != now.task_columns:
+        gone = sorted(set(record.columns.features) - set(now.task_columns.features))
+        new = sorted(set(now.task_columns.features) - set(record.columns.features))
+        changed = [f"without {', '.join(new)}"] * bool(new) + [f"with {', '.join(gone)}"] * bool(
+            gone
+        )
+        how = " and ".join(changed) or "with other column types"
+        notes.append(f"version {version} was trained {how}")
+    if (then.split, then.data) != (now.split, now.data):
+        notes.append(_overlap_note(version, then, dataset))
+    return tuple(notes)
+
+
+def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
+    """How many of today's test rows the champion was trained or selected on."""
+    data = then.data
+    needed = {data.label, *(name for name in (data.time, data.group) if name), *data.ids}
+    if needed - set(dataset.snapshot.columns):
+        return (
+            f"the split rule changed since version {version} was trained and cannot be applied to "
+            "this data: it may have been trained on test rows"
+        )
+    seen = selected_split(then).is_in([Split.TRAIN.value, Split.VALIDATION.value])
+    if data.time and then.time_max is not None:
+        seen &= pl.col(data.time).dt.epoch("us") <= pl.lit(then.time_max).dt.epoch("us")
+    count = dataset.scan(Split.TEST).select(seen.sum()).collect().item()
+    if not count:
+        return (
+            f"the split rule changed since version {version} was trained; it was trained on none "
+            "of the test rows"
+        )
+    return (
+        f"the split rule changed since version {version} was trained: {count:,} of the test rows "
+        "were training or validation rows then, which flatters the champion"
+    )

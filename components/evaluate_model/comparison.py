@@ -1,0 +1,207 @@
+"""Comparison: two models on the same rows, with the uncertainty of their difference."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import stats
+
+from components.contracts.errors import PerennialError
+from components.contracts.gate import Comparison, SliceComparison
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import Direction
+from components.engine.evaluation import Scored
+from components.engine.resampling import (
+    Blocks,
+    Counts,
+    block_columns,
+    interval,
+    resample,
+    sign_of,
+    standard_error,
+)
+from components.engine.task import Task
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model, scored on the test rows with its own preprocessing."""
+
+    task: Task
+    scored: Scored
+
+    def at(self, selected: NDArray[np.bool_]) -> "Contender":
+        """The same model on some of the rows."""
+        scored = self.scored
+        rows = scored.rows.filter(pl.Series(selected))
+        losses, predictions = scored.losses[selected], scored.predictions[selected]
+        return Contender(self.task, Scored(losses, predictions, scored.labels[selected], rows))
+
+
+@dataclass(frozen=True)
+class Match:
+    """Challenger and champion on the same rows.
+
+    Attributes:
+        challenger: Who wants to become champion.
+        champion: Who is; None when there is none that can be scored.
+        blocks: Of the rows.
+        draws: Shared by both, so that every difference is paired.
+        confidence: Of each bound.
+    """
+
+    challenger: Contender
+    champion: Contender | None
+    blocks: Blocks
+    draws: Counts
+    confidence: float
+
+    def at(self, selected: NDArray[np.bool_]) -> "Match":
+        """The same match on some of the rows."""
+        blocks = self.blocks.at(selected)
+        return Match(
+            self.challenger.at(selected),
+            self.champion.at(selected) if self.champion else None,
+            blocks,
+            blocks.draws(len(self.draws)),
+            self.confidence,
+        )
+
+
+def columns_to_keep(snapshot: Snapshot, slices: Sequence[str]) -> tuple[str, ...]:
+    """The columns that blocks and slices need.
+
+    Raises:
+        PerennialError: a slice column does not exist.
+    """
+    unknown = sorted(set(slices) - set(snapshot.columns))
+    if unknown:
+        raise PerennialError(
+            f"gate.slices names {', '.join(unknown)}, which the data does not have",
+            evidence=f"its columns are {', '.join(snapshot.columns)}",
+            action="correct the names in the contract",
+        )
+    return (*block_columns(snapshot.data), *slices)
+
+
+def direction_of(task: Task, metric: str) -> Direction:
+    """Which way a metric is better.
+
+    Raises:
+        PerennialError: the task has no such metric.
+    """
+    if metric == "loss":
+        return "minimize"
+    if metric not in task.metrics:
+        raise PerennialError(
+            f"the gate names the metric {metric!r}, which the task does not compute",
+            evidence=f"it has {', '.join(task.metrics)} and loss",
+            action="correct the contract's gate section",
+        )
+    return task.metrics[metric]
+
+
+def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
+    """Each metric of both models, with the interval of the improvement."""
+    task = match.challenger.task
+    ours = match.challenger.scored.metrics(task)
+    if match.champion is None:
+        return tuple(
+            Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
+            for name in metrics
+        )
+    theirs = match.champion.scored.metrics(match.champion.task)
+    comparisons = []
+    for name in metrics:
+        sign = sign_of(direction_of(task, name))
+        values = sign * _differences(match, name)
+        estimate = sign * (ours[name] - theirs[name])
+        comparisons.append(
+            Comparison(
+                metric=name,
+                challenger=ours[name],
+                champion=theirs[name],
+                improvement=interval(estimate, values, match.blocks, match.confidence),
+            )
+        )
+    return tuple(comparisons)
+
+
+def compare_slices(
+    match: Match, metric: str, columns: Sequence[str], *, min_rows: int, limit: float
+) -> tuple[SliceComparison, ...]:
+    """The gate's metric on every value of the slice columns that has enough rows.
+
+    `regressed` follows Holm (1979): the probability of blocking a challenger that regresses on no
+    slice stays below 1 - confidence, however many slices there are.
+    """
+    rows = match.challenger.scored.rows
+    found = []
+    for column in columns:
+        for value, selected in _slices(rows[column], min_rows):
+            judged = _compare_slice(match, metric, selected, limit)
+            if judged is not None:
+                comparison, probability = judged
+                named = comparison.model_copy(update={"column": column, "value": value})
+                found.append((named, probability))
+    regressed = _holm([probability for _, probability in found], 1.0 - match.confidence)
+    return tuple(
+        comparison.model_copy(update={"regressed": flag})
+        for (comparison, _), flag in zip(found, regressed, strict=True)
+    )
+
+
+def _compare_slice(
+    match: Match, metric: str, selected: NDArray[np.bool_], limit: float
+) -> tuple[SliceComparison, float] | None:
+    """The comparison, and how probable it is if there is no regression beyond the limit."""
+    part = match.at(selected)
+    comparison = compare(part, (metric,))[0]
+    if comparison.champion is None or comparison.improvement is None:
+        return None
+    error = standard_error(_differences(part, metric), part.blocks)
+    margin = comparison.improvement.estimate + limit
+    if error > 0:
+        probability = float(stats.t.cdf(margin / error, part.blocks.count - 1))
+    else:
+        probability = 1.0 if margin >= 0 else 0.0
+    slice_comparison = SliceComparison(
+        column="",
+        value="",
+        rows=int(selected.sum()),
+        challenger=comparison.challenger,
+        champion=comparison.champion,
+        improvement=comparison.improvement,
+        regressed=False,
+    )
+    return slice_comparison, probability
+
+
+def _differences(match: Match, metric: str) -> NDArray[np.float64]:
+    values = [
+        resample(each.task, metric, each.scored, match.blocks, match.draws)
+        for each in (match.challenger, match.champion)
+        if each is not None
+    ]
+    draws = min(map(len, values))  # a metric may have its fast form for one model only
+    return values[0][:draws] - values[1][:draws]
+
+
+def _slices(column: pl.Series, min_rows: int) -> list[tuple[str, NDArray[np.bool_]]]:
+    values = column.cast(pl.String).fill_null("(missing)")
+    counts = values.value_counts(sort=True)
+    wanted = counts.filter(pl.col("count") >= min_rows)[column.name].sort()
+    return [(value, (values == value).to_numpy()) for value in wanted]
+
+
+def _holm(probabilities: Sequence[float], level: float) -> list[bool]:
+    """Which of several tests reject, so that any false rejection has at most this probability."""
+    flags = [False] * len(probabilities)
+    order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
+    for position, number in enumerate(order):
+        if probabilities[number] > level / (len(order) - position):
+            break
+        flags[number] = True
+    return flags

@@ -1,0 +1,157 @@
+"""Gate: may the challenger become champion? One reason per condition, all must hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from components.contracts.gate import Comparison, GateReason, SliceComparison
+from components.contracts.training import Direction
+from components.engine.resampling import sign_of
+from components.evaluate_model.config import GateSection
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the gate judges.
+
+    Attributes:
+        comparisons: The gate's metric first.
+        directions: Which way each metric is better.
+        slices: The gate's metric by slice.
+        baselines: Baseline → its metrics on the test split.
+        champion_version: Empty when there is none.
+        champion_failure: Why the champion could not be scored; empty when it was, or there is none.
+        same_weights: The challenger is the champion, bit for bit.
+        test_rows: Rows judged on.
+        test_blocks: Independent blocks among them.
+        unit: What one block is.
+    """
+
+    comparisons: Sequence[Comparison]
+    directions: Mapping[str, Direction]
+    slices: Sequence[SliceComparison]
+    baselines: Mapping[str, Mapping[str, float]]
+    champion_version: str
+    champion_failure: str
+    same_weights: bool
+    test_rows: int
+    test_blocks: int
+    unit: str
+
+
+def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
+    """Every condition that applies, the decisive ones first."""
+    reasons = [*_against_champion(section, evidence), *_guards(section, evidence)]
+    reasons += [*_slices(section, evidence), *_baselines(section, evidence)]
+    reasons += _required(section, evidence)
+    reasons += [
+        _at_least("enough test rows", evidence.test_rows, section.min_test_rows, "rows"),
+        _at_least(
+            "enough independent blocks",
+            evidence.test_blocks,
+            section.min_test_blocks,
+            f"{evidence.unit}s",
+        ),
+    ]
+    return tuple(reasons)
+
+
+def summarize(reasons: Sequence[GateReason]) -> str:
+    """The decision and its main reason, in a sentence."""
+    broken = [reason for reason in reasons if not reason.held]
+    if not broken:
+        return f"Promote: {reasons[0].detail}."
+    others = f" ({len(broken) - 1} more conditions not met)" if len(broken) > 1 else ""
+    return f"Do not promote: {broken[0].detail}{others}."
+
+
+def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    condition = "better than the champion"
+    comparison = evidence.comparisons[0]
+    if not evidence.champion_version:
+        return [_reason(condition, True, "there is no champion yet")]
+    name = f"champion version {evidence.champion_version}"
+    if evidence.same_weights:
+        return [_reason("differs from the champion", False, f"its weights are those of {name}")]
+    if comparison.champion is None:
+        failure = f"{name} could not be scored ({evidence.champion_failure})"
+        return [_reason(condition, True, f"{failure}, so there is nothing to compare with")]
+    figures = f"{comparison.metric} {comparison.challenger:.5g} against {comparison.champion:.5g}"
+    if comparison.improvement is None:
+        return [_reason(condition, False, f"{figures}, but one block tells nothing about noise")]
+    improvement = comparison.improvement
+    span = (
+        f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
+    )
+    held = improvement.low > section.min_improvement
+    verb = "above" if held else "not above"
+    detail = f"{figures} of {name}, {span}, lower bound {verb} {section.min_improvement:g}"
+    return [_reason(condition, held, detail)]
+
+
+def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    compared = {comparison.metric: comparison for comparison in evidence.comparisons}
+    reasons = []
+    for metric, limit in section.max_regression.items():
+        comparison = compared[metric]
+        if comparison.champion is None or evidence.same_weights:
+            continue
+        improvement = comparison.improvement
+        held = improvement is not None and improvement.low >= -limit
+        shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
+        detail = f"lower bound of the change in {metric} is {shown}, allowed is {-limit:+g}"
+        reasons.append(_reason(f"no regression of {metric}", held, detail))
+    return reasons
+
+
+def _slices(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    if not section.slices or evidence.comparisons[0].champion is None or evidence.same_weights:
+        return []
+    condition = "no slice regresses"
+    worse = [entry for entry in evidence.slices if entry.regressed]
+    if not worse:
+        return [_reason(condition, True, f"none of {len(evidence.slices)} slices is clearly worse")]
+    named = ", ".join(
+        f"{entry.column}={entry.value} by {-entry.improvement.estimate:.2g}" for entry in worse[:5]
+    )
+    return [_reason(condition, False, f"{len(worse)} slices are clearly worse: {named}")]
+
+
+def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    if not section.beats_baselines:
+        return []
+    condition = "beats every baseline"
+    comparison = evidence.comparisons[0]
+    metric = comparison.metric
+    sign = sign_of(evidence.directions[metric])
+    measured = {name: m[metric] for name, m in evidence.baselines.items() if metric in m}
+    if not measured:
+        detail = f"no baseline was measured on {metric}; see gate.beats_baselines"
+        return [_reason(condition, False, detail)]
+    name, best = max(measured.items(), key=lambda entry: sign * entry[1])
+    held = sign * (comparison.challenger - best) > 0
+    verb = "beats" if held else "does not beat"
+    detail = (
+        f"{metric} {comparison.challenger:.5g} {verb} {best:.5g} of {name}, the best of "
+        f"{len(measured)} baselines"
+    )
+    return [_reason(condition, held, detail)]
+
+
+def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    values = {comparison.metric: comparison.challenger for comparison in evidence.comparisons}
+    return [
+        _reason(
+            f"{metric} is good enough at all",
+            sign_of(evidence.directions[metric]) * (values[metric] - limit) >= 0,
+            f"{metric} is {values[metric]:.5g}, required is {limit:g}",
+        )
+        for metric, limit in section.required.items()
+    ]
+
+
+def _at_least(condition: str, count: int, needed: int, unit: str) -> GateReason:
+    return _reason(condition, count >= needed, f"{count:,} {unit}, needed are {needed:,}")
+
+
+def _reason(condition: str, held: bool, detail: str) -> GateReason:
+    return GateReason(condition=condition, held=held, detail=detail)

@@ -1,0 +1,1 @@
+"""Puts a promoted challenger on record and makes it the champion."""

@@ -1,0 +1,62 @@
+"""Promotion: from a package to the champion, in stages that each may be repeated after a crash."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.clients.model_registry import CHALLENGER, ModelRegistry, ModelVersion
+from components.clients.tracking import Tracking
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A packaged model on its way to become champion.
+
+    Attributes:
+        name: The registered model.
+        description: Of the registered model.
+        package: Folder with every file of the version.
+        fingerprint: By which a retry finds the version again.
+        version_tags: Set on the version.
+        model_tags: Set on the registered model.
+        summary: Why it was promoted; the version's description.
+        champion: The version it was compared with; empty for none.
+    """
+
+    name: str
+    description: str
+    package: Path
+    fingerprint: str
+    version_tags: Mapping[str, str]
+    model_tags: Mapping[str, str]
+    summary: str
+    champion: str
+
+
+def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -> ModelVersion:
+    """Upload, register, then move the aliases.
+
+    The version comes into being only after its files lie whole in the store, and the champion
+    moves last, so whoever follows an alias always finds a complete model. A version that an
+    earlier attempt registered is taken over and its files are left alone.
+
+    Raises:
+        ChampionMovedError: the champion is no longer the one that was compared with.
+    """
+    registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
+    version = registry.version_by_fingerprint(candidate.name, candidate.fingerprint)
+    if version is None:
+        # Keyed by the fingerprint: two models of one run must not share a folder.
+        path = f"model-{candidate.fingerprint[:12]}"
+        tracking.log_artifacts(candidate.package, path)
+        version = registry.register(
+            candidate.name,
+            source=tracking.artifact_uri(path),
+            run_id=tracking.run_id,
+            fingerprint=candidate.fingerprint,
+            tags=candidate.version_tags,
+            description=candidate.summary,
+        )
+    registry.set_alias(candidate.name, CHALLENGER, version.version)
+    registry.promote(candidate.name, version.version, candidate.champion)
+    return version

@@ -1,0 +1,100 @@
+"""Axes of a chart: which range to show, where its ticks lie, what they are called."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MINUS = "\N{MINUS SIGN}"
+_TIMES_TEN = "\N{MULTIPLICATION SIGN}10"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Keeps spans and steps away from overflow and from denormal numbers.
+_LARGEST = 1e300
+_SMALLEST = 1e-290
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to pixels.
+
+    Args:
+        low: Value at the `start` pixel.
+        high: Value at the `end` pixel, greater than `low`.
+        start: First pixel.
+        end: Last pixel; less than `start` on a vertical axis, as SVG counts downwards.
+        max_ticks: Most steps that the axis is divided into.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    max_ticks: int = 6
+
+    def at(self, value: float) -> float:
+        """The pixel of a value, limited to the axis; NaN stays NaN."""
+        if math.isnan(value):
+            return value
+        inside = min(max(value, self.low), self.high)
+        return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    @property
+    def step(self) -> float:
+        """The distance between ticks: 1, 2 or 5 times a power of ten."""
+        least = (self.high - self.low) / self.max_ticks
+        power = 10.0 ** math.floor(math.log10(least))
+        return next(nice * power for nice in (1, 2, 5, 10) if nice * power >= least * (1 - 1e-9))
+
+    @property
+    def ticks(self) -> list[float]:
+        """The ticks inside of the range."""
+        first = math.ceil(self.low / self.step - 1e-9)
+        last = math.floor(self.high / self.step + 1e-9)
+        return [index * self.step for index in range(first, last + 1)]
+
+    @property
+    def exponent(self) -> int:
+        """The power of ten that is left out of the tick labels; a multiple of three."""
+        magnitude = math.floor(math.log10(max(abs(self.low), abs(self.high))))
+        return 0 if -3 <= magnitude < 6 else magnitude // 3 * 3
+
+    @property
+    def tick_labels(self) -> list[str]:
+        """The ticks as text, all with the same number of decimals."""
+        scale = 10.0**self.exponent
+        decimals = max(0, -math.floor(math.log10(self.step / scale) + 1e-9))
+        labels = [f"{tick / scale:,.{decimals}f}" for tick in self.ticks]
+        return [label.replace("-", MINUS) if label.strip("-0.") else "0" for label in labels]
+
+    def title(self, label: str) -> str:
+        """The axis' label with the power of ten that its ticks leave out."""
+        if not self.exponent:
+            return label
+        return f"{label} ({_TIMES_TEN}{str(self.exponent).translate(_SUPERSCRIPT)})".strip()
+
+
+def finite(values: Iterable[float]) -> list[float]:
+    """The numbers among the values, limited to a size that can be drawn."""
+    return [limited(value) for value in values if math.isfinite(value)]
+
+
+def limited(value: float) -> float:
+    """A value that spans and steps can be computed with; infinities become NaN."""
+    if not math.isfinite(value):
+        return math.nan
+    if abs(value) < _SMALLEST:
+        return 0.0
+    return float(min(max(value, -_LARGEST), _LARGEST))
+
+
+def padded_range(values: Iterable[float], padding: float = 0.0) -> tuple[float, float]:
+    """The range of the finite values, widened where they leave none; 0 to 1 without values."""
+    known = finite(values)
+    if not known:
+        return 0.0, 1.0
+    low, high = min(known), max(known)
+    # Below this share of their size, differences are rounding and labels would need >9 digits.
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        margin = abs(low) / 10 or 1.0
+    else:
+        margin = (high - low) * padding
+    return low - margin, high + margin

@@ -1,0 +1,88 @@
+"""How values become text: numbers people can compare, and characters no browser misreads."""
+
+import html
+import math
+import re
+from numbers import Integral, Real
+
+MISSING = "\N{EN DASH}"
+# Control characters, lone surrogates and bidirectional overrides: invisible, not encodable, or
+# able to reorder what is read. Tab and line feed stay.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_NUMERIC = re.compile(
+    r"[+\-±\N{MINUS SIGN}]?(\d[\d,]*)?\.?\d+([eE][+\-]?\d+)?\s?(%|[a-zA-Zµ/]{1,5})?"
+)
+
+
+def printable(text: str) -> str:
+    r"""The text with what cannot be shown spelled out, such as `\x00`; line ends become `\n`."""
+    unified = text.replace("\r\n", "\n")
+    return _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], unified)
+
+
+def escaped(value: object) -> str:
+    """Any value as HTML or SVG text that is safe in content and in quoted attributes."""
+    return html.escape(printable(shown(value)))
+
+
+def shown(value: object) -> str:
+    """A value as people write it: thousands separated, four significant digits, yes and no."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
+    if isinstance(value, Real):
+        return number(float(value))
+    return str(value)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number with this many significant digits and no trailing zeros."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if not -4 <= magnitude < 7:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{_trimmed(mantissa)}e{int(exponent)}"
+    return _trimmed(f"{value:,.{max(0, digits - 1 - magnitude)}f}")
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two largest units, such as `4 min 12 s`."""
+    if not math.isfinite(seconds) or seconds < 0:
+        return MISSING
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, cut with an ellipsis in its middle: column names differ at both ends."""
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def is_numeric(value: object) -> bool:
+    """Whether a table should align this value to the right."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, Real) or bool(_NUMERIC.fullmatch(str(value).strip()))
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text

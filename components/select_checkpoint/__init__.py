@@ -1,0 +1,1 @@
+"""Which checkpoint goes to the gate?"""

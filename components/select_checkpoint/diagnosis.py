@@ -1,0 +1,180 @@
+"""Diagnosis: what the curves say about this training, and what to change before the next."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.contracts.training import Direction, EvaluationPoint
+from components.engine.resampling import sign_of
+
+# Fewer points do not tell a trend from noise: a quarter of eight is two.
+MIN_POINTS = 8
+# Google's Deep Learning Tuning Playbook, on choosing max_train_steps: a best step in the last
+# quarter asks for a longer training, one in the first tenth for a shorter.
+LATE_SHARE = 0.75
+EARLY_SHARE = 0.10
+# A trend counts when it exceeds two standard errors of a mean or slope, the usual 5% level.
+CLEAR = 2.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One measurement over steps; `values` are signed so that higher is better."""
+
+    steps: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation around the trend, from second differences, which cancel the trend.
+
+        The median resists the steep start of a curve; 0.6745 turns it into a standard deviation,
+        and a second difference has six times the variance of a point.
+        """
+        second = np.diff(self.values, 2)
+        return float(np.median(np.abs(second))) / (0.6745 * math.sqrt(6.0))
+
+    @property
+    def best(self) -> int:
+        """Index of the best point, the earliest of equals."""
+        return int(np.argmax(self.values))
+
+    def tail(self, share: float) -> "Curve":
+        """The last share of the points."""
+        start = len(self.steps) - max(2, round(share * len(self.steps)))
+        return Curve(self.steps[start:], self.values[start:])
+
+    def drop_after(self, index: int) -> float:
+        """Mean of the points after an index, minus the value there, in standard errors."""
+        later = self.values[index + 1 :]
+        if len(later) < 2:
+            return 0.0
+        error = self.noise * math.sqrt(1.0 / len(later) + 1.0)
+        return _in_errors(float(later.mean()) - float(self.values[index]), error)
+
+    def slope(self) -> float:
+        """Slope of the least-squares line, in standard errors."""
+        centred = self.steps - self.steps.mean()
+        spread = float(np.sum(centred**2))
+        gradient = float(np.sum(centred * self.values)) / spread
+        return _in_errors(gradient, self.noise / math.sqrt(spread))
+
+
+def diagnose(
+    evaluations: Sequence[EvaluationPoint], metric: str, direction: Direction
+) -> tuple[str, ...]:
+    """Findings with advice, the gravest first.
+
+    Args:
+        evaluations: In step order.
+        metric: The selection metric.
+        direction: Which way it is better.
+    """
+    if len(evaluations) < MIN_POINTS:
+        return (
+            f"{len(evaluations)} evaluations are too few to read a curve: evaluate more often, at "
+            f"least {MIN_POINTS} times",
+        )
+    steps = np.array([point.step for point in evaluations], dtype=np.float64)
+    sign = sign_of(direction)
+    curve = Curve(steps, sign * np.array([point.metrics[metric] for point in evaluations]))
+    loss = Curve(steps, -np.array([point.metrics["loss"] for point in evaluations]))
+    train = Curve(steps, -np.array([point.train_loss for point in evaluations]))
+    findings = (
+        _rising_train_loss(train),
+        _no_learning(curve, metric),
+        _overfitting(loss, train),
+        _noisy(curve, metric),
+        _length(curve, loss, metric),
+    )
+    found = tuple(finding for finding in findings if finding)
+    return found or ("the curves show nothing to change",)
+
+
+def _rising_train_loss(train: Curve) -> str:
+    best = train.best
+    if (
+        best >= len(train.steps) - 2
+        or train.drop_after(best) > -CLEAR
+        or train.tail(0.5).slope() > -CLEAR
+    ):
+        return ""
+    return (
+        f"the training loss rises from step {train.steps[best]:.0f} on ({-train.values[best]:.4g} "
+        f"to {-train.values[-1]:.4g}): training itself fails, which no checkpoint mends; lower the "
+        "learning rate, lengthen its warm-up, clip gradients, and look for a bug in the loss"
+    )
+
+
+def _no_learning(curve: Curve, metric: str) -> str:
+    start, end = curve.values[0], curve.tail(0.5)
+    error = curve.noise * math.sqrt(1.0 + 1.0 / len(end.values))
+    if _in_errors(float(end.values.max()) - float(start), error) > CLEAR:
+        return ""
+    if curve.slope() > CLEAR:
+        return ""
+    return (
+        f"{metric} is no better in the second half than at step {curve.steps[0]:.0f}: the model "
+        "learned everything before the first evaluation, or nothing; compare it with the baselines"
+    )
+
+
+def _overfitting(loss: Curve, train: Curve) -> str:
+    best = loss.best
+    falls_on = train.values[-1] > train.values[best]
+    if not falls_on or loss.drop_after(best) > -CLEAR or loss.tail(0.5).slope() > -CLEAR:
+        return ""
+    return (
+        f"overfitting from step {loss.steps[best]:.0f} on: the validation loss rises from "
+        f"{-loss.values[best]:.4g} to {-loss.values[-1]:.4g} while the training loss still falls; "
+        "regularise (dropout, weight decay, augmentation), get more data, or train shorter"
+    )
+
+
+def _noisy(curve: Curve, metric: str) -> str:
+    gain = float(curve.values.max() - curve.values[0])
+    if gain <= 0 or curve.noise < 0.25 * gain:
+        return ""
+    return (
+        f"{metric} jumps by {curve.noise:.2g} between evaluations, while the whole training gained "
+        f"{gain:.2g}: enlarge the validation sample or lower the final learning rate"
+    )
+
+
+def _length(curve: Curve, loss: Curve, metric: str) -> str:
+    """At most one of: longer, shorter."""
+    last = float(curve.steps[-1])
+    best_share = float(curve.steps[curve.best]) / last
+    if best_share >= LATE_SHARE and curve.tail(0.25).slope() > CLEAR:
+        return (
+            f"{metric} is still improving at the last step: train longer (raise training.steps, "
+            "and stretch the schedule with it)"
+        )
+    if best_share <= EARLY_SHARE:
+        return (
+            f"the best {metric} comes in the first {EARLY_SHARE:.0%} of the training: train "
+            "shorter, or lower the learning rate"
+        )
+    saturated = _saturation(curve)
+    if saturated is not None and saturated <= 0.5 * last and loss.drop_after(loss.best) > -CLEAR:
+        return (
+            f"{metric} gains nothing measurable after step {saturated:.0f} of {last:.0f}: a "
+            "training half as long would do"
+        )
+    return ""
+
+
+def _saturation(curve: Curve) -> float | None:
+    """The first step whose value the best does not clearly exceed."""
+    margin = CLEAR * curve.noise * math.sqrt(2.0)
+    reached = np.flatnonzero(curve.values >= curve.values.max() - margin)
+    return float(curve.steps[reached[0]]) if len(reached) else None
+
+
+def _in_errors(difference: float, error: float) -> float:
+    if error > 0:
+        return difference / error
+    return math.copysign(math.inf, difference) if difference else 0.0

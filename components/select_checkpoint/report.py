@@ -1,0 +1,95 @@
+"""The page of `select_checkpoint`: curves, candidates and why one of them was chosen."""
+
+from pathlib import Path
+
+from components.contracts.training import ScoredCandidate, TrainingResult
+from components.reports.charts import interval_chart, line_chart
+from components.reports.page import Page
+from components.select_checkpoint.selection import Selection
+
+
+def write_report(
+    path: Path,
+    *,
+    training: TrainingResult,
+    selection: Selection,
+    metric: str,
+    diagnosis: tuple[str, ...],
+    unit: str,
+) -> None:
+    """Write the page.
+
+    Args:
+        path: The HTML file.
+        training: Where the curves come from.
+        selection: What was chosen.
+        metric: What it was chosen by.
+        diagnosis: What the curves say.
+        unit: What the standard errors take as independent, such as `day`.
+    """
+    page = Page("Select checkpoint", outcome="passed", summary=f"Chosen: {selection.reason}.")
+    page.values(_shipped(selection, metric))
+    page.heading("Candidates on the full validation split")
+    intervals = {
+        f"step {candidate.step:,}": _bar(candidate, metric) for candidate in selection.candidates
+    }
+    page.figure(
+        interval_chart(intervals, x_label=metric, reference=selection.best.metrics[metric]),
+        f"Each kept checkpoint, plus and minus one standard error over every {unit} of the split.",
+    )
+    page.table(
+        ("step", "kept as", metric, "behind the best", "standard error of that", "loss"),
+        [
+            (
+                candidate.step,
+                ", ".join(candidate.kept_as),
+                f"{candidate.metrics[metric]:.5g}",
+                f"{gap:.2g}",
+                f"{error:.2g}",
+                f"{candidate.metrics['loss']:.5g}",
+            )
+            for candidate, (gap, error) in zip(
+                selection.candidates, selection.shortfalls, strict=True
+            )
+        ],
+        caption="Differences are paired: both checkpoints are drawn on the same blocks.",
+        outcomes=[
+            "passed" if candidate == selection.chosen else "neutral"
+            for candidate in selection.candidates
+        ],
+    )
+    page.heading("What the curves say")
+    for finding in diagnosis:
+        page.text(f"{finding[0].upper()}{finding[1:]}.")
+    _draw_curves(page, training, metric, selection.chosen.step)
+    page.write(path)
+
+
+def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int) -> None:
+    marks = {"chosen": float(chosen)}
+    points = training.evaluations
+    loss = {
+        "training": [(float(point.step), point.train_loss) for point in points],
+        "validation sample": [(float(point.step), point.metrics["loss"]) for point in points],
+    }
+    page.figure(line_chart(loss, x_label="step", y_label="loss", marks=marks), "Mean loss.")
+    if metric != "loss":
+        curve = {"validation sample": [(float(p.step), p.metrics[metric]) for p in points]}
+        page.figure(line_chart(curve, x_label="step", y_label=metric, marks=marks), f"{metric}.")
+
+
+def _shipped(selection: Selection, metric: str) -> dict[str, str]:
+    named = {
+        "chosen": selection.chosen,
+        "best figure alone": selection.best,
+        "last checkpoint": selection.last,
+    }
+    return {
+        name: f"step {candidate.step:,}: {candidate.metrics[metric]:.5g}"
+        for name, candidate in named.items()
+    }
+
+
+def _bar(candidate: ScoredCandidate, metric: str) -> tuple[float, float, float]:
+    value, error = candidate.metrics[metric], candidate.standard_error
+    return value - error, value, value + error

@@ -1,0 +1,99 @@
+"""The step `select_checkpoint`: scores every kept checkpoint and writes the chosen as one model."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from components.clients.dataset import Dataset
+from components.clients.environment import Environment
+from components.clients.steps import StepResult, pipeline_step
+from components.clients.tracking import open_tracking
+from components.contracts.data import Split
+from components.contracts.errors import PerennialError
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
+from components.engine.checkpoint import load_checkpoint_model
+from components.engine.checkpoint_folder import DamagedCheckpointError
+from components.engine.evaluation import Scored, score_split
+from components.engine.export import write_weights
+from components.engine.resampling import block_columns, blocks_of
+from components.engine.task import Task
+from components.select_checkpoint.config import SelectCheckpointConfig
+from components.select_checkpoint.diagnosis import diagnose
+from components.select_checkpoint.report import write_report
+from components.select_checkpoint.selection import metric_and_direction, select
+
+logger = logging.getLogger(__name__)
+
+
+@pipeline_step("select_checkpoint", outputs=("challenger", "report", "metrics"))
+def select_checkpoint_step(
+    *, config: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
+) -> StepResult:
+    """Score the kept checkpoints on all validation rows and export the best in retrospect."""
+    section = SelectCheckpointConfig.from_json(config)
+    data = Snapshot.read(Path(snapshot))
+    result = TrainingResult.read(Path(training))
+    task, records, scored = _score(result, Dataset(data))
+    blocks = blocks_of(scored[0].rows, data.data)
+    metric, direction = metric_and_direction(task, section.selection.metric)
+    selection = select(
+        task,
+        records,
+        scored,
+        blocks,
+        metric=metric,
+        direction=direction,
+        tolerance=section.selection.tolerance_standard_errors,
+    )
+    diagnosis = diagnose(result.evaluations, metric, direction)
+    _, model = load_checkpoint_model(Path(selection.chosen.uri), result)
+    Challenger(
+        task=result.task,
+        options=result.options,
+        task_state=result.task_state,
+        columns=result.columns,
+        training_fingerprint=result.fingerprint,
+        metric=metric,
+        direction=direction,
+        chosen_step=selection.chosen.step,
+        candidates=selection.candidates,
+        reason=selection.reason,
+        diagnosis=diagnosis,
+        weights_sha256=write_weights(model, Path(challenger)),
+    ).write(Path(challenger))
+    write_report(
+        Path(report),
+        training=result,
+        selection=selection,
+        metric=metric,
+        diagnosis=diagnosis,
+        unit=blocks.unit,
+    )
+    values = selection.figures(metric)
+    open_tracking(Environment.read(), section.model.name).log_metrics(values)
+    return StepResult(metrics=values, summary=selection.reason)
+
+
+def _score(
+    result: TrainingResult, dataset: Dataset
+) -> tuple[Task, list[CheckpointRecord], Sequence[Scored]]:
+    """Every checkpoint that can be read, on the same rows; damaged ones are left out."""
+    tasks, records, scored = [], [], []
+    for record in result.checkpoints:
+        try:
+            task, model = load_checkpoint_model(Path(record.uri), result)
+        except DamagedCheckpointError as error:
+            logger.warning("checkpoint=%s left out: %s", record.uri, error)
+            continue
+        columns = block_columns(dataset.snapshot.data)
+        tasks.append(task)
+        records.append(record)
+        scored.append(score_split(task, model, dataset, Split.VALIDATION, keep=columns))
+    if not records:
+        raise PerennialError(
+            "none of the kept checkpoints can be read",
+            evidence=f"{len(result.checkpoints)} were kept by the training",
+            action="run the pipeline again: training continues or starts anew",
+        )
+    return tasks[0], records, scored

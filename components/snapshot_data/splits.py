@@ -1,0 +1,114 @@
+"""Counts the rows of each split, and says why one is empty."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import polars as pl
+
+from components.clients.dataset import SPLIT_COLUMN, Dataset, block_start, selected_split
+from components.contracts.data import Split
+from components.contracts.errors import BadDataError
+from components.contracts.snapshot import Snapshot
+
+
+def with_split_rows(snapshot: Snapshot, cache: Path | None = None) -> Snapshot:
+    """The snapshot with its first and last moment and the rows that each split selects."""
+    dataset = Dataset(snapshot, cache)
+    if snapshot.data.time:
+        time = pl.col(snapshot.data.time)
+        low, high = (
+            dataset.scan()
+            .select(low=time.min(), high=time.max())
+            .collect(engine="streaming")
+            .row(0)
+        )
+        window = {"time_min": _moment(low), "time_max": _moment(high)}
+        snapshot = snapshot.model_copy(update=window)
+    counts = (
+        dataset.scan()
+        .select(selected_split(snapshot).alias(SPLIT_COLUMN))
+        .group_by(SPLIT_COLUMN)
+        .len()
+        .collect(engine="streaming")
+    )
+    rows = dict(counts.iter_rows())
+    return snapshot.model_copy(
+        update={"split_rows": {split: rows.get(split.value, 0) for split in Split}}
+    )
+
+
+def check_splits(snapshot: Snapshot) -> None:
+    """Whether every split has rows.
+
+    Raises:
+        BadDataError: one is empty; the message says what it would take.
+    """
+    empty = [split.value for split, rows in snapshot.split_rows.items() if rows == 0]
+    if empty:
+        counts = ", ".join(f"{split.value} {rows:,}" for split, rows in snapshot.split_rows.items())
+        raise BadDataError(
+            f"no row falls into the split{'s' if len(empty) > 1 else ''} {' and '.join(empty)}",
+            evidence=f"rows: {counts}, of {snapshot.rows:,}; {_rule(snapshot)}",
+            action=_remedy(snapshot),
+        )
+
+
+def rows_by_block(
+    snapshot: Snapshot, cache: Path | None = None
+) -> dict[str, list[tuple[date, int]]]:
+    """Rows of each split per block of time, in time order; empty without a time column."""
+    if not snapshot.data.time:
+        return {}
+    counts = (
+        Dataset(snapshot, cache)
+        .scan()
+        .select(block_start(snapshot.data).alias("block"), selected_split(snapshot).alias("split"))
+        .drop_nulls()
+        .group_by("split", "block")
+        .len()
+        .sort("block")
+        .collect(engine="streaming")
+    )
+    return {
+        split.value: list(counts.filter(split=split.value).select("block", "len").iter_rows())
+        for split in Split
+    }
+
+
+def _moment(value: datetime | date | None) -> datetime | None:
+    """A Date column's day as its midnight; moments with a zone in UTC, equal for every reader."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    return value.astimezone(UTC) if value.tzinfo else value
+
+
+def _rule(snapshot: Snapshot) -> str:
+    split, data = snapshot.split, snapshot.data
+    validation, test = split.validation_fraction, split.test_fraction
+    train = 1.0 - validation - test
+    shares = f"{train:.0%} train, {validation:.0%} validation, {test:.0%} test"
+    method = split.resolved_method(data)
+    if method != "time":
+        key = data.group if method == "group" else " and ".join(data.ids)
+        return f"the hash of {key} decides: {shares}"
+    if snapshot.time_min is None or snapshot.time_max is None:
+        return f"data.time {data.time!r} is null in every row"
+    return (
+        f"every {split.period} is cut in order into {shares}, and the data runs from "
+        f"{snapshot.time_min:%Y-%m-%d} to {snapshot.time_max:%Y-%m-%d}"
+    )
+
+
+def _remedy(snapshot: Snapshot) -> str:
+    split, data = snapshot.split, snapshot.data
+    advice = [f"check that {data.label!r} is filled: rows without a label are in no split"]
+    if split.resolved_method(data) == "time":
+        advice.append("give more history or choose a shorter split.period")
+    else:
+        advice.append("give more rows, or check that the column takes many values")
+    windows = [f"split.{name}" for name in ("train_days", "test_days") if getattr(split, name)]
+    if windows:
+        advice.append(f"raise {' or '.join(windows)}")
+    return "; ".join(advice)

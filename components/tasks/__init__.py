@@ -1,0 +1,1 @@
+"""Reference tasks: known architectures that work without writing any code."""

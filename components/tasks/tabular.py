@@ -1,0 +1,382 @@
+"""Tabular tasks: categorical embeddings and standardised numbers into a residual-free MLP.
+
+Use one by name in a contract: `task = "components.tasks.tabular:TabularClassification"`.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import Tensor, nn
+
+from components.contracts.data import TaskColumns
+from components.contracts.errors import BadDataError
+from components.contracts.section import Section
+from components.contracts.training import Direction
+from components.engine.task import LABEL, Batch, Task
+from components.tasks.tabular_mlp import TabularMLP
+
+UNKNOWN = 0  # category code of nulls and of values that the training split did not have
+
+
+class TabularOptions(Section):
+    """Options of the tabular tasks."""
+
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (256, 128)
+    """Width of each hidden layer; widen only when the training loss stays high."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    """Raise it when the validation loss rises while the training loss falls."""
+    embedding_size: Annotated[int, Field(ge=1)] = 16
+    """Largest width of a category's vector; columns with few categories get less."""
+    min_category_rows: Annotated[int, Field(ge=1)] = 20
+    """Rarer categories share one vector; raise it when rare categories overfit."""
+    categorical: tuple[str, ...] = ()
+    """Integer columns that are codes, not amounts; text columns are always categories."""
+
+
+class NumericState(Section):
+    """What is needed to standardise one column; nulls become the mean."""
+
+    mean: float
+    scale: float
+    has_nulls: bool
+
+
+class TabularState(Section):
+    """What the tabular tasks learn from the training split."""
+
+    numeric: dict[str, NumericState]
+    categories: dict[str, tuple[str, ...]]
+    classes: tuple[str, ...] = ()
+    """Label values in order; empty for regression."""
+    class_shares: tuple[float, ...] = ()
+    target_mean: float = 0.0
+    target_scale: float = 1.0
+    rows: int = 0
+    """Labelled rows of the training split."""
+
+
+class TabularTask(Task):
+    """What classification and regression on tables share."""
+
+    Options = TabularOptions
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self.tabular = cast("TabularOptions", options)
+        unknown = sorted(set(self.tabular.categorical) - set(columns.features))
+        if unknown:
+            raise BadDataError(
+                f"model.options.categorical names {unknown}, which are no feature columns",
+                evidence=f"features: {', '.join(columns.features)}",
+            )
+        self.fitted = TabularState(numeric={}, categories={})
+
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Learn means, scales, categories and the label's distribution."""
+        # Sorted, because JSON objects are: a column must keep its place when the state is loaded.
+        schema = train.select(sorted(self.columns.features)).collect_schema()
+        coded = set(self.tabular.categorical)
+        text = [
+            n
+            for n, d in schema.items()
+            if n in coded or d in (pl.String, pl.Categorical, pl.Boolean)
+        ]
+        numbers = [n for n, d in schema.items() if d.is_numeric() and n not in coded]
+        left = sorted(set(schema) - set(text) - set(numbers))
+        if left:
+            raise BadDataError(
+                f"the tabular tasks cannot use the columns {left}",
+                evidence=", ".join(f"{name} is {schema[name]}" for name in left),
+                action="list them under data.meta, or write numbers or text instead",
+            )
+        state = TabularState(
+            numeric=_numeric_states(train, numbers),
+            categories={name: self._categories(train, name) for name in text},
+        )
+        self.fitted = state.model_copy(update=self._label_state(train))
+
+    def state(self) -> dict[str, JsonValue]:
+        """The fitted statistics as JSON."""
+        return self.fitted.model_dump(mode="json")
+
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over fitted statistics."""
+        self.fitted = TabularState.model_validate(state, strict=False)
+
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """`numbers` float32 [B, N], `categories` int64 [B, K] and, if present, `label`."""
+        batch = {
+            "numbers": torch.from_numpy(self._encode_numbers(rows)),
+            "categories": torch.from_numpy(self._encode_categories(rows)),
+        }
+        if self.columns.label in rows.columns:
+            batch[LABEL] = torch.from_numpy(self._encode_label(rows[self.columns.label]))
+        return batch
+
+    def build_model(self) -> nn.Module:
+        """The MLP; its last layer starts at the label's prior, so the first loss is known."""
+        sizes = [len(values) + 1 for values in self.fitted.categories.values()]
+        num_numbers = len(self.fitted.numeric) + self._num_indicators
+        options = self.tabular
+        return TabularMLP(
+            num_numbers,
+            sizes,
+            self._initial_output(),
+            hidden=options.hidden,
+            dropout=options.dropout,
+            embedding_size=options.embedding_size,
+        )
+
+    def describe(self, batch: Batch, index: int) -> dict[str, str]:
+        """Numbers scaled back and category codes turned back into names."""
+        numbers = batch["numbers"][index].tolist()
+        shown = {
+            name: f"{value * state.scale + state.mean:.4g}"
+            for (name, state), value in zip(self.fitted.numeric.items(), numbers, strict=False)
+        }
+        codes = batch["categories"][index].tolist()
+        for (name, values), code in zip(self.fitted.categories.items(), codes, strict=True):
+            shown[name] = "(unknown)" if code == UNKNOWN else values[code - 1]
+        if LABEL in batch:
+            shown[self.columns.label] = self._describe_label(batch[LABEL][index].item())
+        return shown
+
+    @property
+    def _num_indicators(self) -> int:
+        return sum(state.has_nulls for state in self.fitted.numeric.values())
+
+    def _categories(self, train: pl.LazyFrame, name: str) -> tuple[str, ...]:
+        counts = (
+            train.select(pl.col(name).cast(pl.String).alias("value"))
+            .drop_nulls()
+            .group_by("value")
+            .len()
+            .filter(pl.col("len") >= self.tabular.min_category_rows)
+            .sort("value")
+            .collect()
+        )
+        return tuple(counts["value"].to_list())
+
+    def _encode_numbers(self, rows: pl.DataFrame) -> NDArray[np.float32]:
+        states = self.fitted.numeric
+        scaled = [
+            ((pl.col(name).cast(pl.Float64).fill_nan(None) - state.mean) / state.scale)
+            .fill_null(0.0)
+            .alias(name)
+            for name, state in states.items()
+        ]
+        indicators = [
+            pl.col(name)
+            .cast(pl.Float64)
+            .fill_nan(None)
+            .is_null()
+            .cast(pl.Float64)
+            .alias(f"{name} is null")
+            for name, state in states.items()
+            if state.has_nulls
+        ]
+        if not scaled:
+            return np.zeros((rows.height, 0), dtype=np.float32)
+        return rows.select(*scaled, *indicators).cast(pl.Float32).to_numpy(writable=True)
+
+    def _encode_categories(self, rows: pl.DataFrame) -> NDArray[np.int64]:
+        columns = [
+            pl.col(name)
+            .cast(pl.String)
+            .replace_strict(
+                list(values),
+                list(range(1, len(values) + 1)),
+                default=UNKNOWN,
+                return_dtype=pl.Int64,
+            )
+            for name, values in self.fitted.categories.items()
+        ]
+        if not columns:
+            return np.zeros((rows.height, 0), dtype=np.int64)
+        return rows.select(columns).to_numpy(writable=True)
+
+    def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
+        raise NotImplementedError
+
+    def _encode_label(self, labels: pl.Series) -> NDArray[np.float32] | NDArray[np.int64]:
+        raise NotImplementedError
+
+    def _initial_output(self) -> Tensor:
+        raise NotImplementedError
+
+    def _describe_label(self, value: float) -> str:
+        raise NotImplementedError
+
+
+class TabularClassification(TabularTask):
+    """Two classes: one logit and binary cross-entropy; more: softmax cross-entropy."""
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self.kind: Literal["binary", "multiclass"] = "binary"
+        self.metrics: Mapping[str, Direction] = {"roc_auc": "maximize", "log_loss": "minimize"}
+
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Learn the columns' statistics and the class shares."""
+        super().fit(train)
+        self._take_kind()
+
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over fitted statistics."""
+        super().load_state(state)
+        self._take_kind()
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy of each example, shape [B]."""
+        if self.kind == "binary":
+            return nn.functional.binary_cross_entropy_with_logits(
+                output.squeeze(-1), batch[LABEL].to(output.dtype), reduction="none"
+            )
+        return nn.functional.cross_entropy(output, batch[LABEL].long(), reduction="none")
+
+    def predict(self, output: Tensor) -> Tensor:
+        """P(second class), shape [B], or class probabilities, shape [B, C]."""
+        if self.kind == "binary":
+            return torch.sigmoid(output.squeeze(-1))
+        return torch.softmax(output, dim=-1)
+
+    def score(
+        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """Area under the ROC curve (mean of each class against the rest) and log loss."""
+        classes = np.arange(len(self.fitted.classes))
+        clipped = np.clip(predictions, 1e-7, 1 - 1e-7)
+        if self.kind == "multiclass":
+            clipped = clipped / clipped.sum(axis=1, keepdims=True)
+        columns = clipped if self.kind == "multiclass" else np.stack([1 - clipped, clipped], axis=1)
+        present = [c for c in classes if 0 < np.sum(labels == c) < len(labels)]
+        areas = [roc_auc_score(labels == c, columns[:, c]) for c in present]
+        return {
+            # A class that the rows lack has no area; rows of a single class say nothing.
+            "roc_auc": float(np.mean(areas)) if areas else 0.5,
+            "log_loss": float(log_loss(labels, clipped, labels=classes)),
+        }
+
+    def expected_initial_loss(self) -> float:
+        """The label's entropy: the last layer starts at the class prior."""
+        return -sum(share * math.log(share) for share in self.fitted.class_shares)
+
+    def _take_kind(self) -> None:
+        self.kind = "binary" if len(self.fitted.classes) == 2 else "multiclass"
+
+    def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
+        label = pl.col(self.columns.label)
+        counts = train.select(label.alias("value")).drop_nulls().group_by("value").len().collect()
+        # As text only after sorting: 10 comes after 9, and `encode` compares polars' own text.
+        counts = counts.sort("value").with_columns(pl.col("value").cast(pl.String))
+        if counts.height < 2:
+            raise BadDataError(
+                f"the label {self.columns.label!r} has {counts.height} classes to train on",
+                evidence=f"values: {counts['value'].to_list()}",
+                action="check the label's definition and the split; there is nothing to learn",
+            )
+        rows = int(counts["len"].sum())
+        return {
+            "classes": tuple(counts["value"]),
+            "class_shares": tuple(count / rows for count in counts["len"]),
+            "rows": rows,
+        }
+
+    def _encode_label(self, labels: pl.Series) -> NDArray[np.int64]:
+        codes = {value: code for code, value in enumerate(self.fitted.classes)}
+        encoded = labels.cast(pl.String).replace_strict(codes, default=None, return_dtype=pl.Int64)
+        if encoded.null_count():
+            strange = labels.filter(encoded.is_null()).unique().to_list()
+            raise BadDataError(
+                f"the label {self.columns.label!r} has values that the training split did not have",
+                evidence=f"{strange[:5]} are not among {list(self.fitted.classes)}",
+                action="train on data that has every class, or drop these rows",
+            )
+        return encoded.to_numpy(writable=True)
+
+    def _initial_output(self) -> Tensor:
+        shares = torch.tensor(self.fitted.class_shares)
+        if self.kind == "binary":
+            return torch.log(shares[1:] / shares[:1])
+        return torch.log(shares)
+
+    def _describe_label(self, value: float) -> str:
+        return self.fitted.classes[int(value)]
+
+
+class TabularRegression(TabularTask):
+    """One number, trained on squared error of the standardised target."""
+
+    kind: Literal["regression"] = "regression"
+    metrics: Mapping[str, Direction] = {"rmse": "minimize", "mae": "minimize", "r2": "maximize"}
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Squared error in units of the target's variance, shape [B]."""
+        target = (batch[LABEL] - self.fitted.target_mean) / self.fitted.target_scale
+        return (output.squeeze(-1) - target).square()
+
+    def predict(self, output: Tensor) -> Tensor:
+        """Values in the label's own unit, shape [B]."""
+        return output.squeeze(-1) * self.fitted.target_scale + self.fitted.target_mean
+
+    def score(
+        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """Root mean squared error, mean absolute error and the share of variance explained."""
+        error = predictions - labels
+        variance = float(np.var(labels))
+        squared = float(np.mean(error**2))
+        return {
+            "rmse": math.sqrt(squared),
+            "mae": float(np.mean(np.abs(error))),
+            "r2": 1.0 - squared / variance if variance > 0 else 0.0,
+        }
+
+    def expected_initial_loss(self) -> float:
+        """1: the target is standardised and the first output is its mean."""
+        return 1.0
+
+    def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
+        label = pl.col(self.columns.label).cast(pl.Float64)
+        statistics = (label.mean().alias("mean"), label.std(ddof=0).alias("scale"))
+        mean, scale, rows = train.select(*statistics, label.count().alias("rows")).collect().row(0)
+        if not rows or not scale:
+            raise BadDataError(
+                f"the label {self.columns.label!r} is constant or missing in the training split",
+                evidence=f"{rows} values with standard deviation {scale}",
+                action="check the label's definition and the split; there is nothing to learn",
+            )
+        return {"target_mean": mean, "target_scale": scale, "rows": rows}
+
+    def _encode_label(self, labels: pl.Series) -> NDArray[np.float32]:
+        return labels.cast(pl.Float32).to_numpy(writable=True)
+
+    def _initial_output(self) -> Tensor:
+        return torch.zeros(1)
+
+    def _describe_label(self, value: float) -> str:
+        return f"{value:.4g}"
+
+
+def _numeric_states(train: pl.LazyFrame, names: list[str]) -> dict[str, NumericState]:
+    if not names:
+        return {}
+    table = train.select(cs.by_name(names).cast(pl.Float64).fill_nan(None))
+    means, scales, nulls = (
+        table.select(statistic).collect().row(0, named=True)
+        for statistic in (cs.all().mean(), cs.all().std(ddof=0), cs.all().null_count())
+    )
+    return {
+        name: NumericState(
+            mean=means[name] or 0.0, scale=scales[name] or 1.0, has_nulls=nulls[name] > 0
+        )
+        for name in names
+    }

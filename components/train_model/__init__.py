@@ -1,0 +1,1 @@
+"""Step 4: train the model, and resume it whatever happens."""

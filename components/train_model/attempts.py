@@ -1,0 +1,89 @@
+"""Attempts: runs a training job until it is finished, over as many attempts as that may take."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from components.contracts.errors import TrainingFailedError
+from components.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
+from components.train_model.launchers.launcher import JobState, Launcher
+from components.train_model.restart_policy import decide_restart
+
+logger = logging.getLogger(__name__)
+LOG_LINES = 20
+
+
+def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
+    """Run the job; returns when its result is written.
+
+    Raises:
+        TrainingFailedError: with the first exception of a rank, or because restarts are spent.
+        SystemExit: with code 75, when this process was asked to stop; start it again to resume.
+    """
+    restarts = 0
+    with _stopping_on_signals(launcher.stop) as was_stopped:
+        while True:
+            launcher.start(job)
+            state = launcher.wait()
+            if state is JobState.SUCCEEDED:
+                return
+            if was_stopped.is_set():
+                logger.warning("stopped by a signal state=%s; run again to resume", state)
+                raise SystemExit(EXIT_INTERRUPTED)
+            failure = RankFailure.first_of(job.errors)
+            decision = decide_restart(state, failure, restarts=restarts, max_restarts=max_restarts)
+            if not decision.restart:
+                raise training_failed(failure, decision.reason, launcher.log)
+            restarts += 1
+            logger.warning(
+                "attempt ended: %s; restart=%d of %d", decision.reason, restarts, max_restarts
+            )
+
+
+def training_failed(failure: RankFailure | None, reason: str, log: str) -> TrainingFailedError:
+    """What a person needs to see of a job that ended without a result."""
+    if failure is None or failure.is_consequence:
+        return TrainingFailedError(
+            f"the training ended without a result: {reason}",
+            evidence=f"last lines of {log}:\n{_tail(Path(log))}",
+            action="a kill without a message is most often out of memory: lower "
+            "training.micro_batch_size; run again to resume from the last checkpoint",
+        )
+    frames = failure.traceback.strip().splitlines()
+    return TrainingFailedError(
+        f"rank {failure.rank} failed at step {failure.step}: {failure.type}: {failure.message}",
+        evidence="\n".join(frames[-LOG_LINES:]),
+        action=f"the logs of all ranks lie beside {log}",
+    )
+
+
+def _tail(path: Path) -> str:
+    if not path.is_file():
+        return "(no log)"
+    return "\n".join(path.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
+@contextmanager
+def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Pass SIGTERM and SIGINT on to the job, once, while it runs."""
+    stopped = threading.Event()
+
+    def forward(signal_number: int, frame: FrameType | None) -> None:
+        stopped.set()
+        stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped  # signals go to the main thread, whose business they are then
+        return
+    previous = {
+        number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Where the training job's processes run: one interface, one module per technology."""

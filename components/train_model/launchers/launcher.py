@@ -1,0 +1,35 @@
+"""Launcher: starts one attempt of a training job and says how it ended."""
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+
+from components.engine.job import TrainingJob
+
+
+class JobState(StrEnum):
+    """How an attempt stands."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    INTERRUPTED = "interrupted"
+    """It stopped behind a checkpoint because a signal asked it to."""
+    FAILED = "failed"
+
+
+class Launcher(ABC):
+    """Runs attempts of one job, one after the other."""
+
+    log: str
+    """Where a person finds the attempt's output."""
+
+    @abstractmethod
+    def start(self, job: TrainingJob) -> None:
+        """Start an attempt; it resumes from the newest checkpoint in the job's folder."""
+
+    @abstractmethod
+    def wait(self) -> JobState:
+        """Block until the attempt has ended, with all its processes."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask the attempt to end behind a checkpoint; returns at once, may be called again."""

@@ -1,0 +1,120 @@
+"""Local launcher: torchrun as a child process on this machine."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from components.clients.environment import LEASE
+from components.clients.lease import RunLease
+from components.contracts.artifact import write_atomically
+from components.engine.job import TrainingJob
+from components.train_model.launchers.launcher import JobState, Launcher
+
+JOB_FILE = "job.json"
+# Keeps glibc from returning every large tensor to the system and faulting it in again: 5 to 16 %
+# of a step on a CPU.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+
+class LocalLauncher(Launcher):
+    """One torchrun at a time; restarts are the caller's decision, so torchrun makes none.
+
+    Args:
+        threads_per_process: Threads of each rank.
+    """
+
+    def __init__(self, threads_per_process: int) -> None:
+        self.log = ""
+        self._threads = threads_per_process
+        self._attempt: _Attempt | None = None
+        self._stopped = False
+
+    @override
+    def start(self, job: TrainingJob) -> None:
+        job.logs.mkdir(parents=True, exist_ok=True)
+        job.interrupted.unlink(missing_ok=True)
+        shutil.rmtree(job.errors, ignore_errors=True)
+        write_atomically(job.root / JOB_FILE, job.to_json().encode())
+        # The workers end when this lease is given up, or when this process dies.
+        lease = RunLease(job.root)
+        lease.acquire()
+        log = job.logs / "job.log"
+        self.log = str(log)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                torchrun_command(job),
+                env=worker_environment(os.environ, self._threads, lease),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C reaches the whole foreground group; torchrun must hear from `stop` alone.
+                start_new_session=True,
+            )
+        self._attempt = _Attempt(job, process, lease)
+        if self._stopped:
+            self.stop()
+
+    @override
+    def wait(self) -> JobState:
+        if self._attempt is None:
+            raise RuntimeError("wait() before start()")
+        attempt = self._attempt
+        try:
+            code = attempt.process.wait()
+        finally:
+            # Workers outlive a torchrun that was killed; without the lease they end at once, and
+            # the next attempt's `acquire` waits until they have.
+            attempt.lease.release()
+        if code == 0:
+            return JobState.SUCCEEDED
+        return JobState.INTERRUPTED if attempt.job.interrupted.exists() else JobState.FAILED
+
+    @override
+    def stop(self) -> None:
+        self._stopped = True
+        if self._attempt is not None and self._attempt.process.poll() is None:
+            self._attempt.process.send_signal(signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    job: TrainingJob
+    process: subprocess.Popen[bytes]
+    lease: RunLease
+
+
+def torchrun_command(job: TrainingJob) -> list[str]:
+    """The command; the workers take one argument, because torchrun would claim their options."""
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node", str(job.num_processes), "--max-restarts", "0"),
+        *("-m", "components.engine.worker", str(job.root / JOB_FILE)),
+    ]
+
+
+def worker_environment(
+    environment: Mapping[str, str], threads: int, lease: RunLease
+) -> dict[str, str]:
+    """This process's variables, as the workers need them."""
+    return {
+        # Set by KFP's executor; with it, importing kfp fails in child processes.
+        **{name: value for name, value in environment.items() if name != "_KFP_RUNTIME"},
+        # The workers import what this process can import: the task may lie beside the contract.
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        LEASE: str(lease.path),
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+        # A shared rendezvous store hands a restarted rank the addresses of dead ones.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        **MALLOC,
+    }

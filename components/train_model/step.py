@@ -1,0 +1,123 @@
+"""Step 4: reads the snapshot, trains or resumes, puts the curves on record."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from components.clients.environment import Environment
+from components.clients.object_store import LocalObjectStore, open_store
+from components.clients.steps import StepResult, pipeline_step
+from components.clients.tracking import Tracking, open_tracking
+from components.contracts.errors import PerennialError
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import TrainingResult
+from components.engine.job import TrainingJob, training_fingerprint
+from components.train_model.attempts import run_to_end
+from components.train_model.config import TrainModelConfig
+from components.train_model.launchers.local import LocalLauncher
+from components.train_model.report import training_page
+
+
+@pipeline_step("train_model", outputs=("training", "report", "metrics"))
+def train_model_step(
+    *, config: str, snapshot: str, training: str, report: str, metrics: str
+) -> StepResult:  # the metrics file is written by the decorator
+    """Train the model, or take over an equal training that is finished or was interrupted."""
+    settings = TrainModelConfig.from_json(config)
+    environment = Environment.read()
+    job = training_job(settings, Path(snapshot), environment)
+    is_reused = (job.root / TrainingResult.file_name).exists()
+    # MLflow takes seconds to answer for the first time; the training need not wait for it.
+    with ThreadPoolExecutor(1) as opener:
+        tracking = opener.submit(open_tracking, environment, settings.model.name)
+        if not is_reused:
+            train(job, settings)
+    result = TrainingResult.read(job.root)
+    summary = summarize(result, is_reused=is_reused)
+    result.write(Path(training))
+    training_page(result, summary).write(Path(report))
+    record(tracking.result(), settings, result)
+    return StepResult(metrics=final_metrics(result), summary=summary)
+
+
+def training_job(
+    settings: TrainModelConfig, snapshot_folder: Path, environment: Environment
+) -> TrainingJob:
+    """The job, in the one folder that belongs to its fingerprint.
+
+    Raises:
+        PerennialError: checkpoints cannot be written to the store.
+    """
+    store = open_store(environment.store_uri)
+    if not isinstance(store, LocalObjectStore):
+        raise PerennialError(
+            f"checkpoints cannot be written to {store.uri}",
+            evidence="the training's processes need one folder that all of them can reach",
+            action="set PERENNIAL_STORE_URI to a folder, on a cluster to a shared volume",
+        )
+    resources = settings.resources
+    fingerprint = training_fingerprint(
+        Snapshot.read(snapshot_folder),
+        settings.model,
+        settings.training,
+        num_processes=resources.num_processes,
+        threads_per_process=resources.threads_per_process,
+        code_digest=environment.code_digest,
+    )
+    return TrainingJob(
+        fingerprint=fingerprint,
+        snapshot=str(snapshot_folder.absolute()),
+        model=settings.model,
+        training=settings.training,
+        num_processes=resources.num_processes,
+        folder=str(store.root.absolute() / "training" / fingerprint[:16]),
+    )
+
+
+def train(job: TrainingJob, settings: TrainModelConfig) -> None:
+    """Run the job to its end; the encoded data does not outlive it."""
+    launcher = LocalLauncher(settings.resources.threads_per_process)
+    try:
+        run_to_end(job, launcher, settings.resources.max_restarts)
+    finally:
+        shutil.rmtree(job.scratch, ignore_errors=True)
+
+
+def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResult) -> None:
+    """Put parameters and curves on the tracking server."""
+    tracking.log_params(
+        {
+            "training.fingerprint": result.fingerprint,
+            "training.section": settings.training.to_json(),
+            "training.world_size": result.world_size,
+            "training.num_parameters": result.num_parameters,
+        }
+    )
+    for name in ("loss", "learning_rate", "gradient_norm", "examples_per_second"):
+        tracking.log_curve(
+            f"train/{name}", [(point.step, getattr(point, name)) for point in result.history]
+        )
+    for name in result.evaluations[-1].metrics:
+        tracking.log_curve(
+            f"validation/{name}",
+            [(point.step, point.metrics[name]) for point in result.evaluations],
+        )
+
+
+def final_metrics(result: TrainingResult) -> dict[str, float]:
+    """The scalars of the dashboard."""
+    last = result.evaluations[-1]
+    measured = {f"validation_{name}": value for name, value in last.metrics.items()}
+    return {"steps": float(result.steps), "train_loss": last.train_loss, **measured}
+
+
+def summarize(result: TrainingResult, *, is_reused: bool) -> str:
+    """One line: what was trained, how well, and how it came about."""
+    last = result.evaluations[-1]
+    values = ", ".join(f"{name} {value:.4f}" for name, value in last.metrics.items())
+    origin = "an equal training was finished before and is reused; " if is_reused else ""
+    resumes = f", resumed {result.num_resumes} times" if result.num_resumes else ""
+    return (
+        f"{origin}{result.steps:,} steps on {result.world_size} processes ({result.strategy}) in "
+        f"{result.seconds:.0f} s{resumes}; last validation sample: {values}"
+    )

@@ -1,0 +1,1 @@
+"""Step `validate_data`: is this snapshot fit to train on?"""

@@ -1,0 +1,1 @@
+"""The pipelines, the training contract that configures them, and the command line."""

@@ -1,0 +1,79 @@
+"""Overview: which model is in production, why, and what the runs did."""
+
+from collections.abc import Iterator
+
+from components.clients.environment import Environment
+from components.clients.model_registry import ModelVersion, open_registry
+from components.contracts.gate import Verdict
+from components.contracts.monitoring import RetrainingDecision
+from pipelines.runs import Home, RunRecord, age, step_records
+
+
+def status_lines(home: Home, model: str) -> Iterator[str]:
+    """The champion of each model, its last runs, and why it was or was not retrained."""
+    runs = [run for run in home.runs() if model in ("", run.model)]
+    if not runs:
+        yield f"no runs{f' of {model}' if model else ''} in {home.path}"
+        return
+    for name in sorted({run.model for run in runs}):
+        own = [run for run in runs if run.model == name]
+        yield f"{name}"
+        yield f"  champion   {_champion_line(_champion(home, name))}"
+        yield f"  last run   {_run_line(own[-1])}"
+        for label, step in (("trigger", "decide_retraining"), ("gate", "evaluate_model")):
+            said = _last_words(home, own, step)
+            if said:
+                yield f"  {label:<10} {said}"
+
+
+def run_lines(home: Home) -> Iterator[str]:
+    """One line for each run, oldest first."""
+    runs = home.runs()
+    if not runs:
+        yield f"no runs in {home.path}"
+    for run in runs:
+        verdict = _verdict_word(home, run)
+        yield f"{run.run_id:<48} {run.pipeline:<20} {run.status:<12} {verdict}"
+
+
+def _champion(home: Home, name: str) -> ModelVersion | None:
+    environment = Environment(
+        store_uri=home.store_uri, tracking_uri=home.tracking_uri, run_id="status", run_folder=None,
+        code_digest="", commit="", tracking_run_id="",
+    )  # fmt: skip
+    return open_registry(environment).version_by_alias(name, "champion")
+
+
+def _champion_line(champion: ModelVersion | None) -> str:
+    if champion is None:
+        return "none yet"
+    return f"version {champion.version}, MLflow run {champion.run_id}"
+
+
+def _run_line(run: RunRecord) -> str:
+    return f"{run.run_id}  {run.status}  {age(run.created.timestamp())}"
+
+
+def _last_words(home: Home, runs: list[RunRecord], step: str) -> str:
+    for run in reversed(runs):
+        for record in step_records(home.folder(run.run_id)):
+            if record.step == step and record.summary:
+                return f"{record.summary} ({run.run_id})"
+    return ""
+
+
+def _verdict_word(home: Home, run: RunRecord) -> str:
+    """`promoted`, `kept champion`, `no retraining`, or the step that failed."""
+    folder = home.folder(run.run_id)
+    word = ""
+    for record in step_records(folder):
+        outputs = folder / "steps" / record.key
+        if record.status == "failed":
+            return f"{record.step} failed"
+        if record.step == "decide_retraining" and (outputs / "decision").is_dir():
+            decision = RetrainingDecision.read(outputs / "decision")
+            word = f"retrained: {decision.trigger}" if decision.retrain else "no retraining"
+        if record.step == "evaluate_model" and (outputs / "verdict").is_dir():
+            promoted = Verdict.read(outputs / "verdict").promote
+            word += f"{', ' if word else ''}{'promoted' if promoted else 'champion kept'}"
+    return word

@@ -1,0 +1,64 @@
+"""Run page: the reports of a run's steps, stitched into one file."""
+
+from pathlib import Path
+from typing import Literal
+
+from components.contracts.artifact import write_atomically
+from components.reports.page import Outcome
+from components.reports.run_report import StepPage, stitch
+from pipelines.runs import FLOW, RunRecord, StepRecord, step_records
+
+REPORT_FILE = "report.html"
+
+_OUTCOMES: dict[Literal["running", "finished", "reused", "failed"], Outcome] = {
+    "running": "warned",
+    "finished": "passed",
+    "reused": "passed",
+    "failed": "failed",
+}
+
+
+def write_run_report(run: RunRecord, folder: Path) -> Path:
+    """Write the run's report from what its steps have left so far."""
+    records = step_records(folder)
+    pages = [_page(folder, record) for record in records]
+    done = {record.step for record in records}
+    pages += [
+        StepPage(step, "neutral", "did not run", 0.0, None)
+        for step in FLOW[run.pipeline]
+        if step not in done
+    ]
+    outcome: Outcome = "passed" if run.status == "succeeded" else "failed"
+    facts = {
+        "run": run.run_id,
+        "pipeline": run.pipeline,
+        "model": run.model,
+        "started": f"{run.created:%Y-%m-%d %H:%M} UTC",
+        "attempts": str(run.attempts),
+        "contract": run.contract_digest[:12],
+    }
+    html = stitch(
+        pages, title=f"{run.model}: {run.pipeline}", summary=_summary(run, records), outcome=outcome,
+        facts=facts,
+    )  # fmt: skip
+    target = folder / REPORT_FILE
+    write_atomically(target, html.encode())
+    return target
+
+
+def _page(folder: Path, record: StepRecord) -> StepPage:
+    report = folder / "steps" / record.key / "report"
+    html = report.read_text() if report.is_file() else None
+    summary = record.error or record.summary
+    if record.status == "reused":
+        summary += " (finished in an earlier attempt)"
+    return StepPage(record.step, _OUTCOMES[record.status], summary, record.seconds, html)
+
+
+def _summary(run: RunRecord, records: list[StepRecord]) -> str:
+    failed = [record for record in records if record.status == "failed"]
+    if failed:
+        return f"{failed[0].step} failed: {failed[0].error.splitlines()[0]}"
+    if run.status == "succeeded" and records:
+        return records[-1].summary
+    return f"The run was {run.status}."

@@ -1,0 +1,246 @@
+"""Runs: the folder of each local run, what it records, and which run a command continues."""
+
+import hashlib
+import importlib.util
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import JsonValue
+
+from components.clients.journal import Journal
+from components.contracts.artifact import Artifact
+from components.contracts.errors import PerennialError
+from components.contracts.training import TrainingResult
+from pipelines.contract import Contract
+
+RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
+
+# In flow order; a nested training repeats the first two with equal inputs and reuses them.
+FLOW: dict[str, tuple[str, ...]] = {
+    "continuous_training": (
+        "snapshot_data", "validate_data", "check_skeleton", "train_model", "select_checkpoint",
+        "evaluate_model", "register_model",
+    ),
+    "drift_monitoring": (
+        "snapshot_data", "validate_data", "detect_drift", "decide_retraining", "check_skeleton",
+        "train_model", "select_checkpoint", "evaluate_model", "register_model",
+    ),
+}  # fmt: skip
+
+# What enters the numbers besides our own sources.
+NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
+
+
+class RunRecord(Artifact):
+    """One local run.
+
+    File tree: `run.json`, `contract.json`, `pipeline.yaml` (what is executed), `events.jsonl`,
+    `driver.log` (everything printed), `steps/<step>-<inputs>/` (log, outputs and report of each
+    step), `report.html`.
+    """
+
+    file_name: ClassVar[str] = "run.json"
+
+    run_id: str
+    pipeline: Literal["continuous_training", "drift_monitoring"]
+    model: str
+    contract_digest: str
+    status: RunStatus
+    created: datetime
+    attempts: int
+    parameters: dict[str, str]
+    """The pipeline's parameters."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a laptop keeps what a cluster has services for: object store, MLflow, runs."""
+
+    path: Path
+
+    @property
+    def store_uri(self) -> str:
+        """The local object store's folder."""
+        return str(self.path / "store")
+
+    @property
+    def tracking_uri(self) -> str:
+        """The MLflow database."""
+        return f"sqlite:///{self.path / 'mlflow.db'}"
+
+    def folder(self, run_id: str) -> Path:
+        """A run's folder."""
+        return self.path / "runs" / run_id
+
+    def runs(self) -> list[RunRecord]:
+        """Every run, oldest first."""
+        records = (self.path / "runs").glob(f"*/{RunRecord.file_name}")
+        return sorted((RunRecord.read(path.parent) for path in records), key=lambda run: run.created)
+
+    def new_run(self, contract: Contract, pipeline: str, parameters: dict[str, str]) -> RunRecord:
+        """Make a run's folder and first record."""
+        now = datetime.now(UTC)
+        run = RunRecord.model_validate(
+            {
+                "run_id": f"{contract.model.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+                "pipeline": pipeline,
+                "model": contract.model.name,
+                "contract_digest": contract.digest(),
+                "status": "running",
+                "created": now,
+                "attempts": 0,
+                "parameters": {"contract": contract.to_json(), **parameters},
+            }
+        )
+        run.write(self.folder(run.run_id))
+        return run
+
+    def unfinished_run(self, contract: Contract, pipeline: str) -> RunRecord | None:
+        """The newest run of this contract, if it did not end well and can be continued."""
+        matching = [run for run in self.runs() if _matches(run, contract, pipeline)]
+        return matching[-1] if matching and matching[-1].status != "succeeded" else None
+
+    def latest_run(self, contract: Contract, pipeline: str) -> RunRecord:
+        """The newest run of this contract, whatever became of it.
+
+        Raises:
+            PerennialError: there is none.
+        """
+        matching = [run for run in self.runs() if _matches(run, contract, pipeline)]
+        if not matching:
+            raise PerennialError(
+                "there is no earlier run of exactly this contract to start from",
+                evidence=f"{len(self.runs())} runs in {self.path}",
+                action="run it once without --from",
+            )
+        return matching[-1]
+
+    def forget_from(self, run: RunRecord, step: str) -> None:
+        """Drop the results of a step and of all later ones, so that they run again.
+
+        Raises:
+            PerennialError: the pipeline has no such step.
+        """
+        flow = FLOW[run.pipeline]
+        if step not in flow:
+            raise PerennialError(
+                f"{run.pipeline} has no step {step!r}", action=f"name one of: {', '.join(flow)}"
+            )
+        for name in flow[flow.index(step) :]:
+            for folder in self._step_folders(run, name):
+                if name == "train_model" and (folder / "training").is_dir():
+                    fingerprint = TrainingResult.read(folder / "training").fingerprint
+                    shutil.rmtree(self.path / "store" / "training" / fingerprint[:16], ignore_errors=True)
+                shutil.rmtree(folder)
+
+    def _step_folders(self, run: RunRecord, step: str) -> Iterator[Path]:
+        yield from (self.folder(run.run_id) / "steps").glob(f"{step}-*")
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What the journal says about one step of the latest attempt at a run."""
+
+    step: str
+    key: str
+    status: Literal["running", "finished", "reused", "failed"]
+    started: float
+    seconds: float
+    summary: str
+    error: str = ""
+    log: str = ""
+
+
+def step_records(folder: Path) -> list[StepRecord]:
+    """The steps of the latest attempt, in the order they started."""
+    records: dict[str, StepRecord] = {}
+    for event, _ in Journal(folder).events():
+        if event["kind"] == "run":
+            records = {}
+        elif str(event["kind"]).startswith("step_"):
+            _take(records, event)
+    return list(records.values())
+
+
+def _take(records: dict[str, StepRecord], event: dict[str, JsonValue]) -> None:
+    key, moment = str(event["key"]), float(str(event["time"]))
+    status = str(event["kind"]).removeprefix("step_")
+    if status == "started" or key not in records:
+        first = "running" if status == "started" else "reused"
+        if status == "reused" and key in records:
+            return
+        summary = str(event.get("summary", ""))
+        records[key] = StepRecord(
+            str(event["step"]), key, "running" if first == "running" else "reused", moment, 0.0, summary,
+            log=str(event.get("log", "")),
+        )  # fmt: skip
+        return
+    before = records[key]
+    if status == "reused":
+        return
+    records[key] = StepRecord(
+        before.step, key, "finished" if status == "finished" else "failed", before.started,
+        moment - before.started, str(event.get("summary", "")), str(event.get("error", "")), before.log,
+    )  # fmt: skip
+
+
+def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
+    """Digest of every source that can change a result: ours, the task's, and package versions."""
+    root = Path(__file__).resolve().parents[1]
+    files = [*(root / "components").rglob("*.py"), *(root / "pipelines").rglob("*.py")]
+    files += _task_sources(contract.model.task.partition(":")[0], search_path)
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    for package in NUMERIC_PACKAGES:
+        digest.update(f"{package}=={version(package)}".encode())
+    return digest.hexdigest()
+
+
+def _task_sources(module: str, search_path: Sequence[Path]) -> list[Path]:
+    top = module.partition(".")[0]
+    for folder in search_path:
+        if (folder / top).is_dir():
+            return list((folder / top).rglob("*.py"))
+        if (folder / f"{top}.py").is_file():
+            return [folder / f"{top}.py"]
+    found = importlib.util.find_spec(top)
+    if found is None:
+        return []
+    folders = [Path(place) for place in found.submodule_search_locations or ()]
+    return [file for folder in folders for file in folder.rglob("*.py")] or [Path(found.origin or "")]
+
+
+def commit_of(folder: Path) -> str:
+    """The version-control commit of a folder, `-dirty` when files differ; empty outside one."""
+
+    def git(*arguments: str) -> str | None:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if shutil.which("git") is None or (commit := git("rev-parse", "HEAD")) is None:
+        return ""
+    return f"{commit}-dirty" if git("status", "--porcelain") else commit
+
+
+def age(moment: float) -> str:
+    """How long ago a moment was, in words."""
+    seconds = max(time.time() - moment, 0.0)
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return "just now"
+
+
+def _matches(run: RunRecord, contract: Contract, pipeline: str) -> bool:
+    return run.pipeline == pipeline and run.contract_digest == contract.digest()

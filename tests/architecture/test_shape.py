@@ -1,0 +1,139 @@
+"""The tree keeps its shape: folders, doors, budgets and names."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted([*(ROOT / "components").rglob("*.py"), *(ROOT / "pipelines").rglob("*.py")])
+STEPS = sorted(path.parent for path in (ROOT / "components").glob("*/component.py"))
+FOUNDATIONS = {"contracts", "clients", "engine", "reports", "tasks"}
+
+# Outside package → the only places that may import it.
+DOORS = {
+    "kfp": r"components/\w+/component\.py|pipelines/\w+\.py",
+    "great_expectations": r"components/validate_data/expectations\.py",
+    "mlflow": r"components/clients/(tracking|model_registry)\.py",
+    "boto3": r"components/clients/object_store\.py",
+    "botocore": r"components/clients/object_store\.py",
+    "torch": r"components/(engine|tasks|check_skeleton|select_checkpoint|evaluate_model|detect_drift)/.*\.py",
+    "safetensors": r"components/engine/export\.py",
+}
+BANNED = re.compile(r"(^|_)(utils?|helpers?|common|misc|shared|base|manager|handler|types|constants)(_|$)")
+
+
+def relative(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def functions_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_every_folder_of_components_is_a_step_or_a_foundation():
+    folders = {path.name for path in (ROOT / "components").iterdir() if (path / "__init__.py").exists()}
+    assert folders == {path.name for path in STEPS} | FOUNDATIONS
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda path: path.name)
+def test_step_has_three_layers_and_a_readme(step):
+    names = {path.name for path in step.iterdir()}
+    assert {"component.py", "step.py", "README.md", "__init__.py"} <= names
+    assert len((step / "component.py").read_text().splitlines()) <= 60
+    assert len((step / "step.py").read_text().splitlines()) <= 100
+    assert f"def {step.name}(" in (step / "component.py").read_text()
+    assert f"def {step.name}_step(" in (step / "step.py").read_text()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda path: path.name)
+def test_step_readme_answers_the_same_questions(step):
+    text = (step / "README.md").read_text()
+    assert len(text.splitlines()) <= 60
+    for heading in ("Question", "Inputs", "Outputs", "Knobs", "Fails when", "Example", "Decisions"):
+        assert re.search(rf"^##+ {heading}", text, re.M), heading
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_outside_package_has_one_door(package):
+    outside = [
+        relative(path)
+        for path in SOURCES
+        if any(name.partition(".")[0] == package for name in imports_of(path))
+        and not re.fullmatch(DOORS[package], relative(path))
+    ]
+    assert outside == []
+
+
+def test_component_bodies_only_wire():
+    for step in STEPS:
+        (function,) = functions_of(step / "component.py")
+        statements = [node for node in function.body if not isinstance(node, ast.Expr) or
+                      not isinstance(node.value, ast.Constant)]
+        assert len(statements) <= 5, step.name
+
+
+def test_files_functions_and_parameters_stay_in_budget():
+    problems = []
+    for path in SOURCES:
+        lines = len(path.read_text().splitlines())
+        if lines > 400:
+            problems.append(f"{relative(path)}: {lines} lines")
+        for function in functions_of(path):
+            length = function.end_lineno - function.lineno + 1
+            limit = 90 if function.name == "train" and path.name == "loop.py" else 60
+            if length > limit:
+                problems.append(f"{relative(path)}:{function.name}: {length} lines")
+            arguments = function.args.args + function.args.kwonlyargs
+            count = sum(argument.arg not in ("self", "cls") for argument in arguments)
+            wiring = path.name in ("component.py", "step.py")
+            if count > (12 if wiring else 8):
+                problems.append(f"{relative(path)}:{function.name}: {count} parameters")
+    assert problems == []
+
+
+def test_every_module_says_what_it_is():
+    silent = [relative(p) for p in SOURCES if not ast.get_docstring(ast.parse(p.read_text()))]
+    assert silent == []
+
+
+def test_no_path_is_named_after_nothing():
+    named = {part.removesuffix(".py") for path in SOURCES for part in path.relative_to(ROOT).parts}
+    assert [name for name in named if BANNED.search(name)] == []
+
+
+def test_package_files_import_nothing():
+    for path in SOURCES:
+        if path.name == "__init__.py":
+            assert list(imports_of(path)) == [], relative(path)
+
+
+def test_pipeline_definitions_load_without_heavy_packages():
+    """Compilation must stay fast: each resource setting walks the stack of everything imported."""
+    program = (
+        "import sys, pipelines.compilation, pipelines.contract\n"
+        "heavy = {'torch', 'mlflow', 'great_expectations', 'sklearn', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_directions_hold():
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports"))], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,220 @@
+"""Pages as people meet them: in the dashboard's sandboxed frame, opened from disk, wide, narrow."""
+
+import math
+import random
+
+import pytest
+
+from components.reports.charts import bar_chart, histogram_chart, interval_chart, line_chart
+from components.reports.page import Page
+from components.reports.run_report import StepPage, stitch
+
+SCREENS = [
+    pytest.param(width, dark, id=f"{width}-{'dark' if dark else 'light'}")
+    for width in (400, 1400)
+    for dark in (False, True)
+]
+
+# Smallest contrast of any visible text with what is painted behind it (WCAG 2.2, 1.4.3).
+LOWEST_CONTRAST = """
+(() => {
+  const channels = color => color.match(/[\\d.]+/g).map(Number);
+  const luminance = rgb => rgb.slice(0, 3)
+    .map(c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const color = channels(getComputedStyle(element).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  let lowest = [99, ''];
+  for (const element of document.body.querySelectorAll('*')) {
+    const own = [...element.childNodes].filter(node => node.nodeType === 3);
+    const text = own.map(node => node.data).join('').trim();
+    if (!text || element.closest('title, .hidden')) continue;
+    const style = getComputedStyle(element);
+    const ink = channels(element.closest('svg') ? style.fill : style.color);
+    const [a, b] = [luminance(ink), luminance(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < lowest[0]) lowest = [ratio, text];
+  }
+  return lowest;
+})()
+"""
+
+
+def full_page():
+    """Every kind of block, with content that is hostile to layout and to escaping."""
+    draw = random.Random(7)
+    page = Page(
+        "Validate <data>", outcome="warned", summary="One warning & a <script>alert(1)</script>."
+    )
+    page.values({"rows": 81_000, "a long value": "x" * 300, "share": 0.123456})
+    page.heading("Curves")
+    page.text("First line\nsecond line " + "word " * 80)
+    noisy = [(i, math.exp(-i / 900) + draw.gauss(0, 0.05)) for i in range(10_000)]
+    page.figure(
+        line_chart(
+            {"training": noisy, "validation": noisy[::700]}, x_label="update", y_label="loss"
+        ),
+        "Loss.",
+    )
+    page.figure(bar_chart({"a": 0.3, "b" * 90: math.nan}, x_label="psi", threshold=0.2), "Drift.")
+    page.figure(interval_chart({"all": (-0.1, 0.2, 0.3)}, x_label="gain"), "Gain.")
+    page.figure(histogram_chart({"now": [1.5, 2.5, 9.0]}, x_label="delay"), "Delay.")
+    names = [f"column {i}" for i in range(40)]
+    rows = [[draw.random() for _ in names] for _ in range(4)]
+    page.table(names, rows, "Wide", ["passed", "warned", "failed", "neutral"])
+    page.table(["long"], [["y" * 500]], "Long")
+    page.details("Log", "z" * 2000)
+    return page
+
+
+def full_run():
+    html = full_page().html()
+    steps = [
+        StepPage("snapshot_data", "passed", "81,000 rows", 3.0, html),
+        StepPage("train_model", "failed", "loss is NaN", 700.0, html),
+        StepPage("evaluate_model", "neutral", "did not run", 0.0, None),
+    ]
+    facts = {"run": "20260101-120000-ab12", "model": "m" * 120}
+    return stitch(steps, title="flights", summary="failed", outcome="failed", facts=facts)
+
+
+DOCUMENTS = [
+    pytest.param(lambda: full_page().html(), id="page"),
+    pytest.param(full_run, id="run-report"),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize(("width", "dark"), SCREENS)
+def test_document_is_readable_quiet_and_offline(tab, tmp_path, document, width, dark):
+    tab.show(width=width, dark=dark)
+    tab.open_framed(document(), tmp_path)
+
+    assert tab.requests == []
+    assert tab.complaints == []
+    assert tab.run("innerWidth") == width
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    contrast, text = tab.run(LOWEST_CONTRAST)
+    assert contrast >= 4.5, text
+
+
+def test_hostile_text_is_shown_as_it_is(tab, tmp_path):
+    tab.show(width=1400, dark=False)
+    tab.open_framed(full_page().html(), tmp_path)
+
+    assert tab.run("document.querySelector('h1').innerText") == "Validate <data>"
+    assert "<script>alert(1)</script>" in tab.run("document.body.innerText")
+    assert tab.run("document.scripts.length") == 0
+    assert tab.run("document.querySelector('main p').getClientRects().length") > 0
+
+
+def test_wide_table_scrolls_inside_itself(tab, tmp_path):
+    tab.show(width=400, dark=False)
+    tab.open_framed(full_page().html(), tmp_path)
+
+    box = "document.querySelector('.scroll')"
+    assert tab.run(f"{box}.scrollWidth") > tab.run(f"{box}.clientWidth")
+    assert tab.run(f"{box}.clientWidth") <= 400
+
+
+def test_colors_follow_the_reader(tab, tmp_path):
+    colors = set()
+    for dark in (False, True):
+        tab.show(width=1400, dark=dark)
+        tab.open_framed(full_page().html(), tmp_path)
+        line = "getComputedStyle(document.querySelector('svg .s1')).stroke"
+        colors.add((tab.run("getComputedStyle(document.body).backgroundColor"), tab.run(line)))
+
+    assert len(colors) == 2
+    assert len({paper for paper, _ in colors}) == len({ink for _, ink in colors}) == 2
+
+
+CROWDED_CHARTS = [
+    line_chart(
+        {f"series number {k} with a long name": [(i, math.sin(i + k)) for i in range(60)]
+         for k in range(18)},
+        x_label="update " * 40, y_label="loss " * 40,
+        marks={f"mark {k}": 5.0 * k for k in range(14)} | {"the very last of all marks": 59.0},
+    ),
+    line_chart({"a": [(1e9, 1e9), (1e9 + 9, 1e9 + 9)], "b": []}, x_label="offset", y_label="y"),
+    line_chart({"a": [(0, 1), (9e7, 2)]}, x_label="time", y_label="y", x_dates=True),
+    bar_chart({"WM" * 19: -1e-9, "b" * 90: 0, "乗客" * 30: -math.inf}, x_label="x", threshold=0.0),
+    bar_chart({str(k): 10.0**k for k in range(90)}, x_label="x", threshold=1e30),
+    interval_chart({"M" * 40: (-1.234e-9, 0, math.inf), "b": (math.nan,) * 3}, x_label="x"),
+    histogram_chart({f"name {k}": [k, 1e9 * k] for k in range(9)}, x_label="x"),
+    histogram_chart({"far": [i / 200 for i in range(500)] + [1e12]}, x_label="x"),
+]  # fmt: skip
+
+
+def test_no_text_of_a_chart_is_cut_off_or_covered(tab, tmp_path):
+    page = full_page()
+    for chart in CROWDED_CHARTS:
+        page.figure(chart, "Crowded.")
+    tab.show(width=1400, dark=False)
+    tab.open_framed(page.html(), tmp_path)
+
+    outside = """[...document.querySelectorAll('svg text')].filter(text => {
+        const box = text.getBoundingClientRect();
+        const canvas = text.ownerSVGElement.getBoundingClientRect();
+        return box.left < canvas.left - 1 || box.right > canvas.right + 1
+            || box.top < canvas.top - 1 || box.bottom > canvas.bottom + 1;
+    }).map(text => text.textContent)"""
+    assert tab.run(outside) == []
+    overlapping = """[...document.querySelectorAll('svg')].flatMap(svg => {
+        const boxes = [...svg.querySelectorAll('text')].map(
+            text => [text.textContent, text.getBoundingClientRect()]);
+        const meet = (p, q) => p.left < q.right - 1 && q.left < p.right - 1
+            && p.top < q.bottom - 3 && q.top < p.bottom - 3;
+        return boxes.flatMap(([a, p], index) => boxes.slice(index + 1)
+            .filter(([b, q]) => meet(p, q)).map(([b]) => a + ' | ' + b));
+    })"""
+    assert tab.run(overlapping) == []
+
+
+def test_flow_of_a_run_report_leads_to_its_steps(tab, tmp_path):
+    tab.show(width=1400, dark=False)
+    report = tmp_path / "report.html"
+    report.write_text(full_run())
+    tab.open(report)
+
+    tab.run("document.querySelector('.flow li:nth-child(2) a').click()", in_frame=False)
+
+    top = "document.getElementById('step-2').getBoundingClientRect().top"
+    assert tab.run("location.hash", in_frame=False) == "#step-2"
+    assert abs(tab.run(top, in_frame=False)) < 5
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        '<img src="https://example.org/pixel.png">',
+        '<link rel="stylesheet" href="https://example.org/style.css">',
+        "<script>fetch('https://example.org/')</script>",
+        "<style>@import url('https://example.org/style.css')</style>",
+        "<p style=\"background:url('https://example.org/pixel.png')\">x</p>",
+    ],
+)
+def test_policy_of_a_page_stops_what_escaping_might_miss(tab, tmp_path, planted):
+    tab.show(width=1400, dark=False)
+    html = full_page().html()
+    tab.open_framed(html.replace("<main>", f"<main>{planted}"), tmp_path)
+
+    assert tab.requests == []
+    assert tab.complaints != [], "the browser says what it refused"
+
+
+def test_harness_notices_requests_overflow_and_low_contrast(tab, tmp_path):
+    tab.show(width=400, dark=False)
+    html = (
+        "<img src='https://example.org/a.png'><p style='width:900px;color:#999'>wide and pale</p>"
+    )
+    tab.open_framed(html, tmp_path)
+
+    assert tab.requests == ["https://example.org/a.png"]
+    assert tab.run("document.documentElement.scrollWidth") > 400
+    assert tab.run(LOWEST_CONTRAST)[0] < 4.5

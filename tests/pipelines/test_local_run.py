@@ -1,0 +1,145 @@
+"""The whole job on one machine, through the command line, as a user runs it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.clients.environment import Environment
+from components.clients.model_registry import open_registry
+from components.contracts.gate import Registration, Verdict
+from components.contracts.monitoring import DriftReport, RetrainingDecision
+from components.contracts.training import TrainingResult
+from pipelines.runs import FLOW, Home, step_records
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def perennial(project: Path, *arguments: str, expect: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
+    )
+    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def newest(project: Path):
+    home = Home(project / "home")
+    run = home.runs()[-1]
+    return run, home.folder(run.run_id)
+
+
+def output(folder: Path, step: str, name: str) -> Path:
+    (found,) = (folder / "steps").glob(f"{step}-*/{name}")
+    return found
+
+
+def champion(project: Path):
+    home = Home(project / "home")
+    environment = Environment(home.store_uri, home.tracking_uri, "test", None, "", "", "")
+    return open_registry(environment).version_by_alias("clicks", "champion")
+
+
+def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
+    contract = str(project / "contract.toml")
+
+    # First training: no champion yet, so the floors alone decide.
+    said = perennial(project, "run", contract)
+    run, folder = newest(project)
+    assert run.status == "succeeded"
+    assert [record.step for record in step_records(folder)] == list(FLOW["continuous_training"])
+    first = Registration.read(output(folder, "register_model", "registration"))
+    assert champion(project).version == first.version
+    training = TrainingResult.read(output(folder, "train_model", "training"))
+    assert (training.world_size, training.strategy) == (2, "fsdp")
+    assert "register_model" in said
+
+    # One self-contained report of all steps.
+    page = (folder / "report.html").read_text()
+    for step in FLOW["continuous_training"]:
+        assert step in page
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
+
+    # The same data again gives the same model, which is no better than itself.
+    perennial(project, "run", contract)
+    run, folder = newest(project)
+    verdict = Verdict.read(output(folder, "evaluate_model", "verdict"))
+    assert not verdict.promote
+    assert run.status == "succeeded"
+    assert champion(project).version == first.version
+
+    # A month like those before: nothing to do, and the reason is said.
+    write_month(project / "data", 3)
+    perennial(project, "monitor", contract)
+    _, folder = newest(project)
+    assert not DriftReport.read(output(folder, "detect_drift", "drift")).drifted
+    decision = RetrainingDecision.read(output(folder, "decide_retraining", "decision"))
+    assert not decision.retrain
+    assert "train_model" not in [record.step for record in step_records(folder)]
+
+    # The world turns: drift is found, the model is trained again and replaced.
+    write_month(project / "data", 4, shift=2.5)
+    perennial(project, "monitor", contract)
+    _, folder = newest(project)
+    assert DriftReport.read(output(folder, "detect_drift", "drift")).drifted
+    decision = RetrainingDecision.read(output(folder, "decide_retraining", "decision"))
+    assert decision.retrain
+    verdict = Verdict.read(output(folder, "evaluate_model", "verdict"))
+    assert verdict.promote, verdict.summary
+    assert verdict.champion_version == first.version
+    assert champion(project).version != first.version
+
+    # What a person asks afterwards.
+    assert champion(project).version in perennial(project, "status")
+    listed = perennial(project, "runs")
+    assert listed.count("continuous_training") == 2
+    assert "promoted" in listed
+    assert "no retraining" in listed
+    assert perennial(project, "report", "--no-open").strip().endswith("report.html")
+
+
+def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
+    task = project / "fragile.py"
+    task.write_text(
+        "from pathlib import Path\n"
+        "from components.tasks.tabular import TabularClassification\n"
+        "class Fragile(TabularClassification):\n"
+        "    def build_model(self):\n"
+        "        if Path(__file__).with_name('broken').exists():\n"
+        "            raise ValueError('the third shelf is empty')\n"
+        "        return super().build_model()\n"
+    )
+    contract = project / "contract.toml"
+    contract.write_text(contract.read_text().replace("components.tasks.tabular:TabularClassification", "fragile:Fragile"))
+    (project / "broken").touch()
+    said = perennial(project, "run", str(contract), expect=1)
+    assert "check_skeleton failed" in said
+    assert "the third shelf is empty" in said
+    log = re.search(r"log: (\S+)", said).group(1)
+    assert "the third shelf is empty" in Path(log).read_text()
+    first, folder = newest(project)
+    assert first.status == "failed"
+    assert "the third shelf is empty" in (folder / "report.html").read_text()
+
+    (project / "broken").unlink()
+    said = perennial(project, "run", str(contract))
+    second, folder = newest(project)
+    assert second.run_id == first.run_id
+    assert second.attempts == 2
+    assert "validate_data" in said
+    assert "finished before" in said
+
+    # From a step on: what came before is kept, what comes after is done again.
+    said = perennial(project, "run", str(contract), "--from", "select_checkpoint")
+    statuses = {record.step: record.status for record in step_records(folder)}
+    assert statuses["train_model"] == "reused"
+    assert statuses["select_checkpoint"] == "finished"
+    said = perennial(project, "run", str(contract), "--from", "nowhere", expect=2)
+    assert "no step 'nowhere'" in said

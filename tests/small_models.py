@@ -1,0 +1,146 @@
+"""A small stream with days, linear models of chosen quality on it, and a fresh MLflow database."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from shutil import copyfile
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from components.clients.dataset import Dataset, split_expression
+from components.clients.environment import Environment
+from components.clients.object_store import sha256_of_file
+from components.clients.tracking import open_mlflow
+from components.contracts.data import DataSection, Split, SplitSection
+from components.contracts.skeleton import SkeletonReport
+from components.contracts.snapshot import DataFile, Snapshot
+from components.contracts.training import Challenger
+from components.engine.export import write_weights
+from components.engine.task import load_task
+
+TASK = "components.tasks.tabular:TabularClassification"
+OPTIONS = {"hidden": [], "dropout": 0.0}
+DAYS, ROWS_PER_DAY = 90, 30
+GOOD, NOISY, USELESS = (2.0, 0.0), (2.0, 2.0), (0.0, 0.5)
+
+
+def stream(seed: int = 0, *, days: int = DAYS) -> pl.DataFrame:
+    """P(label) follows `signal`; `noise` means nothing; `region` b holds a fifth of the rows."""
+    random = np.random.default_rng(seed)
+    count = days * ROWS_PER_DAY
+    signal = random.normal(size=count)
+    label = random.random(count) < 1 / (1 + np.exp(-2 * signal))
+    start = datetime(2025, 1, 1)
+    hours = [timedelta(hours=24 * row / ROWS_PER_DAY) for row in range(count)]
+    return pl.DataFrame(
+        {
+            "row": np.arange(count),
+            "time": [start + offset for offset in hours],
+            "signal": signal,
+            "noise": random.normal(size=count),
+            "region": np.where(random.random(count) < 0.2, "b", "a"),
+            "label": label.astype(np.int64),
+        }
+    )
+
+
+def write_snapshot(folder: Path, frame: pl.DataFrame, **split: object) -> Snapshot:
+    """The frame as a dataset of one file, and its snapshot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "part.parquet"
+    frame.write_parquet(path)
+    data = DataSection(uri=str(folder), label="label", time="time", ids=("row",), meta=("region",))
+    rule = SplitSection(**split)
+    counts = frame.select(split_expression(data, rule).alias("split"))["split"].value_counts()
+    return Snapshot(
+        data=data,
+        split=rule,
+        files=(
+            DataFile(
+                uri=str(path),
+                size_bytes=path.stat().st_size,
+                sha256=sha256_of_file(path),
+                rows=frame.height,
+            ),
+        ),
+        columns={name: str(dtype) for name, dtype in frame.schema.items()},
+        rows=frame.height,
+        split_rows={Split(name): rows for name, rows in counts.iter_rows()},
+        time_min=frame["time"].min(),
+        time_max=frame["time"].max(),
+    )
+
+
+def linear_model(snapshot: Snapshot, weights: tuple[float, float]):
+    """A task fitted on the snapshot, and a model with the given weights of signal and noise."""
+    task = load_task(TASK, OPTIONS, snapshot.task_columns)
+    task.fit(Dataset(snapshot).scan(Split.TRAIN))
+    model = task.build_model()
+    with torch.no_grad():
+        model.output.weight.copy_(torch.tensor([weights]))
+        model.output.bias.zero_()
+    return task, model
+
+
+def write_challenger(
+    folder: Path, snapshot: Snapshot, weights: tuple[float, float], fingerprint: str = "training"
+) -> Challenger:
+    """An exported model with the given weights."""
+    task, model = linear_model(snapshot, weights)
+    challenger = Challenger(
+        task=TASK,
+        options=OPTIONS,
+        task_state=task.state(),
+        columns=snapshot.task_columns,
+        training_fingerprint=fingerprint,
+        metric="roc_auc",
+        direction="maximize",
+        chosen_step=1,
+        candidates=(),
+        reason="step 1 is the only checkpoint kept",
+        diagnosis=(),
+        weights_sha256=write_weights(model, folder),
+    )
+    challenger.write(folder)
+    return challenger
+
+
+def write_skeleton(folder: Path, **baselines: float) -> SkeletonReport:
+    """A report with baselines given by their ROC area."""
+    report = SkeletonReport(
+        results=(), baselines={name: {"roc_auc": value} for name, value in baselines.items()}
+    )
+    report.write(folder)
+    return report
+
+
+@pytest.fixture
+def environment(tmp_path, tmp_path_factory, monkeypatch) -> Environment:
+    """A store and an MLflow database of its own; MLflow's schema is created once per session."""
+    template = tmp_path_factory.getbasetemp() / "mlflow-template.db"
+    if not template.exists():
+        open_mlflow(_environment(template, tmp_path)).search_experiments()
+    database = tmp_path / "mlflow.db"
+    copyfile(template, database)
+    made = _environment(database, tmp_path)
+    monkeypatch.setenv("PERENNIAL_STORE_URI", made.store_uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", made.tracking_uri)
+    monkeypatch.setenv("PERENNIAL_RUN_ID", made.run_id)
+    for name in ("MLFLOW_RUN_ID", "PERENNIAL_RUN_FOLDER", "PERENNIAL_LEASE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def _environment(database: Path, folder: Path) -> Environment:
+    return Environment(
+        store_uri=str(folder / "store"),
+        tracking_uri=f"sqlite:///{database}",
+        run_id="run-1",
+        run_folder=None,
+        code_digest="code",
+        commit="abc",
+        tracking_run_id="",
+    )

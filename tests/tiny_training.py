@@ -1,0 +1,268 @@
+"""A tiny training for tests: data, a task with built-in faults, and ranks that start in no time.
+
+The ranks are real processes with real gloo. They are forked from a server that has imported torch
+once, because torchrun takes seconds to do so for every rank; the tests of launching use torchrun.
+"""
+
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import signal
+import socket
+import sys
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import polars as pl
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from components.clients.dataset import split_expression
+from components.clients.environment import LEASE
+from components.clients.object_store import sha256_of_file
+from components.contracts.artifact import write_atomically
+from components.contracts.data import DataSection, ModelSection, Split, SplitSection
+from components.contracts.section import Section
+from components.contracts.snapshot import DataFile, Snapshot
+from components.contracts.training import TrainingResult
+from components.engine import worker
+from components.engine.checkpoint import load_checkpoint_model
+from components.engine.config import TrainingSection
+from components.engine.job import TrainingJob
+from components.engine.task import LABEL, Task
+
+FEATURES = 6
+
+
+class TinyOptions(Section):
+    dropout: float = 0.0
+    batch_norm: bool = False
+    fault: Literal["", "nan", "raise", "kill", "terminate", "averaged"] = ""
+    fault_rank: int = 0
+    fault_call: int = 0
+    """The training forward pass at which the fault strikes, counted from 0."""
+    once: str = ""
+    """A file that is made when the fault strikes, after which it does not strike again."""
+
+
+class TinyTask(Task):
+    """Regression on a small network that is sharded block by block."""
+
+    Options = TinyOptions
+    kind: Literal["regression"] = "regression"
+    metrics: ClassVar = {"rmse": "minimize"}
+
+    def __init__(self, options, columns):
+        super().__init__(options, columns)
+        self.mean = 0.0
+        self.calls = 0
+
+    def fit(self, train):
+        self.mean = train.select(pl.col("y").mean()).collect().item()
+
+    def state(self):
+        return {"mean": self.mean}
+
+    def load_state(self, state):
+        self.mean = state["mean"]
+
+    def encode(self, rows):
+        x = rows.select([f"x{index}" for index in range(FEATURES)]).to_numpy().astype(np.float32)
+        label = (rows["y"].to_numpy() - self.mean).astype(np.float32)
+        return {"x": torch.from_numpy(x), LABEL: torch.from_numpy(label)}
+
+    def build_model(self):
+        return TinyModel(self.options)
+
+    def blocks(self, model):
+        return list(model.blocks)
+
+    def losses(self, output, batch):
+        losses = (output.squeeze(-1) - batch[LABEL]).square()
+        if torch.is_grad_enabled():
+            losses = self._strike(losses)
+            self.calls += 1
+        return losses
+
+    def _strike(self, losses):
+        options = self.options
+        is_due = self.calls == options.fault_call and dist.get_rank() == options.fault_rank
+        if not options.fault or not is_due or (options.once and Path(options.once).exists()):
+            return losses
+        if options.once:
+            Path(options.once).touch()
+        if options.fault == "raise":
+            raise KeyError("the user's own mistake")
+        if options.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if options.fault == "terminate":
+            os.kill(os.getpid(), signal.SIGTERM)
+        if options.fault == "averaged":
+            return losses.mean()
+        return losses * float("nan") if options.fault == "nan" else losses
+
+    def predict(self, output):
+        return output.squeeze(-1)
+
+    def score(self, predictions, labels):
+        return {"rmse": float(np.sqrt(np.mean((predictions - labels) ** 2)))}
+
+    def expected_initial_loss(self):
+        return 1.0
+
+
+class TinyModel(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        norm = [nn.BatchNorm1d(17)] if options.batch_norm else []
+        self.blocks = nn.ModuleList(
+            [
+                nn.Sequential(
+                    nn.Linear(FEATURES, 17), *norm, nn.ReLU(), nn.Dropout(options.dropout)
+                ),
+                nn.Sequential(nn.Linear(17, 9), nn.ReLU(), nn.Dropout(options.dropout)),
+            ]
+        )
+        self.head = nn.Linear(9, 1)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def write_snapshot(folder: Path, rows: int = 300) -> Path:
+    """A snapshot over one small Parquet file; returns the artifact's folder."""
+    random = np.random.default_rng(5)
+    x = random.normal(size=(rows, FEATURES))
+    y = x[:, 0] - 0.5 * x[:, 1] * x[:, 2] + 0.1 * random.normal(size=rows)
+    columns = {f"x{index}": x[:, index] for index in range(FEATURES)}
+    frame = pl.DataFrame({"id": np.arange(rows), **columns, "y": y})
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "part.parquet"
+    frame.write_parquet(file)
+    data, split = DataSection(uri=str(folder), label="y", ids=("id",)), SplitSection()
+    names = frame.select(split_expression(data, split).alias("split"))["split"]
+    Snapshot(
+        data=data,
+        split=split,
+        files=(
+            DataFile(
+                uri=str(file),
+                size_bytes=file.stat().st_size,
+                sha256=sha256_of_file(file),
+                rows=rows,
+            ),
+        ),
+        columns={name: str(dtype) for name, dtype in frame.schema.items()},
+        rows=rows,
+        split_rows={part: int((names == part.value).sum()) for part in Split},
+    ).write(folder / "snapshot")
+    return folder / "snapshot"
+
+
+def tiny_section(**changes) -> TrainingSection:
+    """Settings under which each of 20 steps matters."""
+    values = {
+        "steps": 20, "global_batch_size": 32, "micro_batch_size": 16, "evaluate_every_steps": 8,
+        "log_every_steps": 3, "evaluation_rows": 31, "max_grad_norm": 0.5,
+    }  # fmt: skip
+    return TrainingSection(**(values | changes))
+
+
+def tiny_job(root: Path, *, processes: int = 2, options: TinyOptions | None = None, **changes):
+    """A job in a folder of its own, over the snapshot made by `write_snapshot(root)`."""
+    options = options or TinyOptions()
+    label = f"{len(list(root.glob('job-*')))}"
+    if changes.get("strategy") == "single":
+        processes = 1
+    return TrainingJob(
+        fingerprint=f"fingerprint-{label}",
+        snapshot=str(root / "snapshot"),
+        model=ModelSection(
+            name="tiny", task="tiny_training:TinyTask", options=options.model_dump(mode="json")
+        ),
+        training=tiny_section(**changes),
+        num_processes=processes,
+        folder=str(made(root / f"job-{label}")),
+    )
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def with_options(job: TrainingJob, options: TinyOptions) -> TrainingJob:
+    """The same training, with other faults."""
+    model = job.model.model_copy(update={"options": options.model_dump(mode="json")})
+    return job.model_copy(update={"model": model})
+
+
+def run_ranks(job: TrainingJob) -> list[int]:
+    """Run every rank of a job once; returns their exit codes."""
+    path = job.root / "job.json"
+    write_atomically(path, job.to_json().encode())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        _context().Process(target=_run_rank, args=(str(path), rank, job.num_processes, port))
+        for rank in range(job.num_processes)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(timeout=60)
+    return [rank.exitcode if rank.exitcode is not None else -99 for rank in ranks]
+
+
+def finished(job: TrainingJob) -> TrainingResult:
+    """Run a job that must succeed."""
+    codes = run_ranks(job)
+    logs = "\n".join(log.read_text() for log in sorted(job.logs.glob("rank-*.log")))
+    assert codes == [0] * job.num_processes, f"exit codes {codes}\n{logs}"
+    return TrainingResult.read(job.root)
+
+
+def weights(result: TrainingResult, step: int | None = None) -> dict[str, torch.Tensor]:
+    """The full weights of a kept checkpoint, by default the last."""
+    records = {record.step: record for record in result.checkpoints}
+    record = records[step if step is not None else max(records)]
+    return load_checkpoint_model(Path(record.uri), result)[1].state_dict()
+
+
+def largest_difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tiny_training", "torch._dynamo"])
+    # The server finds what it must import by this variable alone.
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+    return context
+
+
+def _run_rank(job: str, rank: int, world_size: int, port: int) -> None:
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    os.environ.pop(LEASE, None)
+    torch.set_num_threads(1)
+    sys.argv = ["worker", job]
+    code = worker.main()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,265 @@
+"""One contract, two stores: a local folder and the S3 protocol (a real server of it)."""
+
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from components.clients.object_store import (
+    ConflictError,
+    LocalObjectStore,
+    ObjectStore,
+    S3ObjectStore,
+    StoredObject,
+    copy_tree,
+    open_store,
+    sha256_of_file,
+)
+from components.contracts.errors import PerennialError
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint, monkeypatch) -> str:
+    """The address of a new bucket on a server that speaks the S3 protocol."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    name = f"bucket-{uuid.uuid4().hex}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return f"s3://{name}"
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def as_nobody():
+    """Gives up root's right to read everything, for the time of a `with` block."""
+
+    @contextlib.contextmanager
+    def unprivileged():
+        before = os.geteuid()
+        os.seteuid(65534 if before == 0 else before)
+        try:
+            yield
+        finally:
+            os.seteuid(before)
+
+    return unprivileged()
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request, tmp_path) -> ObjectStore:
+    if request.param == "local":
+        return open_store(str(tmp_path / "store"))
+    return open_store(f"{request.getfixturevalue('bucket')}/some/prefix/")
+
+
+def test_lists_nothing_where_nothing_was_written(store):
+    assert store.list() == []
+    assert store.read("a") is None
+
+
+def test_lists_by_prefix_in_key_order_with_sizes(store):
+    for key in ("b/2", "a/1", "b/10", "bc"):
+        store.write(key, key.encode())
+    assert store.list("b") == [StoredObject("b/10", 4), StoredObject("b/2", 3), StoredObject("bc", 2)]
+    assert [item.key for item in store.list()] == ["a/1", "b/10", "b/2", "bc"]
+
+
+def test_hides_keys_with_a_part_that_starts_with_a_dot(store):
+    for key in (".hidden", "a/.partial", ".git/x", "a/shown"):
+        store.write(key, b"")
+    assert [item.key for item in store.list()] == ["a/shown"]
+
+
+def test_the_stores_prefix_is_a_folder_not_a_beginning(bucket):
+    open_store(f"{bucket}/run-10").write("x", b"other")
+    assert open_store(f"{bucket}/run-1").list() == []
+
+
+def test_lists_more_objects_than_a_page_of_the_protocol(bucket):
+    store = open_store(bucket)
+    for index in range(1005):
+        store.write(f"k{index:04}", b"")
+    assert len(store.list()) == 1005
+
+
+def test_a_write_replaces_the_content(store):
+    store.write("a", b"old")
+    store.write("a", b"new")
+    assert store.read("a") == b"new"
+
+
+def test_delete_forgives_a_missing_object(store):
+    store.write("a", b"x")
+    store.delete("a")
+    store.delete("a")
+    assert store.read("a") is None
+
+
+@pytest.mark.parametrize("stored", [None, b"old"])
+def test_replace_writes_over_what_the_writer_had_read(store, stored):
+    if stored is not None:
+        store.write("a", stored)
+    store.replace("a", b"new", previous=stored)
+    assert store.read("a") == b"new"
+
+
+@pytest.mark.parametrize(("stored", "previous"), [(b"theirs", b"old"), (b"theirs", None), (None, b"old")])
+def test_replace_refuses_when_somebody_wrote_in_between(store, stored, previous):
+    if stored is not None:
+        store.write("a", stored)
+    with pytest.raises(ConflictError):
+        store.replace("a", b"mine", previous=previous)
+    assert store.read("a") == stored
+
+
+def test_of_many_concurrent_creators_one_wins(store):
+    outcomes = []
+
+    def create(name: bytes) -> None:
+        try:
+            store.replace("lock", name, previous=None)
+            outcomes.append(name)
+        except ConflictError:
+            pass
+
+    threads = [threading.Thread(target=create, args=(b"%d" % index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [store.read("lock")]
+
+
+def test_s3_refuses_a_write_that_lost_between_reading_and_writing(bucket):
+    store = S3ObjectStore(bucket.removeprefix("s3://"))
+    store.write("a", b"old")
+
+    class Interrupted(S3ObjectStore):
+        def _read_tagged(self, key: str) -> tuple[bytes | None, str | None]:
+            found = super()._read_tagged(key)
+            store.write(key, b"theirs")
+            return found
+
+    with pytest.raises(ConflictError):
+        Interrupted(store.bucket).replace("a", b"mine", previous=b"old")
+    assert store.read("a") == b"theirs"
+
+
+def test_fetch_gives_a_file_with_the_content(store, tmp_path):
+    store.write("month=1/x.parquet", b"content")
+    path = store.fetch("month=1/x.parquet", tmp_path / "cache")
+    assert path.read_bytes() == b"content"
+    assert path.name.endswith("x.parquet")
+
+
+def test_fetch_sees_new_content_in_spite_of_the_cache(store, tmp_path):
+    store.write("x", b"old")
+    assert store.fetch("x", tmp_path / "cache").read_bytes() == b"old"
+    store.write("x", b"new")
+    assert store.fetch("x", tmp_path / "cache").read_bytes() == b"new"
+
+
+def test_fetch_does_not_download_twice(bucket, tmp_path):
+    store = open_store(bucket)
+    store.write("x", b"content")
+    path = store.fetch("x", tmp_path)
+    path.write_bytes(b"touched")
+    assert store.fetch("x", tmp_path).read_bytes() == b"touched"
+
+
+def test_concurrent_fetches_of_one_object_all_get_it_whole(bucket, tmp_path):
+    content = bytes(range(256)) * 4096
+    open_store(bucket).write("x", content)
+    found: list[bytes] = []
+    # A store each, as every worker process of a machine has one; they share the cache.
+    threads = [
+        threading.Thread(target=lambda: found.append(open_store(bucket).fetch("x", tmp_path).read_bytes()))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [content] * 4
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_fetch_of_a_missing_object_names_it(store, tmp_path):
+    with pytest.raises(PerennialError, match=r"gone\.parquet does not exist any more"):
+        store.fetch("gone.parquet", tmp_path)
+
+
+def test_a_bucket_that_does_not_exist_is_named_with_what_to_check(bucket):
+    with pytest.raises(PerennialError, match="AWS_ENDPOINT_URL_S3") as caught:
+        open_store("s3://no-such-bucket/data").list()
+    assert "s3://no-such-bucket/data" in caught.value.problem
+
+
+def test_a_server_that_does_not_answer_is_explained(bucket, monkeypatch, unused_port):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{unused_port}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(PerennialError, match="cannot read from s3://"):
+        open_store(bucket).read("x")
+
+
+def test_an_unreadable_folder_is_an_error_not_an_empty_store(tmp_path, as_nobody):
+    folder = tmp_path / "closed" / "data"
+    folder.mkdir(parents=True)
+    (folder / "x.parquet").write_bytes(b"")
+    folder.parent.chmod(0o700)
+    with as_nobody, pytest.raises(PerennialError, match="cannot read the folder"):
+        LocalObjectStore(folder).list()
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_opens_local_folders(tmp_path, form):
+    store = open_store(form.format(tmp_path))
+    store.write("a/b", b"x")
+    assert (tmp_path / "a" / "b").read_bytes() == b"x"
+    assert store.uri == str(tmp_path)
+
+
+def test_refuses_other_schemes():
+    with pytest.raises(PerennialError, match="'gs'.*\n.*s3://bucket/prefix"):
+        open_store("gs://bucket")
+
+
+def test_copy_tree_replaces_what_was_there(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "deep" / "target"
+    (source / "below").mkdir(parents=True)
+    (source / "below" / "x").write_text("new")
+    target.mkdir(parents=True)
+    (target / "stale").write_text("old")
+    copy_tree(source, target)
+    assert [path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()] == ["below/x"]
+    copy_tree(source / "below" / "x", target)
+    assert target.read_text() == "new"
+
+
+def test_sha256_of_file_is_that_of_its_bytes(tmp_path):
+    path = Path(tmp_path / "x")
+    path.write_bytes(b"abc")
+    assert sha256_of_file(path).startswith("ba7816bf8f01cfea")

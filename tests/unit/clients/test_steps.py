@@ -1,0 +1,119 @@
+"""A step is recorded, and its result reused only for the same inputs and code in the same run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.clients import environment
+from components.clients.journal import Journal
+from components.clients.steps import StepResult, pipeline_step
+from components.contracts.errors import BadDataError
+
+
+@pytest.fixture
+def run_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.setenv(environment.STORE_URI, str(tmp_path / "store"))
+    monkeypatch.setenv(environment.TRACKING_URI, "sqlite:///unused")
+    monkeypatch.setenv(environment.RUN_FOLDER, str(folder))
+    monkeypatch.setenv(environment.CODE_DIGEST, "code-1")
+    monkeypatch.delenv(environment.LEASE, raising=False)
+    return folder
+
+
+def counting_step():
+    calls = []
+
+    @pipeline_step("double", outputs=("doubled", "report", "metrics"))
+    def double_step(*, config: str, source: str, doubled: str, report: str, metrics: str) -> StepResult:
+        calls.append(config)
+        Path(doubled).mkdir(parents=True)
+        Path(doubled, "value").write_text(Path(source, "value").read_text() * 2)
+        Path(report).write_text("<html>")
+        if config == "fail":
+            raise BadDataError("the value is bad", evidence="42", action="mend it")
+        return StepResult(parameters={"good": True}, metrics={"size": 2.0}, summary="doubled")
+
+    return double_step, calls
+
+
+def run(step, tmp_path, attempt, config="c", text="x"):
+    source = tmp_path / f"source-{attempt}"
+    source.mkdir(exist_ok=True)
+    (source / "value").write_text(text)
+    out = tmp_path / f"out-{attempt}"
+    out.mkdir(exist_ok=True)
+    result = step(
+        config=config,
+        source=str(source),
+        doubled=str(out / "doubled"),
+        report=str(out / "report"),
+        metrics=str(out / "metrics"),
+    )
+    return result, out
+
+
+def kinds(folder):
+    return [event["kind"] for event, _ in Journal(folder).events()]
+
+
+def test_finished_step_is_reused_with_its_outputs(run_folder, tmp_path):
+    step, calls = counting_step()
+    first, _ = run(step, tmp_path, 1)
+    second, out = run(step, tmp_path, 2)
+    assert calls == ["c"]
+    assert second == first
+    assert (out / "doubled" / "value").read_text() == "xx"
+    assert json.loads((out / "metrics").read_text()) == {"size": 2.0}
+    assert kinds(run_folder) == ["step_started", "step_finished", "step_reused"]
+
+
+@pytest.mark.parametrize("change", ["config", "artifact", "code"])
+def test_changed_input_or_code_runs_again(run_folder, tmp_path, monkeypatch, change):
+    step, calls = counting_step()
+    run(step, tmp_path, 1)
+    if change == "code":
+        monkeypatch.setenv(environment.CODE_DIGEST, "code-2")
+    run(step, tmp_path, 2, config="d" if change == "config" else "c", text="y" if change == "artifact" else "x")
+    assert len(calls) == 2
+
+
+def test_failed_step_keeps_its_report_and_says_why(run_folder, tmp_path):
+    step, calls = counting_step()
+    with pytest.raises(BadDataError):
+        run(step, tmp_path, 1, config="fail")
+    event = [event for event, _ in Journal(run_folder).events()][-1]
+    assert event["kind"] == "step_failed"
+    assert "the value is bad" in event["error"]
+    assert "mend it" in event["error"]
+    assert "BadDataError" in Path(event["log"]).read_text()
+    assert (run_folder / "steps" / event["key"] / "report").read_text() == "<html>"
+    with pytest.raises(BadDataError):
+        run(step, tmp_path, 2, config="fail")
+    assert calls == ["fail", "fail"]
+
+
+def test_step_that_forgets_an_output_is_an_error(run_folder, tmp_path):
+    @pipeline_step("forgetful", outputs=("result",))
+    def forgetful_step(*, config: str, result: str) -> StepResult:
+        return StepResult()
+
+    with pytest.raises(RuntimeError, match="without writing result"):
+        forgetful_step(config="c", result=str(tmp_path / "result"))
+
+
+def test_outside_a_local_run_nothing_is_recorded(run_folder, tmp_path, monkeypatch):
+    monkeypatch.delenv(environment.RUN_FOLDER)
+    step, calls = counting_step()
+    run(step, tmp_path, 1)
+    run(step, tmp_path, 2)
+    assert len(calls) == 2
+    assert list(run_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_metrics_that_kfp_cannot_carry_are_refused(value):
+    with pytest.raises(ValueError, match="finite"):
+        StepResult(metrics={"loss": value})

@@ -1,0 +1,129 @@
+import dataclasses
+
+import pytest
+
+from components.contracts.section import canonical_json
+from components.contracts.triggers import TriggersSection
+from components.decide_retraining.policy import decide
+from components.decide_retraining.state import TriggerState
+
+EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("seen", "settings", "trigger", "said"),
+    [
+        ({"champion": ""}, {}, "first_model", "there is no champion yet"),
+        ({"champion": "", **EVERYTHING}, {"new_rows": 1}, "first_model", "no champion"),
+        ({}, {}, "none", "no trigger holds"),
+        ({"decayed": True}, {}, "performance", "loss is 0.6100, 4.2 standard deviations"),
+        ({"decayed": True}, {"performance": False}, "none", "no trigger holds"),
+        ({"drifted": True}, {}, "drift", "since 2024-05-23: dest moved by 0.200 (z 8.0)"),
+        ({"drifted": True}, {"drift": False}, "none", "no trigger holds"),
+        ({"new_rows": 5000}, {"new_rows": 5000}, "new_data", "5,000 new rows"),
+        ({"new_rows": 4999}, {"new_rows": 5000}, "none", "no trigger holds"),
+        ({"new_rows": 5000}, {}, "none", "no trigger holds"),
+        ({"new_days": 30.0}, {"max_age_days": 30}, "schedule", "30.0 days of data old"),
+        ({"new_days": 29.9}, {"max_age_days": 30}, "none", "no trigger holds"),
+        ({"new_days": 300.0}, {}, "none", "no trigger holds"),
+        (EVERYTHING, {"new_rows": 1, "max_age_days": 1}, "performance", "the champion's loss"),
+        (
+            EVERYTHING,
+            {"new_rows": 1, "max_age_days": 1, "performance": False},
+            "drift",
+            "features drifted",
+        ),
+        (
+            EVERYTHING,
+            {"new_rows": 1, "max_age_days": 1, "performance": False, "drift": False},
+            "new_data",
+            "new rows",
+        ),
+    ],
+)
+def test_the_first_trigger_that_holds_names_the_decision(
+    occasion, report, seen, settings, trigger, said
+):
+    made = decide(occasion, report(**seen), TriggerState(), TriggersSection(**settings))
+    assert (made.retrain, made.trigger) == (trigger != "none", trigger)
+    assert said in made.summary
+
+
+def test_every_trigger_that_holds_is_among_the_reasons(occasion, report):
+    settings = TriggersSection(new_rows=1, max_age_days=1)
+    made = decide(occasion, report(**EVERYTHING), TriggerState(), settings)
+    names = [reason.partition(":")[0] for reason in made.reasons]
+    assert names == ["performance", "drift", "new_data", "schedule"]
+
+
+def test_a_trigger_that_is_off_is_still_reported(occasion, report):
+    made = decide(occasion, report(drifted=True), TriggerState(), TriggersSection(drift=False))
+    assert any("triggers.drift is off" in reason for reason in made.reasons)
+
+
+@pytest.mark.parametrize(
+    ("ages", "settings", "held_back_by"),
+    [
+        ([], {}, []),
+        ([14.0], {}, []),
+        ([13.9], {}, ["cooldown"]),
+        ([-5.0], {}, ["cooldown"]),  # a snapshot older than the last retraining's
+        ([0.0], {"cooldown_days": 0}, []),
+        ([80, 60, 40, 20], {"max_retrainings": 4}, ["budget"]),
+        ([91, 60, 40, 20], {"max_retrainings": 4}, []),
+        ([80, 60, 40, 5], {"max_retrainings": 4}, ["cooldown", "budget"]),
+        ([80, 60, 40, 20], {"max_retrainings": 4, "budget_days": 70}, []),
+    ],
+)
+def test_cooldown_and_budget_are_measured_in_data_time(
+    occasion, report, past, ages, settings, held_back_by
+):
+    state = TriggerState(retrainings=tuple(past(age) for age in ages))
+    made = decide(occasion, report(drifted=True), state, TriggersSection(**settings))
+    assert made.retrain is (not held_back_by)
+    assert made.trigger == "drift"
+    vetoes = [r for r in made.reasons if r.startswith("held back by")]
+    assert [veto.split()[3].rstrip(":") for veto in vetoes] == held_back_by
+    assert ("held back" in made.summary) is bool(held_back_by)
+
+
+def test_a_snapshot_is_trained_on_once(occasion, report, past):
+    state = TriggerState(retrainings=(past(400, digest="new", run_id="run-7"), past(300)))
+    made = decide(occasion, report(drifted=True), state, TriggersSection())
+    assert not made.retrain
+    assert "already trained on by run run-7" in made.summary
+
+
+def test_new_rows_and_age_count_from_the_last_training_even_if_it_lost(occasion, report, past):
+    state = TriggerState(retrainings=(past(20, rows=9500),))
+    settings = TriggersSection(new_rows=1000, max_age_days=30)
+    seen = report(new_rows=5000, new_days=60.0)
+    assert decide(occasion, seen, TriggerState(), settings).retrain
+    made = decide(occasion, seen, state, settings)
+    assert made.trigger == "none"
+    assert any("500 new rows" in reason for reason in made.reasons)
+    assert any("20.0 days" in reason for reason in made.reasons)
+
+
+def test_without_a_time_column_duplicates_and_rows_still_protect(occasion, report, past):
+    timeless = dataclasses.replace(occasion, data_time=None)
+    settings = TriggersSection(new_rows=1000)
+    seen = report(new_rows=5000)
+    same = TriggerState(retrainings=(past(None, digest="new"),))
+    assert not decide(timeless, seen, same, settings).retrain
+    recent = TriggerState(retrainings=(past(None, rows=9500),))
+    assert not decide(timeless, seen, recent, settings).retrain
+    assert decide(timeless, seen, TriggerState(retrainings=(past(None),)), settings).retrain
+
+
+def test_no_veto_is_shown_when_nothing_triggers(occasion, report, past):
+    made = decide(occasion, report(), TriggerState(retrainings=(past(1),)), TriggersSection())
+    assert made.summary == "No retraining: no trigger holds."
+    assert not any("held back" in reason for reason in made.reasons)
+
+
+def test_the_evidence_holds_the_numbers_and_is_json(occasion, report):
+    made = decide(occasion, report(drifted=True), TriggerState(), TriggersSection())
+    assert made.evidence["alarmed_windows"] == ["2024-05-23", "2024-05-30"]
+    assert made.evidence["newest_window"]["columns"][0]["column"] == "dest"
+    assert "dest" in canonical_json(made.evidence)

@@ -1,0 +1,123 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from components.clients.object_store import LocalObjectStore
+from components.contracts.errors import PerennialError
+from components.contracts.triggers import TriggersSection
+from components.decide_retraining.policy import decide
+from components.decide_retraining.state import (
+    KEPT_RETRAININGS,
+    MAX_ATTEMPTS,
+    Retraining,
+    TriggerState,
+    decide_and_record,
+)
+
+KEY = "triggers/demo/state.json"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalObjectStore(tmp_path)
+
+
+@pytest.fixture
+def run(store, occasion, report):
+    def decide_in(run_id, seen=None, digest="new", settings=None, store=store):
+        chosen = occasion.__class__(digest, occasion.data_time, occasion.rows)
+        made, _ = decide_and_record(
+            store,
+            "demo",
+            run_id,
+            lambda state: decide(
+                chosen, seen or report(drifted=True), state, settings or TriggersSection()
+            ),
+            lambda made: Retraining(
+                run_id=run_id, snapshot_digest=digest, data_time=chosen.data_time,
+                rows=chosen.rows, decision=made,
+            ),
+        )  # fmt: skip
+        return made
+
+    return decide_in
+
+
+def test_only_a_retraining_is_recorded(store, run, report):
+    assert not run("a", report()).retrain
+    assert store.read(KEY) is None
+    assert run("b").retrain
+    (recorded,) = TriggerState.from_json(store.read(KEY)).retrainings
+    assert (recorded.run_id, recorded.snapshot_digest) == ("b", "new")
+
+
+def test_a_run_that_is_started_again_decides_as_before(store, run):
+    first = run("a")
+    recorded = store.read(KEY)
+    assert run("a") == first
+    assert store.read(KEY) == recorded
+    assert not run("b").retrain
+
+
+def test_outside_a_pipeline_nothing_is_adopted(run):
+    assert run("unknown").retrain
+    assert not run("unknown").retrain
+
+
+def test_of_many_runs_at_once_one_retrains(run):
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda i: run(f"run-{i}"), range(16)))
+    assert sum(decision.retrain for decision in made) == 1
+
+
+def test_concurrent_writers_lose_no_entry(store, run):
+    free = TriggersSection(cooldown_days=0, max_retrainings=99)
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda i: run(f"run-{i}", digest=f"d{i}", settings=free), range(12)))
+    assert all(decision.retrain for decision in made)
+    state = TriggerState.from_json(store.read(KEY))
+    assert {past.run_id for past in state.retrainings} == {f"run-{i}" for i in range(12)}
+
+
+class BusyStore(LocalObjectStore):
+    """Somebody else always writes between our read and our write."""
+
+    def __init__(self, root, past, others):
+        super().__init__(root)
+        self._past = past
+        self._others = others
+
+    def replace(self, key, content, *, previous):
+        if self._others:
+            other = self._others.pop()
+            state = TriggerState.from_json(previous) if previous else TriggerState()
+            entry = self._past(400, run_id=f"other-{other}")
+            self.write(key, state.with_retraining(entry).to_json().encode())
+        super().replace(key, content, previous=previous)
+
+
+def test_a_lost_write_is_decided_again(tmp_path, run, past):
+    busy = BusyStore(tmp_path, past, [0, 1, 2])
+    assert run("a", store=busy).retrain
+    runs = [entry.run_id for entry in TriggerState.from_json(busy.read(KEY)).retrainings]
+    assert runs == ["other-2", "other-1", "other-0", "a"]
+
+
+def test_a_store_that_never_rests_is_an_error(tmp_path, run, past):
+    with pytest.raises(PerennialError, match="could not be written"):
+        run("a", store=BusyStore(tmp_path, past, list(range(2 * MAX_ATTEMPTS))))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema_version": 1, "surprise": 2}'])
+def test_a_damaged_state_is_an_error_not_a_fresh_start(store, run, content):
+    store.write(KEY, content)
+    with pytest.raises(PerennialError, match="cannot be read"):
+        run("a")
+
+
+def test_only_the_newest_retrainings_are_kept(past):
+    state = TriggerState()
+    for index in range(KEPT_RETRAININGS + 5):
+        state = state.with_retraining(past(1, run_id=f"run-{index}"))
+    assert len(state.retrainings) == KEPT_RETRAININGS
+    assert state.retrainings[-1].run_id == f"run-{KEPT_RETRAININGS + 4}"

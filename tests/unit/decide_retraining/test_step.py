@@ -1,0 +1,100 @@
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime
+
+import pytest
+
+from components.contracts.data import DataSection, ModelSection, SplitSection
+from components.contracts.lineage import Lineage
+from components.contracts.monitoring import RetrainingDecision
+from components.contracts.snapshot import Snapshot
+from components.decide_retraining.config import DecideRetrainingConfig
+from components.decide_retraining.step import decide_retraining_step
+
+CONFIG = DecideRetrainingConfig(model=ModelSection(name="demo", task="a:B")).to_json()
+LOCAL_RUN = """
+import sys
+from typing import NamedTuple
+from kfp import dsl, local
+from components.decide_retraining.component import decide_retraining
+
+root, config = sys.argv[1:]
+local.init(local.SubprocessRunner(use_venv=False), pipeline_root=root + "/outputs")
+
+@dsl.pipeline
+def monitoring(config: str) -> NamedTuple("Made", [("retrain", bool), ("trigger", str)]):
+    snapshot = dsl.importer(artifact_uri=root + "/snapshot", artifact_class=dsl.Dataset)
+    drift = dsl.importer(artifact_uri=root + "/drift", artifact_class=dsl.Artifact)
+    made = decide_retraining(config=config, snapshot=snapshot.output, drift=drift.output)
+    made_type = NamedTuple("Made", [("retrain", bool), ("trigger", str)])
+    return made_type(made.outputs["retrain"], made.outputs["trigger"])
+
+print("MADE", monitoring(config=config).outputs)
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch, report):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-1")
+    Snapshot(
+        data=DataSection(uri="d", label="y", time="t"), split=SplitSection(), files=(),
+        columns={}, rows=10_000, split_rows={}, time_max=datetime(2024, 6, 6),
+    ).write(tmp_path / "snapshot")  # fmt: skip
+    report(drifted=True).write(tmp_path / "drift")
+    return tmp_path
+
+
+def decide_once(root):
+    return decide_retraining_step(
+        config=CONFIG,
+        snapshot=str(root / "snapshot"),
+        drift=str(root / "drift"),
+        decision=str(root / "decision"),
+        report=str(root / "report.html"),
+        metrics=str(root / "metrics.json"),
+    )
+
+
+def test_the_decision_its_evidence_and_its_page(inputs):
+    result = decide_once(inputs)
+    made = RetrainingDecision.read(inputs / "decision")
+    assert result.parameters["retrain"] is made.retrain is True
+    assert result.summary == made.summary
+    trigger = json.loads(result.parameters["trigger"])
+    assert trigger["trigger"] == "drift"
+    assert trigger["evidence"]["champion_version"] == "3"
+    assert Lineage(
+        contract_digest="", snapshot_digest="", code_digest="", packages={}, seed=0, run_id="",
+        trigger=trigger,
+    ).trigger == trigger  # fmt: skip
+    page = (inputs / "report.html").read_text()
+    assert "dest moved by 0.200" in page
+    assert "cooldown" in page
+
+
+def test_the_same_run_decides_the_same_and_the_next_is_held_back(inputs, monkeypatch):
+    first = decide_once(inputs)
+    assert decide_once(inputs).parameters == first.parameters
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
+    second = decide_once(inputs)
+    assert second.parameters["retrain"] is False
+    assert "already trained on by run run-1" in second.summary
+    assert "Retrainings before" in (inputs / "report.html").read_text()
+
+
+def test_the_component_runs_under_the_local_runner(inputs):
+    script = inputs / "local_run.py"
+    script.write_text(LOCAL_RUN)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), str(inputs), CONFIG],
+        capture_output=True, text=True, check=False, cwd=inputs,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (made,) = [line for line in done.stdout.splitlines() if line.startswith("MADE")]
+    assert "'retrain': True" in made
+    assert '"trigger":"drift"' in made

@@ -1,0 +1,173 @@
+"""The step against a real MLflow database, a real dataset and a real exported model."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.clients.environment import Environment
+from components.clients.model_registry import open_registry
+from components.clients.object_store import sha256_of_file
+from components.clients.tracking import open_mlflow
+from components.contracts.data import DataSection, ModelSection, Split, SplitSection
+from components.contracts.errors import PerennialError
+from components.contracts.gate import BlockPerformance
+from components.contracts.monitoring import DriftReport, Reference
+from components.contracts.snapshot import DataFile, Snapshot
+from components.contracts.training import Challenger
+from components.contracts.triggers import TriggersSection
+from components.contracts.validation import ValidationReport
+from components.detect_drift.config import DetectDriftConfig
+from components.detect_drift.step import detect_drift_step
+from components.engine.export import write_weights
+from components.tasks.tabular import TabularOptions, TabularRegression
+
+FIRST = datetime(2024, 1, 4)
+WEEK = timedelta(days=7)
+ROWS = 600
+TASK = "components.tasks.tabular:TabularRegression"
+# MLflow's sqlite store leaves connections to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def week_of_rows(index, shift=0.0, noise=1.0):
+    random = np.random.default_rng(index)
+    moments = [FIRST + index * WEEK + row * WEEK / ROWS for row in range(ROWS)]
+    x = random.normal(size=ROWS) + shift + 0.1 * random.normal()
+    return pl.DataFrame({"t": moments, "x": x, "y": noise * random.normal(size=ROWS)})
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch, block):
+    """A champion trained on 12 weeks, and a way to look at the weeks after it."""
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return World(tmp_path, block)
+
+
+class World:
+    def __init__(self, root, block):
+        self.root = root
+        self.block = block
+
+    def snapshot_of(self, weeks):
+        folder = self.root / "data"
+        folder.mkdir(exist_ok=True)
+        files = []
+        for index, rows in enumerate(weeks):
+            path = folder / f"week-{index:02}.parquet"
+            rows.write_parquet(path)
+            files.append(
+                DataFile(
+                    uri=str(path), size_bytes=path.stat().st_size, sha256=sha256_of_file(path),
+                    rows=ROWS,
+                )
+            )  # fmt: skip
+        return Snapshot(
+            data=DataSection(uri=str(folder), label="y", time="t"), split=SplitSection(),
+            files=tuple(files), columns={"t": "Datetime", "x": "Float64", "y": "Float64"},
+            rows=ROWS * len(weeks), split_rows=dict.fromkeys(Split, 0),
+            time_min=FIRST, time_max=weeks[-1]["t"].max(),
+        )  # fmt: skip
+
+    def blocks_of(self, weeks):
+        return tuple(self.block(i, {"x": w["x"].to_numpy()}) for i, w in enumerate(weeks))
+
+    def crown(self, weeks):
+        snapshot = self.snapshot_of(weeks)
+        task = TabularRegression(TabularOptions(hidden=(4,)), snapshot.task_columns)
+        task.fit(pl.concat(weeks).lazy())
+        folder = self.root / "champion"
+        held_out = tuple(
+            BlockPerformance(start=FIRST + i * WEEK, rows=200, loss=1.0 + 0.02 * (-1) ** i)
+            for i in range(12)
+        )
+        Reference(
+            snapshot_digest=snapshot.digest(), time_max=snapshot.time_max, rows=snapshot.rows,
+            blocks=self.blocks_of(weeks), performance=held_out,
+        ).write(folder)  # fmt: skip
+        Challenger(
+            task=TASK, options={"hidden": [4]}, task_state=task.state(),
+            columns=snapshot.task_columns, training_fingerprint="", metric="rmse",
+            direction="minimize", chosen_step=1, candidates=(), reason="", diagnosis=(),
+            weights_sha256=write_weights(task.build_model(), folder),
+        ).write(folder)  # fmt: skip
+        environment = Environment.read()
+        client = open_mlflow(environment)
+        run = client.create_run(client.create_experiment("e", str(self.root / "mlruns")))
+        registry = open_registry(environment)
+        registry.describe_model("demo", "", {})
+        version = registry.register(
+            "demo", source=str(folder), run_id=run.info.run_id, fingerprint="f", tags={},
+            description="",
+        )  # fmt: skip
+        registry.promote("demo", version.version, "")
+
+    def detect(self, weeks, digest=None):
+        snapshot = self.snapshot_of(weeks)
+        snapshot.write(self.root / "snapshot")
+        ValidationReport(
+            snapshot_digest=digest or snapshot.digest(), facts={}, expectations=(),
+            blocks=self.blocks_of(weeks),
+        ).write(self.root / "validation")  # fmt: skip
+        config = DetectDriftConfig(
+            model=ModelSection(name="demo", task=TASK),
+            triggers=TriggersSection(min_labelled_rows=100),
+        )
+        result = detect_drift_step(
+            config=config.to_json(), snapshot=str(self.root / "snapshot"),
+            validation=str(self.root / "validation"), drift=str(self.root / "drift"),
+            report=str(self.root / "report.html"), metrics=str(self.root / "metrics.json"),
+        )  # fmt: skip
+        page = (self.root / "report.html").read_text()
+        return DriftReport.read(self.root / "drift"), result, page
+
+
+def test_without_a_champion_the_report_says_so(world):
+    found, result, page = world.detect([week_of_rows(i) for i in range(2)])
+    assert found.champion_version == ""
+    assert "No champion yet" in result.summary
+    assert result.summary in page
+
+
+def test_a_quiet_stream_a_drifted_one_and_a_decayed_one(world):
+    quiet = [week_of_rows(i) for i in range(14)]
+    world.crown(quiet[:12])
+
+    found, result, page = world.detect(quiet)
+    assert (found.champion_version, found.calibration) == ("1", "blocks")
+    assert len(found.windows) == 2
+    assert not found.drifted
+    assert not found.decayed
+    assert all(0.7 < window.loss < 1.3 for window in found.windows)
+    assert (found.new_rows, round(found.new_days)) == (2 * ROWS, 14)
+    assert result.metrics["windows"] == 2
+    assert "Passed" in page
+
+    drifted, result, page = world.detect(
+        quiet[:12] + [week_of_rows(i, shift=2.0) for i in (12, 13)]
+    )
+    assert drifted.drifted
+    assert not drifted.decayed
+    assert drifted.windows[0].columns[0].column == "x"
+    assert "Drift in the newest 2 windows, since 2024-03-28" in result.summary
+    assert page.count("<svg") == 2
+    assert "src=" not in page
+
+    decayed, result, _ = world.detect(quiet[:12] + [week_of_rows(i, noise=1.5) for i in (12, 13)])
+    assert decayed.decayed
+    assert not decayed.drifted
+    assert "performance decay in the newest 2 windows" in result.summary
+
+    nothing_new, result, _ = world.detect(quiet[:12])
+    assert nothing_new.calibration == "none"
+    assert "no complete block of new data since 2024-03-2" in result.summary
+
+
+def test_inputs_of_two_different_runs_are_refused(world):
+    with pytest.raises(PerennialError, match="another snapshot"):
+        world.detect([week_of_rows(0)], digest="0" * 64)

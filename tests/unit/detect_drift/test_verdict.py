@@ -1,0 +1,133 @@
+from datetime import timedelta
+
+import pytest
+
+from components.contracts.data import DataSection, SplitSection
+from components.contracts.gate import BlockPerformance
+from components.contracts.monitoring import Reference, WindowDrift
+from components.contracts.snapshot import Snapshot
+from components.contracts.triggers import TriggersSection
+from components.detect_drift.performance import LossLimit
+from components.detect_drift.verdict import conclude, summary_of, without_champion
+from components.detect_drift.windows import Chosen
+
+TRIGGERS = TriggersSection()
+LIMIT = LossLimit(mean=0.5, spread=0.05, limit=0.65, blocks=8)
+
+
+@pytest.fixture
+def weeks(block):
+    return [block(i, {"x": [1.0, 2.0]}) for i in range(20)]
+
+
+@pytest.fixture
+def current(weeks):
+    return Snapshot(
+        data=DataSection(uri="d", label="y", time="t"), split=SplitSection(), files=(),
+        columns={}, rows=2000, split_rows={}, time_max=weeks[15].end,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def reference(weeks):
+    held_out = tuple(BlockPerformance(start=w.start, rows=9, loss=0.5) for w in weeks[:8])
+    return Reference(
+        snapshot_digest="", time_max=weeks[11].end, rows=1500, blocks=tuple(weeks[:12]),
+        performance=held_out,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def concluded(weeks, current, reference):
+    def conclude_on(alarms, decays=(), limit=LIMIT, blocks=12):
+        decays = [*decays, *[False] * (len(alarms) - len(decays))]
+        windows = tuple(
+            WindowDrift(
+                start=week.start, end=week.end, rows=2, max_z_score=4.0, threshold=3.0,
+                columns=(), alarmed=alarmed, loss=None if decayed is None else 0.6,
+                loss_z_score=None if decayed is None else 2.0, decayed=bool(decayed),
+            )
+            for week, alarmed, decayed in zip(weeks[12:], alarms, decays, strict=False)
+        )  # fmt: skip
+        chosen = Chosen(tuple(weeks[:blocks]), windows=(), notes=("a note",))
+        return conclude(
+            "3", current, reference, chosen=chosen, windows=windows, limit=limit, triggers=TRIGGERS
+        )
+
+    return conclude_on
+
+
+@pytest.mark.parametrize(
+    ("alarms", "drifted"),
+    [
+        ([False, False], False),
+        ([True], False),
+        ([False, True], False),
+        ([True, False, True], False),
+        ([True, True], True),
+        ([False, True, True], True),
+        ([True, True, False], False),
+    ],
+)
+def test_one_alarm_warns_and_two_in_a_row_are_drift(concluded, alarms, drifted):
+    assert concluded(alarms).drifted is drifted
+
+
+@pytest.mark.parametrize(
+    ("decays", "decayed"),
+    [([True, True], True), ([True, None, True, None], True), ([True, None, False], False)],
+    ids=["two", "unlabelled windows between", "recovered"],
+)
+def test_windows_without_labels_neither_break_nor_make_a_row(concluded, decays, decayed):
+    report = concluded([False] * len(decays), decays)
+    assert report.decayed is decayed
+    assert not report.drifted
+
+
+def test_growth_is_counted_from_the_champions_snapshot(concluded):
+    report = concluded([False])
+    assert (report.new_rows, report.new_days) == (500, 28.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "calibration", "note"),
+    [
+        ({"alarms": [True]}, "blocks", "a note"),
+        ({"alarms": [True], "blocks": 9}, "fallback", "fewer than 10"),
+        ({"alarms": [True], "limit": None}, "blocks", "performance was not judged"),
+        (
+            {"alarms": [True, True], "decays": [None]},
+            "blocks",
+            "1 of 2 windows have too few labels",
+        ),
+        ({"alarms": []}, "none", "a note"),
+    ],
+)
+def test_what_could_not_be_judged_is_said(concluded, arguments, calibration, note):
+    report = concluded(**arguments)
+    assert report.calibration == calibration
+    assert any(note in said for said in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("alarms", "decays", "said"),
+    [
+        ([False, False], [], "No drift in 2 windows; no performance decay in 2 windows."),
+        ([True, False], [], "Drift in 1 of 2 windows, but not in the newest 2 in a row;"),
+        ([True, True, True], [], "Drift in the newest 3 windows, since 2024-03-28;"),
+        ([False, False], [True, True], "performance decay in the newest 2 windows, since"),
+        ([False], [None], "performance not judged."),
+        ([], [], "Not judged: a note."),
+    ],
+)
+def test_the_summary_says_it_in_a_sentence(concluded, alarms, decays, said):
+    assert said in summary_of(concluded(alarms, decays), TRIGGERS)
+
+
+def test_without_a_champion_all_rows_are_new(current):
+    report = without_champion(current)
+    assert report.champion_version == ""
+    assert report.calibration == "none"
+    assert report.new_rows == 2000
+    assert "No champion yet" in summary_of(report, TRIGGERS)
+    assert timedelta(days=report.new_days) == timedelta(0)

@@ -1,0 +1,145 @@
+"""A contract's mistakes are found before anything runs, each with where, what, and what to write."""
+
+from pathlib import Path
+
+import pytest
+
+from components.contracts.errors import PerennialError
+from pipelines.contract import Contract, ContractError, load_contract, to_toml
+
+MINIMAL = """
+[model]
+name = "clicks"
+task = "components.tasks.tabular:TabularClassification"
+
+[data]
+uri = "data"
+label = "clicked"
+time = "shown_at"
+ids = ["click_id"]
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "contract.toml"
+    path.write_text(text)
+    return path
+
+
+def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
+    contract = load_contract(write(tmp_path, MINIMAL))
+    assert len(MINIMAL.strip().splitlines()) <= 12
+    assert contract.split.resolved_method(contract.data) == "time"
+    assert contract.data.uri == str(tmp_path / "data")
+
+
+def test_resolved_contract_reads_back_as_itself(tmp_path):
+    text = MINIMAL + '\n[model.options]\nhidden = [8, 4]\n\n[split]\ntrain_days = 90\n'
+    contract = load_contract(write(tmp_path, text))
+    again = load_contract(write(tmp_path, to_toml(contract)))
+    assert again == contract
+    assert again.digest() == contract.digest()
+
+
+def test_contract_travels_as_json_without_losing_integers(tmp_path):
+    contract = load_contract(write(tmp_path, MINIMAL))
+    again = Contract.from_json(contract.to_json())
+    assert again == contract
+    assert isinstance(again.training.steps, int)
+
+
+def with_line(section: str, line: str) -> str:
+    return f"{MINIMAL}\n[{section}]\n{line}\n"
+
+
+def without(line: str) -> str:
+    assert line in MINIMAL
+    return MINIMAL.replace(line, "")
+
+
+# mistake → the text of the contract, and what the message must contain
+MISTAKES = {
+    "misspelt section": (MINIMAL + "\n[trainig]\nsteps = 5\n", ["[trainig]", "training (did you mean"]),
+    "misspelt key": (with_line("training", "stepz = 5"), ["stepz", "steps (did you mean", ":13"]),
+    "text for a number": (with_line("training", 'steps = "many"'), ['"many"', "integer", "steps = "]),
+    "fraction for a count": (with_line("training", "steps = 1.5"), ["1.5", "integer"]),
+    "zero steps": (with_line("training", "steps = 0"), ["steps = 0", "greater than or equal to 1"]),
+    "negative learning rate": (
+        with_line("training", "optimizer = { learning_rate = -0.1 }"),
+        ["learning_rate", "greater than 0"],
+    ),
+    "unknown optimizer": (with_line("training", 'optimizer = { name = "adamw2" }'), ["optimizer", "adamw2", "adamw"]),
+    "unknown strategy": (with_line("training", 'strategy = "fsdp2"'), ['"fsdp2"', 'strategy = "fsdp"']),
+    "unknown precision": (with_line("training", 'precision = "bfloat16"'), ['"bfloat16"', 'precision = "bf16"']),
+    "batch that does not divide": (
+        with_line("training", "global_batch_size = 1000\nmicro_batch_size = 300"),
+        ["global_batch_size = 1000", "multiple", "global_batch_size = 600"],
+    ),
+    "single strategy on two processes": (
+        with_line("training", 'strategy = "single"'),
+        ["strategy", "num_processes = 1"],
+    ),
+    "no model section": ("[data]\nuri = 'd'\nlabel = 'y'\n", ["[model]", "required"]),
+    "no label": (without('label = "clicked"'), ["[data] label", "required"]),
+    "no task": (without('task = "components.tasks.tabular:TabularClassification"'), ["[model] task", "required"]),
+    "task without a class": (
+        MINIMAL.replace("components.tasks.tabular:TabularClassification", "components.tasks.tabular"),
+        ["[model] task", "components.tasks.tabular"],
+    ),
+    "name with capitals": (MINIMAL.replace('"clicks"', '"Clicks"'), ["[model] name", "Clicks"]),
+    "one column in two roles": (
+        MINIMAL.replace('ids = ["click_id"]', 'ids = ["clicked"]'),
+        ["'clicked'", "label", "ids", "one role"],
+    ),
+    "text for a list": (MINIMAL.replace('["click_id"]', '"click_id"'), ["[data] ids", '"click_id"']),
+    "unknown format": (MINIMAL.replace('uri = "data"', 'uri = "data"\nformat = "csv"'), ['"csv"', 'format = "parquet"']),
+    "split by time without a time": (
+        without('time = "shown_at"') + '\n[split]\nmethod = "time"\n',
+        ["[split] method", "time column"],
+    ),
+    "split by group without a group": (with_line("split", 'method = "group"'), ["[split] method", "group column"]),
+    "split by hash without ids": (
+        without('time = "shown_at"').replace('ids = ["click_id"]', ""),
+        ["[data] ids", "identify a row"],
+    ),
+    "shares that leave nothing to train on": (
+        with_line("split", "validation_fraction = 0.5\ntest_fraction = 0.45"),
+        ["0.95", "below 0.9"],
+    ),
+    "share above one": (with_line("split", "test_fraction = 25.0"), ["test_fraction = 25.0", "less than 1"]),
+    "training days without a time": (
+        without('time = "shown_at"') + "\n[split]\ntrain_days = 90\n",
+        ["train_days", "time column"],
+    ),
+    "availability without a time": (
+        without('time = "shown_at"') + "\n[data.available_at]\nprice = \"priced_at\"\n",
+        ["available_at", "time"],
+    ),
+    "waiver without a reason": (with_line("skeleton", 'waivers = { initial_loss = "" }'), ["initial_loss"]),
+    "waiver of an unknown check": (with_line("skeleton", 'waivers = { inital_loss = "x" }'), ["inital_loss", "initial_loss"]),
+    "column in the text that KFP rewrites": (MINIMAL.replace('"click_id"', '"python3_id"'), ["python3"]),
+    "broken TOML": ("[model\nname = 1", ["valid TOML", "line 1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_named_with_its_place_and_remedy(tmp_path, mistake):
+    text, expected = MISTAKES[mistake]
+    with pytest.raises(ContractError) as caught:
+        load_contract(write(tmp_path, text))
+    message = str(caught.value)
+    assert "contract.toml" in message
+    for part in expected:
+        assert part in message, message
+
+
+def test_all_mistakes_are_listed_at_once(tmp_path):
+    text = with_line("training", 'steps = 0\nstrategy = "dp"') + "\n[gate]\nconfidense = 0.9\n"
+    with pytest.raises(ContractError) as caught:
+        load_contract(write(tmp_path, text))
+    assert len(caught.value.problems) == 3
+
+
+def test_missing_file_is_said_plainly(tmp_path):
+    with pytest.raises(PerennialError, match="cannot be read"):
+        load_contract(tmp_path / "nothing.toml")
