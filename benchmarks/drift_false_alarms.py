@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from components.contracts.data import DataSection, SplitSection
 from components.contracts.monitoring import Reference
+from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
 from components.detect_drift.reference import Measured, measure_windows
@@ -60,6 +62,20 @@ def _sketch(rows: pl.DataFrame, start: datetime) -> BlockSketch:
         label_mean=rows.select(pl.col(LABEL).cast(pl.Float64).mean()).item(),
         numeric=numeric,
         categorical=categorical,
+    )
+
+
+def until(newest: datetime) -> Snapshot:
+    """A snapshot that ends there, as far as choosing blocks needs one."""
+    data = DataSection(uri="flights", label=LABEL, time=TIME)
+    return Snapshot(
+        data=data,
+        split=SplitSection(),
+        files=(),
+        columns={},
+        rows=0,
+        split_rows={},
+        time_max=newest,
     )
 
 
@@ -110,7 +126,7 @@ def compare(weeks: Sequence[BlockSketch], newest: datetime) -> None:
     reference = Reference(
         snapshot_digest="", time_max=CHAMPION_UNTIL, rows=0, blocks=known, performance=()
     )
-    chosen = choose_blocks(reference, weeks, newest)
+    chosen = choose_blocks(reference, weeks, until(newest))
     old, new = chosen.reference, chosen.windows
     left_out = [
         measure_windows([*old[:index], *old[index + 1 :]], [week], triggers)
@@ -147,9 +163,10 @@ def main() -> None:
     parser.add_argument("flights", type=Path, metavar="FLIGHTS", help="folder of partitions")
     arguments = parser.parse_args()
     files = sorted(arguments.flights.glob("*/*.parquet"))
+    if not files:
+        parser.error(f"{arguments.flights} holds no partitions; make them with prepare.py")
     flights = pl.concat([pl.read_parquet(file, hive_partitioning=False) for file in files])
-    newest = flights[TIME].max()
-    assert isinstance(newest, datetime), "the folder holds no flights"
+    newest: datetime = flights.select(pl.col(TIME).max()).item()
     for shift_days in range(7):
         print(f"\nweeks from the grid moved by {shift_days} days")
         compare(sketch_weeks(flights, shift_days), newest)

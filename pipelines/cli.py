@@ -38,7 +38,9 @@ def check(options: argparse.Namespace) -> int:
     print(to_toml(contract))
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
-    print(f"# {len(snapshot.task_columns.features)} features: {', '.join(snapshot.task_columns.features)}")
+    print(
+        f"# {len(snapshot.task_columns.features)} features: {', '.join(snapshot.task_columns.features)}"
+    )
     print(f"# {options.contract} is valid")
     return 0
 
@@ -121,7 +123,10 @@ def _execute(options: argparse.Namespace, contract: Contract, pipeline: str) -> 
     ended = execute(Launch(home, contract, options.contract.resolve().parent), record, Console())
     folder = home.folder(ended.run_id)
     if ended.status != "succeeded":
-        print(failed_step(folder) or f"the driver failed\n\nlog: {folder / 'driver.log'}", file=sys.stderr)
+        print(
+            failed_step(folder) or f"the driver failed\n\nlog: {folder / 'driver.log'}",
+            file=sys.stderr,
+        )
         print(f"report: {folder / 'report.html'}", file=sys.stderr)
         print("the same command continues from the finished steps", file=sys.stderr)
         return FAILED
@@ -183,7 +188,9 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(verb, *parents, name: str = ""):  # type: ignore[no-untyped-def]
         summary = str(verb.__doc__).splitlines()[0]
-        added = verbs.add_parser(name or verb.__name__, parents=parents, help=summary, description=summary)
+        added = verbs.add_parser(
+            name or verb.__name__, parents=parents, help=summary, description=summary
+        )
         added.set_defaults(verb=verb)
         return added
 
@@ -192,15 +199,21 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
     )
-    running.add_argument("--first", type=int, default=3, help="partitions that start a replay (default: 3)")
-    running.add_argument("--until", type=int, help="partitions after which a replay ends (default: all)")
+    running.add_argument(
+        "--first", type=int, default=3, help="partitions that start a replay (default: 3)"
+    )
+    running.add_argument(
+        "--until", type=int, help="partitions after which a replay ends (default: all)"
+    )
     add(monitor, contract, home, again)
     add(status, home).add_argument("model", nargs="?", default="", help="one model only")
     add(runs, home)
     reporting = add(report, home)
     reporting.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
     reporting.add_argument("--no-open", action="store_true", help="print the path only")
-    add(compile_, name="compile").add_argument("--out", type=Path, default=Path(), help="target folder")
+    add(compile_, name="compile").add_argument(
+        "--out", type=Path, default=Path(), help="target folder"
+    )
     return parser
 
 

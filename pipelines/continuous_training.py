@@ -19,7 +19,7 @@ from components.validate_data.component import validate_data
     name="continuous-training",
     description="Validates data, checks the skeleton, trains, selects, and promotes if better.",
 )
-def continuous_training(contract: str, trigger: str = '{"kind":"manual"}') -> None:
+def continuous_training(contract: str, trigger: str = '{"trigger":"manual"}') -> None:
     """Train a challenger and let it replace the champion if it is better beyond doubt.
 
     Args:

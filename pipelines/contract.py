@@ -288,7 +288,11 @@ def _toml_line(key: str, value: JsonValue) -> str:
 
 def _toml_value(value: JsonValue) -> str:
     if isinstance(value, dict):
-        pairs = (f"{json.dumps(key)} = {_toml_value(item)}" for key, item in value.items() if item is not None)
+        pairs = (
+            f"{json.dumps(key)} = {_toml_value(item)}"
+            for key, item in value.items()
+            if item is not None
+        )
         return "{ " + ", ".join(pairs) + " }" if value else "{}"
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"

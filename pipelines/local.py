@@ -26,7 +26,9 @@ def main(folder: Path) -> int:
     shutil.rmtree(outputs, ignore_errors=True)
     # KFP warns when an image's name lacks the word "python"; it never looks at the image locally.
     warnings.filterwarnings("ignore", message=".*non-Python base image.*", category=RuntimeWarning)
-    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(outputs), raise_on_error=True)
+    local.init(
+        local.SubprocessRunner(use_venv=False), pipeline_root=str(outputs), raise_on_error=True
+    )
     pipeline = components.load_component_from_file(str(folder / "pipeline.yaml"))
     try:
         pipeline(**run.parameters)

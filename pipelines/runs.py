@@ -83,7 +83,9 @@ class Home:
     def runs(self) -> list[RunRecord]:
         """Every run, oldest first."""
         records = (self.path / "runs").glob(f"*/{RunRecord.file_name}")
-        return sorted((RunRecord.read(path.parent) for path in records), key=lambda run: run.created)
+        return sorted(
+            (RunRecord.read(path.parent) for path in records), key=lambda run: run.created
+        )
 
     def new_run(self, contract: Contract, pipeline: str, parameters: dict[str, str]) -> RunRecord:
         """Make a run's folder and first record."""
@@ -138,7 +140,9 @@ class Home:
             for folder in self._step_folders(run, name):
                 if name == "train_model" and (folder / "training").is_dir():
                     fingerprint = TrainingResult.read(folder / "training").fingerprint
-                    shutil.rmtree(self.path / "store" / "training" / fingerprint[:16], ignore_errors=True)
+                    shutil.rmtree(
+                        self.path / "store" / "training" / fingerprint[:16], ignore_errors=True
+                    )
                 shutil.rmtree(folder)
 
     def _step_folders(self, run: RunRecord, step: str) -> Iterator[Path]:
@@ -216,7 +220,9 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> list[Path]:
     if found is None:
         return []
     folders = [Path(place) for place in found.submodule_search_locations or ()]
-    return [file for folder in folders for file in folder.rglob("*.py")] or [Path(found.origin or "")]
+    return [file for folder in folders for file in folder.rglob("*.py")] or [
+        Path(found.origin or "")
+    ]
 
 
 def commit_of(folder: Path) -> str:

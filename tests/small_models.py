@@ -54,7 +54,7 @@ def write_snapshot(folder: Path, frame: pl.DataFrame, **split: object) -> Snapsh
     data = DataSection(uri=str(folder), label="label", time="time", ids=("row",), meta=("region",))
     rule = SplitSection(**split)
     counts = frame.select(split_expression(data, rule).alias("split"))["split"].value_counts()
-    return Snapshot(
+    made = Snapshot(
         data=data,
         split=rule,
         files=(
@@ -71,6 +71,8 @@ def write_snapshot(folder: Path, frame: pl.DataFrame, **split: object) -> Snapsh
         time_min=frame["time"].min(),
         time_max=frame["time"].max(),
     )
+    # As every step sees it: read back from its file.
+    return Snapshot.from_json(made.to_json())
 
 
 def linear_model(snapshot: Snapshot, weights: tuple[float, float]):
@@ -79,7 +81,8 @@ def linear_model(snapshot: Snapshot, weights: tuple[float, float]):
     task.fit(Dataset(snapshot).scan(Split.TRAIN))
     model = task.build_model()
     with torch.no_grad():
-        model.output.weight.copy_(torch.tensor([weights]))
+        by_name = dict(zip(("signal", "noise"), weights, strict=True))
+        model.output.weight.copy_(torch.tensor([[by_name[name] for name in task.fitted.numeric]]))
         model.output.bias.zero_()
     return task, model
 

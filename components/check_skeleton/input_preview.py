@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.check_skeleton.subject import Subject
-from components.engine.task import LABEL, Batch, inputs_of
+from components.engine.task import LABEL, Batch, Task, inputs_of
 
 EXAMPLES = 8
 PICTURE_PIXELS = 96
@@ -39,11 +39,20 @@ def preview(subject: Subject) -> Preview:
     """Decode the examples that the overfitting check learns: different inputs, labels in turn."""
     batch = subject.balanced(EXAMPLES)
     count = min(EXAMPLES, len(batch[LABEL]))
-    examples = [subject.task.describe(batch, index) for index in range(count)]
-    header = tuple(dict.fromkeys(key for example in examples for key in example))
+    examples = [_described(subject.task, batch, index) for index in range(count)]
+    # The label first: wide tables hide their last columns.
+    keys = dict.fromkeys(key for example in examples for key in example)
+    header = tuple(sorted(keys, key=lambda key: key not in (LABEL, subject.task.columns.label)))
     rows = tuple(tuple(example.get(key, "")[:60] for key in header) for example in examples)
     captions = [str(batch[LABEL][index].item()) for index in range(count)]
     return Preview(header, rows, _tensor_table(subject.train), _pictures(batch, captions))
+
+
+def _described(task: Task, batch: Batch, index: int) -> dict[str, str]:
+    try:
+        return task.describe(batch, index)
+    except Exception as error:  # user code may raise anything, and the report must be written
+        return {"describe failed": f"{type(error).__name__}: {error}"}
 
 
 def _tensor_table(batch: Batch) -> tuple[tuple[str, ...], ...]:

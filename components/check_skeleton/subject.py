@@ -57,7 +57,7 @@ class Subject:
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):
-            subject.train, subject.validation  # noqa: B018, encoded here, where errors are named
+            _require_examples(subject.train, subject.validation)
         return subject
 
     @cached_property
@@ -136,6 +136,17 @@ def distinct_examples(inputs: Batch) -> Tensor:
     for index in range(len(arrays[0])):
         first.setdefault(b"".join(array[index].tobytes() for array in arrays), index)
     return torch.tensor(list(first.values()))
+
+
+def _require_examples(*batches: Batch) -> None:
+    for batch in batches:
+        lengths = {name: len(tensor) for name, tensor in batch.items()}
+        if LABEL not in batch or len(batch) == 1 or len(set(lengths.values())) != 1:
+            raise BadTaskError(
+                f"encode must return inputs and {LABEL!r}, one entry per example in each",
+                evidence=f"tensor lengths: {lengths}",
+                action="return a dict of tensors whose first dimension is the example",
+            )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from components.reports.page import Outcome, Page
 
 CURVES = "curves"
 """Evidence under this key is drawn: curve's name → points (step, loss)."""
+_ORDER: Sequence[Outcome] = ("failed", "warned", "passed", "neutral")
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,14 @@ def page_of(report: SkeletonReport, preview: Preview, notes: Sequence[str]) -> P
         ("tensor", "type", "shape", "min", "mean", "max"), preview.tensors, caption="Tensors"
     )
     page.heading("Checks")
+    worst_first = sorted(report.results, key=lambda r: _ORDER.index(_row_outcome(r)))
     page.table(
         ("check", "measured", "expected", "look at"),
         [
             (r.check, r.measured or r.outcome, r.expected, f"{r.hint}{_waiver(r)}")
-            for r in report.results
+            for r in worst_first
         ],
-        outcomes=[_row_outcome(result) for result in report.results],
+        outcomes=[_row_outcome(result) for result in worst_first],
     )
     for result in report.results:
         if CURVES in result.evidence:

@@ -50,6 +50,17 @@ class Dataset:
             return frame
         return frame.filter(split_filter(self.snapshot, split))
 
+    def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """The result of a query on `scan`, computed without holding the dataset in memory.
+
+        Raises:
+            BadDataError: a file cannot be decoded.
+        """
+        try:
+            return query.collect(engine="streaming")
+        except pl.exceptions.ComputeError as error:
+            raise self._decoding_error(error) from error
+
     def batches(self, split: Split, rows: int) -> Iterator[pl.DataFrame]:
         """The rows of one split in file order, at most `rows` at a time.
 

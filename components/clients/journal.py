@@ -11,7 +11,9 @@ from pydantic import JsonValue
 
 from components.clients.environment import RUN_FOLDER
 
-EventKind = Literal["run", "step_started", "step_reused", "progress", "step_finished", "step_failed", "run_ended"]
+EventKind = Literal[
+    "run", "step_started", "step_reused", "progress", "step_finished", "step_failed", "run_ended"
+]
 
 
 class Journal:

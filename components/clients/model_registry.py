@@ -44,6 +44,8 @@ class ModelVersion:
 class ChampionMovedError(PerennialError):
     """The champion is no longer the version that the challenger was compared with."""
 
+    stale_steps = ("evaluate_model",)
+
 
 class Move(Section):
     """The latest move of the champion; stored in the object store as `registry/<model>.json`.

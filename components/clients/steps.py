@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import logging
+import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,7 @@ class _Attempt:
                 yield
             except BaseException as error:
                 self._keep_report()
+                self._forget(getattr(error, "stale_steps", ()))
                 logging.getLogger(__name__).exception("step=%s failed", self.name)
                 self.journal.append(
                     "step_failed",
@@ -123,6 +125,13 @@ class _Attempt:
         report = self.outputs.get(REPORT_NAME)
         if self.folder is not None and report is not None and report.exists():
             copy_tree(report, self.folder / REPORT_NAME)
+
+    def _forget(self, steps: Sequence[str]) -> None:
+        """Drop results that an error proved outdated, so that continuing the run makes them anew."""
+        if self.folder is not None:
+            for step in steps:
+                for folder in self.folder.parent.glob(f"{step}-*"):
+                    shutil.rmtree(folder)
 
     def keep(self, result: StepResult) -> None:
         """Store outputs, then the result as the commit marker, then say so."""

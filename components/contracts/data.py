@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from components.contracts.section import Section
 
@@ -47,7 +47,8 @@ class DataSection(Section):
     """When the prediction is made. Name it whenever the rows have a time: splits, drift and the
     gate's intervals are then computed on blocks of time instead of on rows."""
     group: ColumnName | None = None
-    """Rows of one group (a user, a patient, a session) never fall into different splits."""
+    """A user, a patient, a session. Under `split.method = "group"` the rows of one group never fall
+    into different splits; under `time` they may, and `validate_data` reports how many do."""
     ids: tuple[ColumnName, ...] = ()
     """Columns that identify a row; duplicates are counted on them, the model never sees them."""
     meta: tuple[ColumnName, ...] = ()
@@ -66,7 +67,9 @@ class DataSection(Section):
         roles: dict[str, str] = {}
         named = [("label", (self.label,)), ("ids", self.ids), ("meta", self.meta)]
         named += [("features", self.features)]
-        named += [(key, (value,)) for key, value in (("time", self.time), ("group", self.group)) if value]
+        named += [
+            (key, (value,)) for key, value in (("time", self.time), ("group", self.group)) if value
+        ]
         for role, columns in named:
             for column in columns:
                 if column in roles and {role, roles[column]} != {"group", "meta"}:
@@ -89,7 +92,8 @@ class SplitSection(Section):
     `hash`: by hash of the ids. `auto`: time when `data.time` is set, else group, else hash."""
     period: Literal["week", "month", "quarter", "year"] = "month"
     """The calendar period that is cut under `time`; choose one that new data fills at least once
-    between two retrainings."""
+    between two retrainings. Under `week` the splits hold different days of the week: choose it only
+    where these do not matter."""
     validation_fraction: Fraction = 0.15
     """Share of each period that chooses the checkpoint."""
     test_fraction: Fraction = 0.25
@@ -123,4 +127,9 @@ class TaskColumns(Section):
 
     label: ColumnName
     features: dict[ColumnName, str]
-    """Feature name → polars data type, in file order."""
+    """Feature name → polars data type, in order of the names."""
+
+    @field_validator("features")
+    @classmethod
+    def _in_order_of_names(cls, features: dict[str, str]) -> dict[str, str]:
+        return dict(sorted(features.items()))

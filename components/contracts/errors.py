@@ -1,5 +1,7 @@
 """The one exception a person is meant to read: what is wrong, the evidence, the next action."""
 
+from typing import ClassVar
+
 
 class PerennialError(Exception):
     """Something the user can mend; printed without a traceback.
@@ -9,6 +11,9 @@ class PerennialError(Exception):
         evidence: What was seen that shows it.
         action: What to do next.
     """
+
+    stale_steps: ClassVar[tuple[str, ...]] = ()
+    """Earlier steps of the run whose results this error proves outdated."""
 
     def __init__(self, problem: str, *, evidence: str = "", action: str = "") -> None:
         self.problem = problem

@@ -14,7 +14,9 @@ class Section(BaseModel):
     into floats; reading them back is strict, so `"3"` is never taken for `3`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
 
     def to_json(self) -> str:
         """The canonical text: sorted keys, no white space; equal values give equal bytes."""

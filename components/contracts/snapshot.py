@@ -31,7 +31,7 @@ class Snapshot(Artifact):
     split: SplitSection
     files: tuple[DataFile, ...]
     columns: dict[str, str]
-    """Column name → polars data type, in file order."""
+    """Column name → polars data type, in order of the names."""
     rows: int
     split_rows: dict[Split, int]
     """Rows that each split selects, after `train_days` and `test_days`."""
@@ -51,7 +51,7 @@ class Snapshot(Artifact):
 
     @property
     def task_columns(self) -> TaskColumns:
-        """The label and the columns that the model may see, in file order."""
+        """The label and the columns that the model may see, in order of the names."""
         data = self.data
         other = {data.label, data.time, data.group, *data.ids, *data.meta}
         other.update(data.available_at.values())

@@ -5,6 +5,7 @@ from pathlib import Path
 from components.clients.environment import Environment
 from components.clients.object_store import open_store
 from components.clients.steps import StepResult, pipeline_step
+from components.contracts.artifact import write_atomically
 from components.contracts.monitoring import DriftReport, RetrainingDecision
 from components.contracts.section import canonical_json
 from components.contracts.snapshot import Snapshot
@@ -14,9 +15,16 @@ from components.decide_retraining.report import write_report
 from components.decide_retraining.state import Retraining, TriggerState, decide_and_record
 
 
-@pipeline_step("decide_retraining", outputs=("decision", "report", "metrics"))
+@pipeline_step("decide_retraining", outputs=("decision", "report", "metrics", "trigger"))
 def decide_retraining_step(
-    *, config: str, snapshot: str, drift: str, decision: str, report: str, metrics: str
+    *,
+    config: str,
+    snapshot: str,
+    drift: str,
+    decision: str,
+    report: str,
+    metrics: str,
+    trigger: str,
 ) -> StepResult:
     """Decide, record a retraining before anybody starts it, and say why."""
     settings = DecideRetrainingConfig.from_json(config)
@@ -42,11 +50,12 @@ def decide_retraining_step(
         store, settings.model.name, environment.run_id, decide_on, record
     )
     made.write(Path(decision))
+    write_atomically(Path(trigger), trigger_evidence(made).encode())
     write_report(
         Path(report), made, occasion=occasion, drift=seen, state=state, triggers=settings.triggers
     )
     return StepResult(
-        parameters={"retrain": made.retrain, "trigger": trigger_evidence(made)},
+        parameters={"retrain": made.retrain},
         metrics={"retrain": float(made.retrain)},
         summary=made.summary,
     )

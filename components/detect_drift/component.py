@@ -5,6 +5,7 @@ from kfp import dsl
 
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def detect_drift(
+    *,
     config: str,
     snapshot: dsl.Input[dsl.Dataset],
     validation: dsl.Input[dsl.Artifact],

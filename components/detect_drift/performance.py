@@ -7,12 +7,12 @@ limit rests on the spread between the champion's own held-out blocks, not on row
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
 from torch import nn
 
+from components.clients.dataset import block_start
 from components.contracts.errors import BadDataError
 from components.contracts.gate import BlockPerformance
 from components.contracts.monitoring import WindowDrift
@@ -92,26 +92,24 @@ def window_losses(
         model: The champion.
         rows: All rows of the snapshot.
         snapshot: Names label and time.
-        windows: In time order, not overlapping, at least one.
+        windows: Blocks of the snapshot's grid, at least one.
 
     Raises:
         BadDataError: a row makes the loss infinite, or has a label that the champion cannot know.
     """
-    starts = np.array([_microseconds(window.start) for window in windows], dtype=np.int64)
-    ends = np.array([_microseconds(window.end) for window in windows], dtype=np.int64)
+    position = {window.start.date(): index for index, window in enumerate(windows)}
     label = pl.col(snapshot.data.label)
     if rows.collect_schema()[snapshot.data.label].is_float():
         label = label.fill_nan(None)
-    moment = pl.col(snapshot.data.time or "").dt.epoch("us")
-    wanted = rows.filter(label.is_not_null(), moment >= int(starts.min()), moment < int(ends.max()))
+    block = block_start(snapshot.data)
+    wanted = rows.filter(label.is_not_null(), block.is_in(list(position)))
     sums, counts = np.zeros(len(windows)), np.zeros(len(windows))
     for batch in wanted.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
-        moments = batch.select(moment).to_series().to_numpy()
-        window = np.searchsorted(starts, moments, side="right") - 1
-        inside = moments < ends[window]
+        days = batch.select(block.replace_strict(position, return_dtype=pl.Int64))
+        window = days.to_series().to_numpy()
         losses, _, _ = score_batch(task, model, task.encode(batch))
-        np.add.at(sums, window[inside], losses[inside])
-        np.add.at(counts, window[inside], 1)
+        np.add.at(sums, window, losses)
+        np.add.at(counts, window, 1)
     if not np.isfinite(sums).all():
         broken = windows[int(np.argmin(np.isfinite(sums)))]
         raise BadDataError(
@@ -145,9 +143,3 @@ def _judged(
             "decayed": measured.loss > limit.limit,
         }
     )
-
-
-def _microseconds(moment: datetime) -> int:
-    """Since the epoch; a time without a zone counts as UTC, as polars takes it."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

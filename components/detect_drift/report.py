@@ -146,8 +146,11 @@ def _column_rows(
             STATISTICS[column.statistic],
             f"{column.effect:.3f}",
             f"{column.z_score:.1f}",
-            f"{p_value:.2g}",
-            f"{adjusted_value:.2g}",
+            *(
+                ("-", "-")  # a block mean has no rows to count
+                if column.statistic == "label_mean"
+                else (f"{p_value:.2g}", f"{adjusted_value:.2g}")
+            ),
         ]
         for column, p_value, adjusted_value in zip(columns, p_values, adjusted, strict=True)
     ]

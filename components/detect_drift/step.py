@@ -65,7 +65,7 @@ def _compare(
     page: Path,
 ) -> DriftReport:
     reference = Reference.read(files)
-    chosen = choose_blocks(reference, validated.blocks, current.time_max)
+    chosen = choose_blocks(reference, validated.blocks, current)
     limit = loss_limit(reference.performance, triggers)
     measured = None
     windows: tuple[WindowDrift, ...] = ()

@@ -1,15 +1,20 @@
 """Which blocks are compared: the reference's complete ones and the complete ones after it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
+import polars as pl
 
 from components.contracts.errors import PerennialError
 from components.contracts.monitoring import Reference
-from components.contracts.validation import BlockSketch
+from components.contracts.snapshot import Snapshot
+from components.contracts.validation import BlockSketch, CategoricalSketch
 
+OTHER = "(other)"
+"""The category under which validation counts the values beyond its most frequent ones."""
 MIN_COVERAGE = 0.9
 """Share of its time that the newest block must cover to count as complete; a day that ends in the
 evening is complete."""
@@ -34,23 +39,26 @@ class Chosen:
 
 
 def choose_blocks(
-    reference: Reference, current: Sequence[BlockSketch], time_max: datetime | None
+    reference: Reference, current: Sequence[BlockSketch], snapshot: Snapshot
 ) -> Chosen:
     """The complete, full blocks of the reference and those that start after its newest row.
 
     Args:
         reference: The champion's.
         current: Blocks of the newest snapshot.
-        time_max: Time of its newest row.
+        snapshot: The newest snapshot.
 
     Raises:
         PerennialError: the blocks have another length than the reference's.
     """
-    known = _complete(reference.blocks, reference.time_max)
-    old = _full(known, known)
-    if reference.time_max is None or time_max is None:
+    if reference.time_max is None or snapshot.time_max is None:
         return Chosen((), (), ("the dataset has no time column: there are no blocks to compare",))
-    later = [block for block in current if block.start >= reference.time_max]
+    dtype = snapshot.columns.get(snapshot.data.time or "", "")
+    time_max = _local_time(snapshot.time_max, dtype)
+    champion_until = _local_time(reference.time_max, dtype)
+    known = _complete(reference.blocks, champion_until)
+    old = _full(known, known)
+    later = [block for block in current if block.start >= champion_until]
     _require_one_length(old, later)
     complete = _complete(later, time_max)
     windows = _full(complete, old)
@@ -58,7 +66,7 @@ def choose_blocks(
     if not old:
         notes.append("the champion's snapshot holds no complete block")
     elif not windows:
-        notes.append(f"no complete block of new data since {reference.time_max:%Y-%m-%d}")
+        notes.append(f"no complete block of new data since {champion_until:%Y-%m-%d}")
     if len(complete) < len(later):
         notes.append(f"the block from {later[-1].start:%Y-%m-%d} on is not complete yet")
     if thin := len(complete) - len(windows):
@@ -67,7 +75,23 @@ def choose_blocks(
             "reference's usual rows and were not judged"
         )
     # Without a yardstick there is nothing to judge windows by.
-    return Chosen(old, windows if old else (), (*notes, *_column_notes(old, windows)))
+    windows = windows if old else ()
+    return Chosen(*align_categories(old, windows), (*notes, *_column_notes(old, windows)))
+
+
+def align_categories(
+    old: Sequence[BlockSketch], new: Sequence[BlockSketch]
+) -> tuple[tuple[BlockSketch, ...], tuple[BlockSketch, ...]]:
+    """Both sides with the same meaning of "other".
+
+    Each snapshot counts its own most frequent values by name. A value that one side does not name
+    may be among its others, so the other side must not name it either.
+    """
+    before, after = _named_categories(old), _named_categories(new)
+    return (
+        tuple(_merged(block, after) for block in old),
+        tuple(_merged(block, before) for block in new),
+    )
 
 
 def newest_streak(alarms: Sequence[bool]) -> int:
@@ -80,9 +104,38 @@ def newest_streak(alarms: Sequence[bool]) -> int:
     return streak
 
 
-def _complete(blocks: Sequence[BlockSketch], time_max: datetime | None) -> tuple[BlockSketch, ...]:
-    if time_max is None:
-        return ()
+def _local_time(moment: datetime, dtype: str) -> datetime:
+    """The clock time in the column's own zone, in which blocks are cut; snapshots hold UTC."""
+    zone = re.search(r"time_zone='([^']+)'", dtype)
+    if moment.tzinfo is None or zone is None:
+        return moment.replace(tzinfo=None)
+    local = pl.Series([moment]).dt.convert_time_zone(zone[1]).dt.replace_time_zone(None)
+    clock: datetime = local.item()
+    return clock
+
+
+def _named_categories(blocks: Sequence[BlockSketch]) -> dict[str, set[str]]:
+    """Column → the values named, for the columns that have others beside them."""
+    named: dict[str, set[str]] = {}
+    for block in blocks:
+        for column, sketch in block.categorical.items():
+            named.setdefault(column, set()).update(sketch.counts)
+    return {column: values for column, values in named.items() if OTHER in values}
+
+
+def _merged(block: BlockSketch, named: dict[str, set[str]]) -> BlockSketch:
+    categorical = dict(block.categorical)
+    for column in categorical.keys() & named.keys():
+        sketch = categorical[column]
+        counts: dict[str, int] = {}
+        for value, count in sketch.counts.items():
+            name = value if value in named[column] else OTHER
+            counts[name] = counts.get(name, 0) + count
+        categorical[column] = CategoricalSketch(counts=counts, nulls=sketch.nulls)
+    return block.model_copy(update={"categorical": categorical})
+
+
+def _complete(blocks: Sequence[BlockSketch], time_max: datetime) -> tuple[BlockSketch, ...]:
     return tuple(
         block
         for block in blocks

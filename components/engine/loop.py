@@ -161,7 +161,7 @@ def not_finite(
     training: Training, local_loss: float, loss: float, norm: float
 ) -> TrainingFailedError:
     """What to tell the user; every rank gets here at the same step."""
-    losses = training.world.to_first(local_loss) or [local_loss]
+    losses = training.world.from_first(training.world.to_first(local_loss))
     culprits = [f"{rank}" for rank, value in enumerate(losses) if not math.isfinite(value)]
     return TrainingFailedError(
         f"the training is not finite at step {training.step + 1}: "

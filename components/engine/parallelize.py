@@ -1,5 +1,6 @@
 """Parallelize: an initial model → sharded, replicated or alone, exactly as asked for."""
 
+import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
@@ -9,7 +10,7 @@ from components.contracts.errors import PerennialError
 from components.engine.config import Strategy, TrainingSection
 from components.engine.distributed import World
 from components.engine.precision import fsdp_policy
-from components.engine.task import Task
+from components.engine.task import Batch, Task
 
 
 def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: World) -> nn.Module:
@@ -51,6 +52,26 @@ def require_strategy(model: nn.Module, strategy: Strategy) -> None:
             evidence=f"sharded parameters: {sorted(sharded)}",
             action="the task must not wrap or shard its model itself",
         )
+
+
+def settle_buckets(model: nn.Module, inputs: Batch) -> None:
+    """Let DDP arrange its buckets before the first update; other strategies need nothing.
+
+    DDP arranges them anew after the first backward pass of a process, and with three or more
+    ranks the arrangement decides the order of summation: without this, the first update of a
+    resumed training would be rounded in another way than in one that was never interrupted.
+
+    Args:
+        model: Parallelized.
+        inputs: Any inputs of the model, on its device.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    torch.autograd.backward(model(**inputs).float().sum())
+    model.zero_grad(set_to_none=True)
+    for buffer, before in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(before)
 
 
 def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:

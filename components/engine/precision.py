@@ -16,9 +16,8 @@ def fsdp_policy(training: TrainingSection) -> MixedPrecisionPolicy:
     """Types of gathered parameters and of the gradients' reduction."""
     if training.precision == "fp32":
         return MixedPrecisionPolicy()
-    return MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32
-    )
+    # Outputs stay bfloat16 between blocks; the engine turns the model's own into float32.
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
 def computation(training: TrainingSection, device: torch.device) -> AbstractContextManager[object]:

@@ -112,7 +112,7 @@ class Task(ABC):
         return {name: str(tensor[index].tolist()) for name, tensor in batch.items()}
 
     def baseline(self, rows: pl.DataFrame) -> NDArray[np.float64] | None:
-        """Predictions of a human or a rule of thumb, in `predict`'s shape; None if there is none."""
+        """Predictions of a human or a rule of thumb, in `predict`'s shape, or None."""
         return None
 
 

@@ -13,8 +13,10 @@ import time
 import traceback
 from pathlib import Path
 
+import numpy as np
 import torch.distributed as dist
 from pydantic import JsonValue
+from torch import nn
 
 from components.clients.dataset import Dataset
 from components.clients.lease import follow_lease
@@ -25,15 +27,16 @@ from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction, TrainingResult
 from components.engine.batching import GlobalOrder
 from components.engine.checkpoint import Checkpointer
+from components.engine.config import TrainingSection
 from components.engine.data import EncodedSplit, encode_split
 from components.engine.distributed import StopSignal, World, rank_of_this_process
 from components.engine.job import EXIT_INTERRUPTED, FittedTask, RankFailure, TrainingJob, read_job
 from components.engine.loop import Training, train
 from components.engine.optimizer import build_optimizer
-from components.engine.parallelize import parallelize
+from components.engine.parallelize import parallelize, settle_buckets
 from components.engine.reproducibility import make_deterministic, seeded_model
 from components.engine.sampled_evaluation import SampledEvaluation
-from components.engine.task import Task, load_task
+from components.engine.task import Task, inputs_of, load_task
 from components.engine.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -71,20 +74,32 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     prepare_data(job, world, task, snapshot)
     make_deterministic()
-    model = parallelize(seeded_model(task, section.seed), task, section, world)
+    data, validation = (
+        EncodedSplit(job.scratch / split) for split in (Split.TRAIN, Split.VALIDATION)
+    )
+    model = initial_model(task, data, section, world)
     optimizer = build_optimizer(model, section)
     retention = (section.keep_best, *retention_metric(task, section.metric))
     checkpointer = Checkpointer(job.checkpoints, job.fingerprint, retention, world)
     progress = checkpointer.restore(model, optimizer)
-    data, validation = (
-        EncodedSplit(job.scratch / split) for split in (Split.TRAIN, Split.VALIDATION)
-    )
     return Training(
         section=section, world=world, task=task, data=data,
         order=GlobalOrder(data.rows, section.seed), model=model, optimizer=optimizer,
         evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
         telemetry=Telemetry(section, world, progress), stop=stop, step=progress.step,
     )  # fmt: skip
+
+
+def initial_model(
+    task: Task, data: EncodedSplit, section: TrainingSection, world: World
+) -> nn.Module:
+    """The same initial model on every rank, parallelized and ready for its first update."""
+    model = parallelize(seeded_model(task, section.seed), task, section, world)
+    batch = data.gather(np.arange(min(data.rows, section.micro_batch_size)))
+    settle_buckets(
+        model, {name: value.to(world.device) for name, value in inputs_of(batch).items()}
+    )
+    return model
 
 
 def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot) -> None:

@@ -75,9 +75,15 @@ def _notes(folder: Path, version: str, record: Challenger, dataset: Dataset) -> 
         )
         how = " and ".join(changed) or "with other column types"
         notes.append(f"version {version} was trained {how}")
-    if (then.split, then.data) != (now.split, now.data):
+    if _rule(then) != _rule(now):
         notes.append(_overlap_note(version, then, dataset))
     return tuple(notes)
+
+
+def _rule(snapshot: Snapshot) -> tuple[object, ...]:
+    """All that decides in which split a row falls."""
+    data = snapshot.data
+    return snapshot.split, data.time, data.group, data.ids
 
 
 def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:

@@ -116,14 +116,14 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     comparisons = []
     for name in metrics:
         sign = sign_of(direction_of(task, name))
-        values = sign * _differences(match, name)
         estimate = sign * (ours[name] - theirs[name])
+        improvement = interval(estimate, _improvements(match, name), match.blocks, match.confidence)
         comparisons.append(
             Comparison(
                 metric=name,
                 challenger=ours[name],
                 champion=theirs[name],
-                improvement=interval(estimate, values, match.blocks, match.confidence),
+                improvement=improvement,
             )
         )
     return tuple(comparisons)
@@ -158,35 +158,44 @@ def _compare_slice(
 ) -> tuple[SliceComparison, float] | None:
     """The comparison, and how probable it is if there is no regression beyond the limit."""
     part = match.at(selected)
-    comparison = compare(part, (metric,))[0]
-    if comparison.champion is None or comparison.improvement is None:
+    if part.champion is None:
         return None
-    error = standard_error(_differences(part, metric), part.blocks)
-    margin = comparison.improvement.estimate + limit
+    sign = sign_of(direction_of(match.challenger.task, metric))
+    ours, theirs = (
+        each.scored.metrics(each.task)[metric] for each in (part.challenger, part.champion)
+    )
+    estimate = sign * (ours - theirs)
+    values = _improvements(part, metric)
+    improvement = interval(estimate, values, part.blocks, part.confidence)
+    if improvement is None:
+        return None
+    error = standard_error(values, part.blocks)
     if error > 0:
-        probability = float(stats.t.cdf(margin / error, part.blocks.count - 1))
+        probability = float(stats.t.cdf((estimate + limit) / error, part.blocks.count - 1))
     else:
-        probability = 1.0 if margin >= 0 else 0.0
-    slice_comparison = SliceComparison(
+        probability = 1.0 if estimate + limit >= 0 else 0.0
+    comparison = SliceComparison(
         column="",
         value="",
         rows=int(selected.sum()),
-        challenger=comparison.challenger,
-        champion=comparison.champion,
-        improvement=comparison.improvement,
+        challenger=ours,
+        champion=theirs,
+        improvement=improvement,
         regressed=False,
     )
-    return slice_comparison, probability
+    return comparison, probability
 
 
-def _differences(match: Match, metric: str) -> NDArray[np.float64]:
+def _improvements(match: Match, metric: str) -> NDArray[np.float64]:
+    """The improvement on every draw."""
     values = [
         resample(each.task, metric, each.scored, match.blocks, match.draws)
         for each in (match.challenger, match.champion)
         if each is not None
     ]
     draws = min(map(len, values))  # a metric may have its fast form for one model only
-    return values[0][:draws] - values[1][:draws]
+    sign = sign_of(direction_of(match.challenger.task, metric))
+    return sign * (values[0][:draws] - values[1][:draws])
 
 
 def _slices(column: pl.Series, min_rows: int) -> list[tuple[str, NDArray[np.bool_]]]:

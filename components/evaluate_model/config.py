@@ -1,6 +1,6 @@
 """The `[gate]` section: what a challenger must show before it becomes champion."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -45,9 +45,10 @@ class GateSection(Section):
     of slices, lies below minus this."""
     slice_min_rows: Annotated[int, Field(ge=20)] = 200
     """Smaller slices are left out. Lower it for small test splits; intervals get wide."""
-    beats_baselines: bool = True
-    """The challenger must beat every baseline that check_skeleton measured, on the gate's metric.
-    Switch it off only if check_skeleton skips the baselines for this task."""
+    must_beat: tuple[Literal["constant", "linear", "task"], ...] = ("constant",)
+    """Baselines of check_skeleton that the challenger must beat on the gate's metric; `task` is the
+    task's own. The others are shown only. Add `linear` when a
+    network that is no better is not worth its upkeep."""
     min_test_rows: Annotated[int, Field(ge=1)] = 200
     """Fewer test rows decide nothing."""
     min_test_blocks: Annotated[int, Field(ge=2)] = 8

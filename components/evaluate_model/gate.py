@@ -117,24 +117,23 @@ def _slices(section: GateSection, evidence: Evidence) -> list[GateReason]:
 
 
 def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
-    if not section.beats_baselines:
-        return []
-    condition = "beats every baseline"
     comparison = evidence.comparisons[0]
     metric = comparison.metric
     sign = sign_of(evidence.directions[metric])
-    measured = {name: m[metric] for name, m in evidence.baselines.items() if metric in m}
-    if not measured:
-        detail = f"no baseline was measured on {metric}; see gate.beats_baselines"
-        return [_reason(condition, False, detail)]
-    name, best = max(measured.items(), key=lambda entry: sign * entry[1])
-    held = sign * (comparison.challenger - best) > 0
-    verb = "beats" if held else "does not beat"
-    detail = (
-        f"{metric} {comparison.challenger:.5g} {verb} {best:.5g} of {name}, the best of "
-        f"{len(measured)} baselines"
-    )
-    return [_reason(condition, held, detail)]
+    reasons = []
+    for name in section.must_beat:
+        condition = f"beats the baseline {name}"
+        score = evidence.baselines.get(name, {}).get(metric)
+        if score is None:
+            measured = ", ".join(evidence.baselines) or "none"
+            detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
+            reasons.append(_reason(condition, False, detail))
+            continue
+        held = sign * (comparison.challenger - score) > 0
+        verb = "beats" if held else "does not beat"
+        detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name}"
+        reasons.append(_reason(condition, held, detail))
+    return reasons
 
 
 def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from components.contracts.errors import PerennialError
 from components.contracts.gate import BlockPerformance, Verdict
 from components.engine.resampling import Blocks
+from components.engine.task import Task
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import (
     Contender,
@@ -39,17 +40,12 @@ def reach_verdict(
         performance: The challenger's, block by block.
     """
     task = challenger.task
-    if not task.metrics:
-        raise PerennialError(
-            "the task has no metrics, so nothing can be compared",
-            action="name at least one metric and its direction in the task's `metrics`",
-        )
-    metric = gate.metric or next(iter(task.metrics))
-    names = dict.fromkeys([metric, *task.metrics, *gate.max_regression, *gate.required])
+    names = _metrics(gate, task)
+    metric = names[0]
     directions = {name: direction_of(task, name) for name in names}
     draws = blocks.draws(gate.resamples)
     match = Match(challenger, champion.contender, blocks, draws, gate.confidence)
-    comparisons = compare(match, tuple(names))
+    comparisons = compare(match, names)
     slices = compare_slices(
         match, metric, gate.slices, min_rows=gate.slice_min_rows, limit=gate.slice_max_regression
     )
@@ -82,3 +78,14 @@ def reach_verdict(
         test_blocks=blocks.count,
         performance_reference=performance,
     )
+
+
+def _metrics(gate: GateSection, task: Task) -> tuple[str, ...]:
+    """The gate's metric first, then the task's and those that the gate asks for."""
+    if not task.metrics:
+        raise PerennialError(
+            "the task has no metrics, so nothing can be compared",
+            action="name at least one metric and its direction in the task's `metrics`",
+        )
+    metric = gate.metric or next(iter(task.metrics))
+    return tuple(dict.fromkeys([metric, *task.metrics, *gate.max_regression, *gate.required]))

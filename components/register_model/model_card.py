@@ -43,7 +43,7 @@ def model_card(content: CardContent) -> str:
 
 def trigger_name(lineage: Lineage) -> str:
     """Why the training was started, in a word: decide_retraining's trigger, or a person's kind."""
-    return str(lineage.trigger.get("trigger") or lineage.trigger.get("kind") or "unknown")
+    return str(lineage.trigger.get("trigger", "unknown"))
 
 
 def _decision(verdict: Verdict) -> list[str]:

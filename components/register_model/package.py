@@ -128,7 +128,7 @@ def _object(name: str, text: str) -> dict[str, JsonValue]:
         raise PerennialError(
             f"the pipeline parameter `{name}` is no JSON object",
             evidence=f"it begins {text[:60]!r}",
-            action='pass an object, such as {"kind":"manual"} for a trigger',
+            action='pass an object, such as {"trigger":"manual"} for a trigger',
         )
     return value
 

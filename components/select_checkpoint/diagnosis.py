@@ -18,6 +18,8 @@ LATE_SHARE = 0.75
 EARLY_SHARE = 0.10
 # A trend counts when it exceeds two standard errors of a mean or slope, the usual 5% level.
 CLEAR = 2.0
+# A last quarter that adds less than this share of the whole gain is not worth another.
+RELEVANT_GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def diagnose(
         _no_learning(curve, metric),
         _overfitting(loss, train),
         _noisy(curve, metric),
-        _length(curve, loss, metric),
+        _length(curve, metric),
     )
     found = tuple(finding for finding in findings if finding)
     return found or ("the curves show nothing to change",)
@@ -135,7 +137,7 @@ def _overfitting(loss: Curve, train: Curve) -> str:
 
 
 def _noisy(curve: Curve, metric: str) -> str:
-    gain = float(curve.values.max() - curve.values[0])
+    gain = float(np.median(curve.tail(0.5).values) - curve.values[0])
     if gain <= 0 or curve.noise < 0.25 * gain:
         return ""
     return (
@@ -144,11 +146,14 @@ def _noisy(curve: Curve, metric: str) -> str:
     )
 
 
-def _length(curve: Curve, loss: Curve, metric: str) -> str:
+def _length(curve: Curve, metric: str) -> str:
     """At most one of: longer, shorter."""
     last = float(curve.steps[-1])
     best_share = float(curve.steps[curve.best]) / last
-    if best_share >= LATE_SHARE and curve.tail(0.25).slope() > CLEAR:
+    ending = curve.tail(0.25)
+    gain = float(ending.values[-1] - ending.values[0])
+    is_relevant = gain > RELEVANT_GAIN * float(np.ptp(curve.values))
+    if best_share >= LATE_SHARE and ending.slope() > CLEAR and is_relevant:
         return (
             f"{metric} is still improving at the last step: train longer (raise training.steps, "
             "and stretch the schedule with it)"
@@ -159,7 +164,7 @@ def _length(curve: Curve, loss: Curve, metric: str) -> str:
             "shorter, or lower the learning rate"
         )
     saturated = _saturation(curve)
-    if saturated is not None and saturated <= 0.5 * last and loss.drop_after(loss.best) > -CLEAR:
+    if saturated <= 0.5 * last:
         return (
             f"{metric} gains nothing measurable after step {saturated:.0f} of {last:.0f}: a "
             "training half as long would do"
@@ -167,11 +172,11 @@ def _length(curve: Curve, loss: Curve, metric: str) -> str:
     return ""
 
 
-def _saturation(curve: Curve) -> float | None:
+def _saturation(curve: Curve) -> float:
     """The first step whose value the best does not clearly exceed."""
     margin = CLEAR * curve.noise * math.sqrt(2.0)
     reached = np.flatnonzero(curve.values >= curve.values.max() - margin)
-    return float(curve.steps[reached[0]]) if len(reached) else None
+    return float(curve.steps[reached[0]])
 
 
 def _in_errors(difference: float, error: float) -> float:

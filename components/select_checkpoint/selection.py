@@ -90,13 +90,7 @@ def select(
         (pair for pair in zip(records, scored, strict=True) if _finite(pair[1])),
         key=lambda pair: pair[0].step,
     )
-    if not pairs:
-        raise PerennialError(
-            "every kept checkpoint gives losses that are not finite numbers",
-            evidence=f"steps {[record.step for record in records]}",
-            action="lower the learning rate or raise its warm-up; the training report shows where "
-            "the loss left the finite numbers",
-        )
+    _require_one(pairs, records)
     draws = blocks.draws(RESAMPLES)
     values = np.stack([resample(task, metric, each, blocks, draws) for _, each in pairs])
     candidates = tuple(
@@ -150,6 +144,16 @@ def _reason(
         f"within noise of the best, {best.metrics[metric]:.4g} at step {best.step}: they differ by "
         f"{gap:.2g}, the standard error of the difference is {error:.2g}"
     )
+
+
+def _require_one(pairs: Sequence[object], records: Sequence[CheckpointRecord]) -> None:
+    if not pairs:
+        raise PerennialError(
+            "every kept checkpoint gives losses that are not finite numbers",
+            evidence=f"steps {[record.step for record in records]}",
+            action="lower the learning rate or raise its warm-up; the training report shows where "
+            "the loss left the finite numbers",
+        )
 
 
 def _finite(scored: Scored) -> bool:

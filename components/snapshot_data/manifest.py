@@ -47,7 +47,8 @@ def take_snapshot(data: DataSection, split: SplitSection, cache: Path | None = N
         data=data,
         split=split,
         files=tuple(partition.file for partition in partitions),
-        columns=columns,
+        # By name, as they come back from JSON: the order of columns must not depend on who reads.
+        columns=dict(sorted(columns.items())),
         rows=sum(partition.file.rows for partition in partitions),
         split_rows={},
     )

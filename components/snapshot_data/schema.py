@@ -60,9 +60,10 @@ def check_roles(data: DataSection, split: SplitSection, columns: Mapping[str, st
 def role_of(snapshot: Snapshot, column: str) -> str:
     """What a column is used for, as shown to people."""
     data = snapshot.data
-    roles = [role for role, names in _named_columns(data) if column in names and role != "features"]
     if column in snapshot.task_columns.features:
-        roles.insert(0, "feature")
+        known_at = data.available_at.get(column)
+        return f"feature, known at {known_at}" if known_at else "feature"
+    roles = [role for role, names in _named_columns(data) if column in names]
     return ", ".join(roles) or "unused"
 
 

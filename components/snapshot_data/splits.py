@@ -16,21 +16,12 @@ def with_split_rows(snapshot: Snapshot, cache: Path | None = None) -> Snapshot:
     dataset = Dataset(snapshot, cache)
     if snapshot.data.time:
         time = pl.col(snapshot.data.time)
-        low, high = (
-            dataset.scan()
-            .select(low=time.min(), high=time.max())
-            .collect(engine="streaming")
-            .row(0)
-        )
+        ends = dataset.scan().select(low=time.min(), high=time.max())
+        low, high = dataset.collect(ends).row(0)
         window = {"time_min": _moment(low), "time_max": _moment(high)}
         snapshot = snapshot.model_copy(update=window)
-    counts = (
-        dataset.scan()
-        .select(selected_split(snapshot).alias(SPLIT_COLUMN))
-        .group_by(SPLIT_COLUMN)
-        .len()
-        .collect(engine="streaming")
-    )
+    split = selected_split(snapshot).alias(SPLIT_COLUMN)
+    counts = dataset.collect(dataset.scan().select(split).group_by(SPLIT_COLUMN).len())
     rows = dict(counts.iter_rows())
     return snapshot.model_copy(
         update={"split_rows": {split: rows.get(split.value, 0) for split in Split}}
@@ -56,22 +47,17 @@ def check_splits(snapshot: Snapshot) -> None:
 def rows_by_block(
     snapshot: Snapshot, cache: Path | None = None
 ) -> dict[str, list[tuple[date, int]]]:
-    """Rows of each split per block of time, in time order; empty without a time column."""
+    """Rows of each split per block of time, in time order, zero included; empty without a time."""
     if not snapshot.data.time:
         return {}
-    counts = (
-        Dataset(snapshot, cache)
-        .scan()
-        .select(block_start(snapshot.data).alias("block"), selected_split(snapshot).alias("split"))
-        .drop_nulls()
-        .group_by("split", "block")
-        .len()
-        .sort("block")
-        .collect(engine="streaming")
-    )
+    dataset = Dataset(snapshot, cache)
+    block = block_start(snapshot.data).alias("block")
+    rows = dataset.scan().select(block, selected_split(snapshot).alias("split")).drop_nulls()
+    counts = dataset.collect(rows.group_by("split", "block").len())
+    found = {(split, day): rows for split, day, rows in counts.iter_rows()}
+    days = sorted({day for _, day in found})
     return {
-        split.value: list(counts.filter(split=split.value).select("block", "len").iter_rows())
-        for split in Split
+        split.value: [(day, found.get((split.value, day), 0)) for day in days] for split in Split
     }
 
 

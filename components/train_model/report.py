@@ -24,6 +24,25 @@ def training_page(result: TrainingResult, summary: str) -> Page:
     return page
 
 
+def final_metrics(result: TrainingResult) -> dict[str, float]:
+    """The scalars of the dashboard."""
+    last = result.evaluations[-1]
+    measured = {f"validation_{name}": value for name, value in last.metrics.items()}
+    return {"steps": float(result.steps), "train_loss": last.train_loss, **measured}
+
+
+def summarize(result: TrainingResult, *, is_reused: bool) -> str:
+    """One line: what was trained, how well, and how it came about."""
+    last = result.evaluations[-1]
+    values = ", ".join(f"{name} {value:.4f}" for name, value in last.metrics.items())
+    origin = "an equal training was finished before and is reused; " if is_reused else ""
+    resumes = f", resumed {result.num_resumes} times" if result.num_resumes else ""
+    return (
+        f"{origin}{result.steps:,} steps on {result.world_size} processes ({result.strategy}) in "
+        f"{result.seconds:.0f} s{resumes}; last validation sample: {values}"
+    )
+
+
 def _add_curves(page: Page, result: TrainingResult) -> None:
     history, evaluations = result.history, result.evaluations
     losses = {

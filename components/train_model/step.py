@@ -5,17 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from components.clients.environment import Environment
-from components.clients.object_store import LocalObjectStore, open_store
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import Tracking, open_tracking
-from components.contracts.errors import PerennialError
-from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
-from components.engine.job import TrainingJob, training_fingerprint
+from components.engine.job import TrainingJob
 from components.train_model.attempts import run_to_end
 from components.train_model.config import TrainModelConfig
+from components.train_model.identity import is_finished, training_job
 from components.train_model.launchers.local import LocalLauncher
-from components.train_model.report import training_page
+from components.train_model.report import final_metrics, summarize, training_page
 
 
 @pipeline_step("train_model", outputs=("training", "report", "metrics"))
@@ -26,7 +24,7 @@ def train_model_step(
     settings = TrainModelConfig.from_json(config)
     environment = Environment.read()
     job = training_job(settings, Path(snapshot), environment)
-    is_reused = (job.root / TrainingResult.file_name).exists()
+    is_reused = is_finished(job)
     # MLflow takes seconds to answer for the first time; the training need not wait for it.
     with ThreadPoolExecutor(1) as opener:
         tracking = opener.submit(open_tracking, environment, settings.model.name)
@@ -38,40 +36,6 @@ def train_model_step(
     training_page(result, summary).write(Path(report))
     record(tracking.result(), settings, result)
     return StepResult(metrics=final_metrics(result), summary=summary)
-
-
-def training_job(
-    settings: TrainModelConfig, snapshot_folder: Path, environment: Environment
-) -> TrainingJob:
-    """The job, in the one folder that belongs to its fingerprint.
-
-    Raises:
-        PerennialError: checkpoints cannot be written to the store.
-    """
-    store = open_store(environment.store_uri)
-    if not isinstance(store, LocalObjectStore):
-        raise PerennialError(
-            f"checkpoints cannot be written to {store.uri}",
-            evidence="the training's processes need one folder that all of them can reach",
-            action="set PERENNIAL_STORE_URI to a folder, on a cluster to a shared volume",
-        )
-    resources = settings.resources
-    fingerprint = training_fingerprint(
-        Snapshot.read(snapshot_folder),
-        settings.model,
-        settings.training,
-        num_processes=resources.num_processes,
-        threads_per_process=resources.threads_per_process,
-        code_digest=environment.code_digest,
-    )
-    return TrainingJob(
-        fingerprint=fingerprint,
-        snapshot=str(snapshot_folder.absolute()),
-        model=settings.model,
-        training=settings.training,
-        num_processes=resources.num_processes,
-        folder=str(store.root.absolute() / "training" / fingerprint[:16]),
-    )
 
 
 def train(job: TrainingJob, settings: TrainModelConfig) -> None:
@@ -102,22 +66,3 @@ def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResul
             f"validation/{name}",
             [(point.step, point.metrics[name]) for point in result.evaluations],
         )
-
-
-def final_metrics(result: TrainingResult) -> dict[str, float]:
-    """The scalars of the dashboard."""
-    last = result.evaluations[-1]
-    measured = {f"validation_{name}": value for name, value in last.metrics.items()}
-    return {"steps": float(result.steps), "train_loss": last.train_loss, **measured}
-
-
-def summarize(result: TrainingResult, *, is_reused: bool) -> str:
-    """One line: what was trained, how well, and how it came about."""
-    last = result.evaluations[-1]
-    values = ", ".join(f"{name} {value:.4f}" for name, value in last.metrics.items())
-    origin = "an equal training was finished before and is reused; " if is_reused else ""
-    resumes = f", resumed {result.num_resumes} times" if result.num_resumes else ""
-    return (
-        f"{origin}{result.steps:,} steps on {result.world_size} processes ({result.strategy}) in "
-        f"{result.seconds:.0f} s{resumes}; last validation sample: {values}"
-    )

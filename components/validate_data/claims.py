@@ -8,6 +8,7 @@ from components.contracts.validation import Severity
 from components.validate_data.config import ColumnExpectation, ExpectationsSection
 from components.validate_data.facts import Facts
 
+_COARSE_SHARE = 0.5
 _BAD_VALUES = {
     "outside": "values beyond `min` or `max`: a wrong unit or a sensor error",
     "unlisted": "values that `allowed` does not list: extend the list or mend the source",
@@ -109,11 +110,13 @@ def _repeat_claims(
         "training rows, so they measure memory: deduplicate the data, or split by a group that "
         "keeps copies together", high=section.max_overlap_share,
     )  # fmt: skip
-    yield Claim(
-        "conflict_share", "features and label", "equal features come with different labels: look "
-        "for mislabelled copies or a missing feature", high=section.max_conflict_share,
-        severity="warning",
-    )  # fmt: skip
+    # Where most rows share features and label with others, contradictions are plain uncertainty.
+    if float(facts.values["coarse_share"] or 0) < _COARSE_SHARE:
+        yield Claim(
+            "conflict_share", "features and label", "equal features come with different labels: "
+            "look for mislabelled copies or a missing feature", high=section.max_conflict_share,
+            severity="warning",
+        )  # fmt: skip
     if snapshot.data.ids:
         yield Claim(
             "duplicate_id_share", "ids", "data.ids do not identify a row: deduplicate, or name "

@@ -76,8 +76,9 @@ class ExpectationsSection(Section):
     """Share of validation and test rows whose features and label, or ids, also occur in training,
     beyond the share by which training rows repeat each other by chance."""
     max_conflict_share: Share = 0.05
-    """Share of rows with equal features but different labels before a warning: no model can tell
-    them apart, which limits what any training can reach. Raise it for a few coarse features."""
+    """Share of rows with equal features but different labels before a warning: mislabelled copies,
+    or a feature that is missing. Not judged where most rows share features and label with others,
+    as under a few coarse features. Raise it when labels are known to be noisy."""
     max_group_overlap_share: Share | None = None
     """Share of validation and test rows whose group also occurs in training. None does not judge
     it; set it when the model must serve groups that it has never seen."""

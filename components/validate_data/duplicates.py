@@ -6,7 +6,7 @@ import polars as pl
 
 from components.contracts.data import Split
 
-MAX_KEYS = 5_000_000
+MAX_KEYS = 2_000_000
 _COMPACT_ROWS = 1_000_000
 _SPLITS = pl.Enum([split.value for split in Split])
 _SCHEMA = pl.Schema(

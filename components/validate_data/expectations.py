@@ -65,8 +65,8 @@ def judge(facts: Mapping[str, FactValue], claims: Sequence[Claim]) -> Judgement:
             *(_expectation(index, claim) for index, claim in enumerate(claims)),
         ],
     )
-    row = {name: [float(value)] for name, value in facts.items() if _is_number(value)}
-    results = _run(suite, pd.DataFrame(row))
+    row = {name: float(value) for name, value in facts.items() if _is_number(value)}
+    results = _run(suite, pd.DataFrame(row, index=[0]))
     judged = tuple(_judged(claim, results[index]) for index, claim in enumerate(claims))
     return Judgement(judged, canonical_json(_portable(suite)))
 

@@ -187,6 +187,7 @@ def _repeat_facts(repeats: Mapping[str, Repeats]) -> dict[str, FactValue]:
     features = repeats["features"]
     facts["conflict_share"] = features.conflict_share
     facts["overlap_share"] = features.overlap_share
+    facts["coarse_share"] = features.chance_share
     # What training rows repeat of each other, held-out rows repeat of them by chance as well.
     facts["overlap_beyond_chance"] = max(features.overlap_share - features.chance_share, 0.0)
     if "id" in repeats:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import BlockSketch, Expectation, FactValue, ValidationReport
 from components.reports.charts import bar_chart, line_chart
@@ -65,6 +66,7 @@ def validation_page(
 def _add_verdict(page: Page, report: ValidationReport) -> None:
     page.heading("Verdict")
     not_met = [each for each in report.expectations if each.outcome != "passed"]
+    not_met.sort(key=lambda each: ("critical", "warning", "info").index(each.severity))
     if not_met:
         page.table(
             ["Subject", "Severity", "Expected", "Observed", "What to do"],
@@ -82,8 +84,8 @@ def _add_label(page: Page, report: ValidationReport, snapshot: Snapshot, label: 
     if label.classes:
         shown = list(label.classes.items())[:20]
         page.table(
-            [snapshot.data.label, *(split.value for split in snapshot.split_rows)],
-            [[name, *(f"{rows:,}" for rows in splits.values())] for name, splits in shown],
+            [snapshot.data.label, *Split],
+            [[name, *(f"{splits[split]:,}" for split in Split)] for name, splits in shown],
             caption=f"Rows of the {len(shown)} most frequent of {len(label.classes)} classes",
         )
     means = [

@@ -23,7 +23,9 @@ DOORS = {
     "torch": r"components/(engine|tasks|check_skeleton|select_checkpoint|evaluate_model|detect_drift)/.*\.py",
     "safetensors": r"components/engine/export\.py",
 }
-BANNED = re.compile(r"(^|_)(utils?|helpers?|common|misc|shared|base|manager|handler|types|constants)(_|$)")
+BANNED = re.compile(
+    r"(^|_)(utils?|helpers?|common|misc|shared|base|manager|handler|types|constants)(_|$)"
+)
 
 
 def relative(path):
@@ -45,7 +47,9 @@ def functions_of(path):
 
 
 def test_every_folder_of_components_is_a_step_or_a_foundation():
-    folders = {path.name for path in (ROOT / "components").iterdir() if (path / "__init__.py").exists()}
+    folders = {
+        path.name for path in (ROOT / "components").iterdir() if (path / "__init__.py").exists()
+    }
     assert folders == {path.name for path in STEPS} | FOUNDATIONS
 
 
@@ -81,8 +85,11 @@ def test_outside_package_has_one_door(package):
 def test_component_bodies_only_wire():
     for step in STEPS:
         (function,) = functions_of(step / "component.py")
-        statements = [node for node in function.body if not isinstance(node, ast.Expr) or
-                      not isinstance(node.value, ast.Constant)]
+        statements = [
+            node
+            for node in function.body
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant)
+        ]
         assert len(statements) <= 5, step.name
 
 
@@ -128,12 +135,18 @@ def test_pipeline_definitions_load_without_heavy_packages():
         "heavy = {'torch', 'mlflow', 'great_expectations', 'sklearn', 'scipy'} & set(sys.modules)\n"
         "sys.exit(f'imports {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_import_directions_hold():
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("lint-imports"))], capture_output=True, text=True, cwd=ROOT, check=False
+        [str(Path(sys.executable).with_name("lint-imports"))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
     )
     assert done.returncode == 0, done.stdout

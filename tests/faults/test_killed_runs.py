@@ -20,7 +20,15 @@ pytestmark = pytest.mark.timeout(900)
 
 def start(project: Path, home: Path) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli", "run", str(project / "contract.toml"), "--home", str(home)],
+        [
+            sys.executable,
+            "-m",
+            "pipelines.cli",
+            "run",
+            str(project / "contract.toml"),
+            "--home",
+            str(home),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -99,7 +107,11 @@ def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, 
     wait_for(home, "progress", "train_model", process)
     time.sleep(random.random())
     below = {pid: command_of(pid) for pid in descendants(process.pid)}
-    workers = [pid for pid, command in below.items() if "components.engine.worker" in command and "distributed.run" not in command]
+    workers = [
+        pid
+        for pid, command in below.items()
+        if "components.engine.worker" in command and "distributed.run" not in command
+    ]
     drivers = [pid for pid, command in below.items() if "pipelines.local" in command]
     if victim == "supervisor":
         os.kill(process.pid, signal.SIGKILL)

@@ -153,7 +153,7 @@ def test_checkpoints_of_another_training_are_refused(root):
         newest_intact(job.checkpoints, "other")
 
 
-def test_sigterm_stops_behind_a_checkpoint_and_the_next_start_resumes(root, tmp_path, undisturbed):
+def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
     """The step's process gets the signal, as from a preempting cluster."""
     job = tiny_job(root, options=TinyOptions(dropout=0.2), steps=20_000)
     code = (

@@ -133,7 +133,13 @@ def test_bfloat16_stays_close_and_is_really_used(root, strategy):
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_evaluation_during_training_equals_a_full_evaluation_afterwards(root, processes):
     result = finished(
-        tiny_job(root, processes=processes, global_batch_size=48, evaluation_rows=None)
+        tiny_job(
+            root,
+            processes=processes,
+            global_batch_size=48,
+            micro_batch_size=8,
+            evaluation_rows=None,
+        )
     )
     for record in result.checkpoints:
         task, model = load_checkpoint_model(Path(record.uri), result)

@@ -16,10 +16,14 @@ from components.engine.checkpoint_folder import CheckpointManifest, committed
 RANDOM = TinyOptions(dropout=0.2, batch_norm=True)
 
 
-@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
-def test_a_resumed_training_is_bit_identical(root, strategy):
-    straight = finished(tiny_job(root, options=RANDOM, strategy=strategy))
-    job = tiny_job(root, options=RANDOM, strategy=strategy)
+@pytest.mark.parametrize(
+    ("strategy", "processes"), [("single", 1), ("ddp", 2), ("fsdp", 2), ("ddp", 3), ("fsdp", 3)]
+)
+def test_a_resumed_training_is_bit_identical(root, strategy, processes):
+    batch = {"global_batch_size": 48} if processes == 3 else {}
+    settings = {"processes": processes, "options": RANDOM, "strategy": strategy, **batch}
+    straight = finished(tiny_job(root, **settings))
+    job = tiny_job(root, **settings)
     forwards = 2 if strategy == "single" else 1
     stopping = RANDOM.model_copy(update={"fault": "terminate", "fault_call": 9 * forwards})
     assert run_ranks(with_options(job, stopping)) == [75] * job.num_processes

@@ -31,7 +31,9 @@ resamples = 200
 """
 
 
-def clicks(start: datetime, days: int, *, rows_per_day: int = 60, shift: float = 0.0, seed: int = 0):
+def clicks(
+    start: datetime, days: int, *, rows_per_day: int = 60, shift: float = 0.0, seed: int = 0
+):
     """Rows whose label depends on `price` and `place`; `shift` moves price and turns its effect."""
     generator = np.random.default_rng([seed, start.toordinal()])
     count = days * rows_per_day

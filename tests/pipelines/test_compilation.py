@@ -30,7 +30,9 @@ def test_compilation_is_stable_across_processes(name, tmp_path):
     for seed in ("1", "2"):
         target = tmp_path / f"{seed}.yaml"
         subprocess.run(
-            [sys.executable, "-c", program, name, str(target)], check=True, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", program, name, str(target)],
+            check=True,
+            env={"PYTHONHASHSEED": seed},
         )
         contents.append(target.read_bytes())
     assert contents[0] == contents[1]
@@ -75,7 +77,13 @@ def test_answers_that_depend_on_the_world_are_never_cached():
     for component in spec["components"].values():
         if "dag" in component:
             walk(component["dag"])
-    for name in ("snapshot-data", "detect-drift", "decide-retraining", "evaluate-model", "register-model"):
+    for name in (
+        "snapshot-data",
+        "detect-drift",
+        "decide-retraining",
+        "evaluate-model",
+        "register-model",
+    ):
         assert found[name] is False, name
     for name in ("validate-data", "check-skeleton", "train-model", "select-checkpoint"):
         assert found[name] is True, name

@@ -117,7 +117,11 @@ def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
         "        return super().build_model()\n"
     )
     contract = project / "contract.toml"
-    contract.write_text(contract.read_text().replace("components.tasks.tabular:TabularClassification", "fragile:Fragile"))
+    contract.write_text(
+        contract.read_text().replace(
+            "components.tasks.tabular:TabularClassification", "fragile:Fragile"
+        )
+    )
     (project / "broken").touch()
     said = perennial(project, "run", str(contract), expect=1)
     assert "check_skeleton failed" in said

@@ -1,16 +1,32 @@
 """What tests of the clients share."""
 
+import shutil
+
 import pytest
 
 from components.clients.environment import Environment
+from components.clients.tracking import open_mlflow
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """MLflow's database as it makes it, once: making it takes seconds."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    open_mlflow(_environment(folder)).search_experiments()
+    return folder / "mlflow.db"
 
 
 @pytest.fixture
-def environment(tmp_path) -> Environment:
+def environment(tmp_path, empty_database) -> Environment:
     """A laptop: a local store and MLflow's database without a server."""
+    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
+    return _environment(tmp_path)
+
+
+def _environment(folder) -> Environment:
     return Environment(
-        store_uri=str(tmp_path / "store"),
-        tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}",
+        store_uri=str(folder / "store"),
+        tracking_uri=f"sqlite:///{folder / 'mlflow.db'}",
         run_id="run-1",
         run_folder=None,
         code_digest="code",

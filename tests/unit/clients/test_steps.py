@@ -27,7 +27,9 @@ def counting_step():
     calls = []
 
     @pipeline_step("double", outputs=("doubled", "report", "metrics"))
-    def double_step(*, config: str, source: str, doubled: str, report: str, metrics: str) -> StepResult:
+    def double_step(
+        *, config: str, source: str, doubled: str, report: str, metrics: str
+    ) -> StepResult:
         calls.append(config)
         Path(doubled).mkdir(parents=True)
         Path(doubled, "value").write_text(Path(source, "value").read_text() * 2)
@@ -76,7 +78,13 @@ def test_changed_input_or_code_runs_again(run_folder, tmp_path, monkeypatch, cha
     run(step, tmp_path, 1)
     if change == "code":
         monkeypatch.setenv(environment.CODE_DIGEST, "code-2")
-    run(step, tmp_path, 2, config="d" if change == "config" else "c", text="y" if change == "artifact" else "x")
+    run(
+        step,
+        tmp_path,
+        2,
+        config="d" if change == "config" else "c",
+        text="y" if change == "artifact" else "x",
+    )
     assert len(calls) == 2
 
 

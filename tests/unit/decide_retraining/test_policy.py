@@ -42,7 +42,7 @@ EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60
     ],
 )
 def test_the_first_trigger_that_holds_names_the_decision(
-    occasion, report, seen, settings, trigger, said
+    occasion, report, *, seen, settings, trigger, said
 ):
     made = decide(occasion, report(**seen), TriggerState(), TriggersSection(**settings))
     assert (made.retrain, made.trigger) == (trigger != "none", trigger)
@@ -76,7 +76,7 @@ def test_a_trigger_that_is_off_is_still_reported(occasion, report):
     ],
 )
 def test_cooldown_and_budget_are_measured_in_data_time(
-    occasion, report, past, ages, settings, held_back_by
+    occasion, report, past, *, ages, settings, held_back_by
 ):
     state = TriggerState(retrainings=tuple(past(age) for age in ages))
     made = decide(occasion, report(drifted=True), state, TriggersSection(**settings))

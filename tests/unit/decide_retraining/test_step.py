@@ -16,22 +16,25 @@ from components.decide_retraining.step import decide_retraining_step
 CONFIG = DecideRetrainingConfig(model=ModelSection(name="demo", task="a:B")).to_json()
 LOCAL_RUN = """
 import sys
-from typing import NamedTuple
 from kfp import dsl, local
 from components.decide_retraining.component import decide_retraining
 
 root, config = sys.argv[1:]
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=root + "/outputs")
 
+@dsl.component
+def train(trigger: str):
+    print("TRAINING BECAUSE", trigger)
+
 @dsl.pipeline
-def monitoring(config: str) -> NamedTuple("Made", [("retrain", bool), ("trigger", str)]):
+def monitoring(config: str):
     snapshot = dsl.importer(artifact_uri=root + "/snapshot", artifact_class=dsl.Dataset)
     drift = dsl.importer(artifact_uri=root + "/drift", artifact_class=dsl.Artifact)
     made = decide_retraining(config=config, snapshot=snapshot.output, drift=drift.output)
-    made_type = NamedTuple("Made", [("retrain", bool), ("trigger", str)])
-    return made_type(made.outputs["retrain"], made.outputs["trigger"])
+    with dsl.If(made.outputs["Output"] == True):
+        train(trigger=made.outputs["trigger"])
 
-print("MADE", monitoring(config=config).outputs)
+monitoring(config=config)
 """
 
 
@@ -56,6 +59,7 @@ def decide_once(root):
         decision=str(root / "decision"),
         report=str(root / "report.html"),
         metrics=str(root / "metrics.json"),
+        trigger=str(root / "trigger.json"),
     )
 
 
@@ -64,7 +68,7 @@ def test_the_decision_its_evidence_and_its_page(inputs):
     made = RetrainingDecision.read(inputs / "decision")
     assert result.parameters["retrain"] is made.retrain is True
     assert result.summary == made.summary
-    trigger = json.loads(result.parameters["trigger"])
+    trigger = json.loads((inputs / "trigger.json").read_text())
     assert trigger["trigger"] == "drift"
     assert trigger["evidence"]["champion_version"] == "3"
     assert Lineage(
@@ -77,8 +81,8 @@ def test_the_decision_its_evidence_and_its_page(inputs):
 
 
 def test_the_same_run_decides_the_same_and_the_next_is_held_back(inputs, monkeypatch):
-    first = decide_once(inputs)
-    assert decide_once(inputs).parameters == first.parameters
+    first = decide_once(inputs), (inputs / "trigger.json").read_bytes()
+    assert (decide_once(inputs), (inputs / "trigger.json").read_bytes()) == first
     monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
     second = decide_once(inputs)
     assert second.parameters["retrain"] is False
@@ -86,15 +90,23 @@ def test_the_same_run_decides_the_same_and_the_next_is_held_back(inputs, monkeyp
     assert "Retrainings before" in (inputs / "report.html").read_text()
 
 
-def test_the_component_runs_under_the_local_runner(inputs):
-    script = inputs / "local_run.py"
+def run_locally(root):
+    script = root / "local_run.py"
     script.write_text(LOCAL_RUN)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), str(inputs), CONFIG],
-        capture_output=True, text=True, check=False, cwd=inputs,
+        [sys.executable, "-W", "ignore", str(script), str(root), CONFIG],
+        capture_output=True, text=True, check=False, cwd=root,
         env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    (made,) = [line for line in done.stdout.splitlines() if line.startswith("MADE")]
-    assert "'retrain': True" in made
-    assert '"trigger":"drift"' in made
+    return [line for line in done.stdout.splitlines() if "TRAINING BECAUSE" in line]
+
+
+def test_under_the_local_runner_a_training_follows_the_decision_and_only_it(
+    inputs, report, monkeypatch
+):
+    (training,) = run_locally(inputs)
+    assert '"trigger":"drift"' in training
+    report().write(inputs / "drift")
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
+    assert run_locally(inputs) == []

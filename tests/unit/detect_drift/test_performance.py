@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -24,8 +24,8 @@ def held_out(*losses, rows=200):
     ]
 
 
-def window(index=0, rows=200, zone=None):
-    start = (START + timedelta(days=7 * index)).replace(tzinfo=zone)
+def window(index=0, rows=200):
+    start = START + timedelta(days=7 * index)
     return WindowDrift(
         start=start, end=start + timedelta(days=7), rows=rows, max_z_score=0.0, threshold=3.0,
         columns=(), alarmed=False,
@@ -109,7 +109,9 @@ def rows_at(moments, labels, **changes):
     return pl.LazyFrame(columns, schema_overrides={"y": pl.Float64})
 
 
-@pytest.mark.parametrize("zone", [None, UTC, "America/New_York"], ids=["naive", "utc", "elsewhere"])
+@pytest.mark.parametrize(
+    "zone", [None, "UTC", "America/New_York"], ids=["naive", "utc", "elsewhere"]
+)
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_mean_loss_of_the_labelled_rows_of_each_window(zone, unit):
     week = timedelta(days=7)
@@ -127,10 +129,8 @@ def test_mean_loss_of_the_labelled_rows_of_each_window(zone, unit):
     rows = rows_at(moments, [9.0, 1.0, 3.0, 2.0, None, 9.0, 4.0, 9.0])
     rows = rows.with_columns(pl.col("t").cast(pl.Datetime(unit)))
     if zone is not None:
-        rows = rows.with_columns(pl.col("t").dt.replace_time_zone("UTC"))
-    if isinstance(zone, str):
-        rows = rows.with_columns(pl.col("t").dt.convert_time_zone(zone))
-    windows = [window(i, zone=UTC if zone else None) for i in (0, 1, 2, 4)]
+        rows = rows.with_columns(pl.col("t").dt.replace_time_zone(zone))
+    windows = [window(i) for i in (0, 1, 2, 4)]
     found = window_losses(*mean_task(), rows, snapshot(), windows)
     assert [(part.start, part.rows, part.loss) for part in found] == [
         (windows[0].start, 2, 5.0),

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ def alarm_rates(stream, seeds, num_reference=NUM_REFERENCE, **kind):
         measured = measure_windows(blocks[:num_reference], blocks[num_reference:], TRIGGERS)
         alarms = [window.alarmed for window in measured.windows]
         windows += alarms
-        triggered.append(any(a and b for a, b in zip(alarms, alarms[1:], strict=False)))
+        triggered.append(any(a and b for a, b in pairwise(alarms)))
     return np.mean(windows), np.mean(triggered)
 
 

@@ -34,7 +34,7 @@ def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
 
 
 def test_resolved_contract_reads_back_as_itself(tmp_path):
-    text = MINIMAL + '\n[model.options]\nhidden = [8, 4]\n\n[split]\ntrain_days = 90\n'
+    text = MINIMAL + "\n[model.options]\nhidden = [8, 4]\n\n[split]\ntrain_days = 90\n"
     contract = load_contract(write(tmp_path, text))
     again = load_contract(write(tmp_path, to_toml(contract)))
     assert again == contract

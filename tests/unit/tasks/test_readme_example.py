@@ -64,9 +64,7 @@ def test_example_passes_the_skeleton_checks(example, snapshot, tmp_path, monkeyp
         skeleton=SkeletonSection(sample_rows=512, batch_rows=64),
     )
     paths = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
-    result = check_skeleton_step(
-        config=config.to_json(), snapshot=str(snapshot.parent), **paths
-    )
+    result = check_skeleton_step(config=config.to_json(), snapshot=str(snapshot.parent), **paths)
     report = SkeletonReport.read(Path(paths["skeleton"]))
     doubted = {r.check: (r.measured, r.hint) for r in report.results if r.outcome != "passed"}
     assert doubted.keys() == {"augmentation"}, doubted

@@ -1,0 +1,85 @@
+"""Baselines on the test split, in the task's own metrics."""
+
+import numpy as np
+import pytest
+import torch
+from skeleton_tables import prepared
+
+from components.check_skeleton.baselines import control_losses, linear_model, measure_baselines
+from components.check_skeleton.subject import sample_rows
+from components.contracts.data import Split
+from components.contracts.errors import BadTaskError
+from components.engine.task import LABEL
+from components.tasks.tabular import TabularClassification, TabularRegression
+
+
+class RuleOfThumb(TabularClassification):
+    def baseline(self, rows):
+        return 1 / (1 + np.exp(-rows["x0"].to_numpy()))
+
+
+class WrongShape(TabularClassification):
+    def baseline(self, rows):
+        return np.zeros((rows.height, 2))
+
+
+class Sequence(TabularClassification):
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, "categories": torch.zeros(rows.height, 128, dtype=torch.long)}
+
+    def build_model(self):
+        model = super().build_model()
+        forward = model.forward
+        model.forward = lambda numbers, categories: forward(numbers, categories[:, :1])
+        return model
+
+
+def baselines_of(task_type, dataset):
+    subject = prepared(task_type, dataset)
+    return measure_baselines(subject, sample_rows(dataset, Split.TEST, 2000, seed=1))
+
+
+def test_constant_scores_as_the_prior_and_linear_beats_it(datasets):
+    found = baselines_of(TabularClassification, datasets("binary"))
+    assert found.scores["constant"]["roc_auc"] == 0.5
+    assert found.scores["constant"]["loss"] == pytest.approx(np.log(2), rel=0.01)
+    assert found.scores["linear"]["roc_auc"] > 0.65
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("task_type", "kind", "metric", "better"),
+    [
+        (TabularClassification, "multiclass", "log_loss", -0.1),
+        (TabularRegression, "regression", "rmse", -1.0),
+    ],
+)
+def test_linear_baseline_knows_every_kind(task_type, kind, metric, better, datasets):
+    scores = baselines_of(task_type, datasets(kind)).scores
+    assert scores["linear"][metric] < scores["constant"][metric] + better
+
+
+def test_rule_of_thumb_of_the_task_is_scored(datasets):
+    assert baselines_of(RuleOfThumb, datasets("binary")).scores["task"]["roc_auc"] > 0.6
+
+
+def test_rule_of_thumb_of_another_shape_is_refused(datasets):
+    with pytest.raises(BadTaskError, match="another shape"):
+        baselines_of(WrongShape, datasets("binary"))
+
+
+def test_sequences_have_no_linear_baseline_and_the_page_says_why(datasets):
+    subject = prepared(Sequence, datasets("binary"))
+    assert "128 codes" in linear_model(subject)
+    assert control_losses(subject) is None
+    found = baselines_of(Sequence, datasets("binary"))
+    assert "linear" not in found.scores
+    assert "128 codes" in found.notes[0]
+
+
+def test_control_compares_a_linear_model_with_the_constant(datasets):
+    subject = prepared(TabularClassification, datasets("binary"))
+    control = control_losses(subject)
+    assert control.linear.shape == control.constant.shape == subject.validation[LABEL].shape
+    assert control.linear.mean() < control.constant.mean()

@@ -1,0 +1,147 @@
+"""Judgements that need care: losses with a floor, small models, strange code, borderline data."""
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from skeleton_tables import SETTINGS, prepared
+from torch import nn
+
+from components.check_skeleton.battery import CHECKS, run_checks
+from components.check_skeleton.config import CHECK_NAMES, SkeletonSection
+from components.check_skeleton.free_outputs import best_constant, free_outputs
+from components.engine.task import LABEL
+from components.tasks.tabular import TabularClassification, TabularRegression
+
+
+class LabelSmoothing(TabularClassification):
+    def losses(self, output, batch):
+        return nn.functional.cross_entropy(
+            output, batch[LABEL], reduction="none", label_smoothing=0.1
+        )
+
+
+class Raising(TabularClassification):
+    def score(self, predictions, labels):
+        raise KeyError("auc")
+
+
+class FocalLoss(TabularClassification):
+    def losses(self, output, batch):
+        losses = super().losses(output, batch)
+        return (1 - torch.exp(-losses)).square() * losses
+
+    def expected_initial_loss(self):
+        return float(np.log(2) / 4)
+
+
+class WithNoise(TabularClassification):
+    def augment(self, batch, generator):
+        noise = torch.randn(batch["numbers"].shape, generator=generator)
+        return {**batch, "numbers": batch["numbers"] + 0.1 * noise}
+
+
+class HuberRegression(TabularRegression):
+    def losses(self, output, batch):
+        target = (batch[LABEL] - self.fitted.target_mean) / self.fitted.target_scale
+        return nn.functional.huber_loss(output.squeeze(-1), target, reduction="none")
+
+    def expected_initial_loss(self):
+        return 0.38
+
+
+def doubted(results):
+    return {
+        check: result.outcome
+        for check, result in results.items()
+        if result.outcome not in ("passed", "skipped")
+    }
+
+
+@pytest.mark.parametrize(
+    ("task_type", "kind", "options", "expected"),
+    [
+        (LabelSmoothing, "multiclass", {}, {"loss_floor": "warned"}),
+        (FocalLoss, "binary", {}, {}),
+        (HuberRegression, "regression", {}, {}),
+        (WithNoise, "binary", {}, {}),
+        (TabularClassification, "binary", {"hidden": []}, {"overfit_one_batch": "warned"}),
+        (Raising, "binary", {}, {"metric_direction": "failed"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_unusual_but_honest_tasks_are_told_from_broken_ones(
+    task_type, kind, options, expected, examine
+):
+    results = examine(task_type, kind, options=options)
+    assert doubted(results) == expected, {c: results[c] for c in doubted(results)}
+
+
+def test_model_too_small_for_a_batch_is_a_question_of_capacity(examine):
+    results = examine(
+        TabularClassification, "binary", options={"hidden": []}, only="overfit_one_batch"
+    )
+    assert "parameters are in play" in results["overfit_one_batch"].hint
+
+
+def test_names_in_the_contract_are_the_checks_in_order():
+    assert tuple(check.__name__ for check in CHECKS) == CHECK_NAMES
+
+
+def test_checks_after_a_broken_foundation_are_skipped_by_name(datasets):
+    class Scalar(TabularClassification):
+        def losses(self, output, batch):
+            return super().losses(output, batch).sum()
+
+    results = run_checks(prepared(Scalar, datasets("binary")))
+    assert [r.check for r in results] == list(CHECK_NAMES)
+    after = results[CHECK_NAMES.index("per_example_losses") + 1 :]
+    assert {r.outcome for r in after} == {"skipped"}
+    assert all("per_example_losses" in r.hint for r in after)
+
+
+def test_waiver_keeps_the_failure_on_record_and_lets_it_pass(datasets):
+    settings = SETTINGS.model_copy(update={"waivers": {"metric_direction": "scored elsewhere"}})
+    checks = [check for check in CHECKS if check.__name__ == "metric_direction"]
+    (result,) = run_checks(prepared(Raising, datasets("binary"), settings=settings), checks)
+    assert (result.outcome, result.waived, result.blocks) == ("failed", "scored elsewhere", False)
+    assert "KeyError" in result.measured
+
+
+@pytest.mark.parametrize(
+    ("waivers", "message"),
+    [
+        ({"overfitting": "known"}, "the checks are: encoding"),
+        ({"encoding": ""}, "at least 1 character"),
+        ({"encoding": "  "}, "at least 1 character"),
+    ],
+)
+def test_waivers_need_a_known_check_and_a_reason(waivers, message):
+    with pytest.raises(ValidationError, match=message):
+        SkeletonSection(waivers=waivers)
+
+
+def test_results_do_not_depend_on_the_global_generators(datasets):
+    checks = [c for c in CHECKS if c.__name__ in ("reproducibility", "input_independent_baseline")]
+    seen = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        results = run_checks(prepared(TabularClassification, datasets("binary")), checks)
+        seen.append([result.model_copy(update={"seconds": 0.0}) for result in results])
+        assert torch.initial_seed() == seed
+    assert seen[0] == seen[1]
+
+
+def test_free_outputs_find_the_prior_the_mean_and_zero_loss(datasets):
+    subject = prepared(TabularClassification, datasets("binary", positive=0.2))
+    constant, loss = best_constant(subject.task, torch.zeros(4, 1), subject.train)
+    share = float(subject.train[LABEL].double().mean())
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert float(torch.sigmoid(constant)) == pytest.approx(share, abs=1e-3)
+    assert loss == pytest.approx(entropy, rel=1e-4)
+
+    subject = prepared(TabularRegression, datasets("regression"))
+    free = free_outputs(subject.task, torch.zeros(1024, 1), subject.train)
+    predicted = subject.task.predict(free.ideal)
+    assert free.floor < 1e-6
+    assert torch.allclose(predicted, subject.train[LABEL], rtol=1e-2)

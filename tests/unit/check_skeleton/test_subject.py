@@ -1,0 +1,82 @@
+"""The samples that the checks look at."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from skeleton_tables import SETTINGS, prepared
+
+from components.check_skeleton.subject import distinct_examples, sample_rows, seeded
+from components.contracts.data import Split
+from components.contracts.errors import BadDataError, BadTaskError
+from components.engine.task import LABEL
+from components.tasks.tabular import TabularClassification
+
+
+def test_sample_is_drawn_from_the_whole_split_once_per_row(datasets):
+    dataset = datasets("binary")
+    every = dataset.scan(Split.TRAIN).collect()["row"].to_list()
+    sample = sample_rows(dataset, Split.TRAIN, 500, seed=1)["row"].to_list()
+    assert len(sample) == len(set(sample)) == 500
+    assert sample == [row for row in every if row in set(sample)]
+    assert abs(np.mean(sample) - np.mean(every)) < 0.1 * max(every)
+    assert sample == sample_rows(dataset, Split.TRAIN, 500, seed=1)["row"].to_list()
+    assert sample != sample_rows(dataset, Split.TRAIN, 500, seed=2)["row"].to_list()
+    assert sample_rows(dataset, Split.TRAIN, 10**6, seed=1)["row"].to_list() == every
+
+
+def test_split_with_too_few_rows_is_refused(datasets):
+    with pytest.raises(BadDataError, match="64"):
+        sample_rows(datasets("binary", rows=120), Split.VALIDATION, 500, seed=1)
+
+
+def test_labels_take_turns_in_a_balanced_batch(datasets):
+    subject = prepared(TabularClassification, datasets("binary", positive=0.04))
+    assert subject.balanced(2)[LABEL].tolist() == [0, 1]
+    assert subject.balanced(16)[LABEL].sum() == 8
+
+
+def test_equal_inputs_count_once():
+    inputs = {"a": torch.tensor([[1.0], [2.0], [1.0], [1.0]]), "b": torch.tensor([0, 0, 0, 1])}
+    assert distinct_examples(inputs).tolist() == [0, 1, 3]
+
+
+def test_seeded_puts_every_global_generator_back():
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    draws = []
+    for _ in range(2):
+        with seeded(3):
+            draws.append((random.random(), np.random.random(), float(torch.rand(()))))
+    assert draws[0] == draws[1]
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: {name: t for name, t in batch.items() if name != LABEL},
+        lambda batch: {LABEL: batch[LABEL]},
+        lambda batch: {**batch, "numbers": batch["numbers"][1:]},
+    ],
+    ids=["no label", "no inputs", "unequal lengths"],
+)
+def test_batch_that_pairs_no_inputs_with_labels_is_refused(change, datasets):
+    class Unpaired(TabularClassification):
+        def encode(self, rows):
+            return change(super().encode(rows))
+
+    with pytest.raises(BadTaskError, match="one entry per example"):
+        prepared(Unpaired, datasets("binary"))
+
+
+@pytest.mark.parametrize("method", ["fit", "encode"])
+def test_error_of_user_code_names_the_method(method, datasets):
+    def broken(self, rows):
+        raise ZeroDivisionError("scale")
+
+    task_type = type("Broken", (TabularClassification,), {method: broken})
+    with pytest.raises(BadTaskError, match=rf"{method}\(") as raised:
+        prepared(task_type, datasets("binary"), settings=SETTINGS)
+    assert "ZeroDivisionError: scale" in raised.value.evidence

@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import TinyTask
+
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.contracts.errors import BadDataError, BadTaskError
+from components.contracts.snapshot import Snapshot
+from components.engine import data
+from components.engine.data import EncodedSplit, encode_split
+from components.engine.task import LABEL
+
+
+@pytest.fixture
+def dataset(root):
+    return Dataset(Snapshot.read(root / "snapshot"))
+
+
+@pytest.fixture
+def task(dataset):
+    task = TinyTask(TinyTask.Options(), dataset.snapshot.task_columns)
+    task.fit(dataset.scan(Split.TRAIN))
+    return task
+
+
+@pytest.mark.parametrize("chunk", [7, 64, 10_000])
+def test_the_encoded_split_equals_encoding_at_once(dataset, task, tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(data, "ENCODE_ROWS", chunk)
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    encoded = EncodedSplit(tmp_path / "train")
+    expected = task.encode(dataset.scan(Split.TRAIN).collect())
+    assert encoded.rows == dataset.snapshot.split_rows[Split.TRAIN]
+    rows = np.array([3, 0, 3, encoded.rows - 1])
+    for name, tensor in encoded.gather(rows).items():
+        torch.testing.assert_close(tensor, expected[name][torch.from_numpy(rows)], rtol=0, atol=0)
+
+
+def test_an_encoded_split_is_not_encoded_again(dataset, task, tmp_path):
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    task.encode = lambda rows: pytest.fail("encoded twice")
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+
+
+def without_label(batch, rows):
+    del batch[LABEL]
+
+
+def one_row_less(batch, rows):
+    batch["x"] = batch["x"][1:]
+
+
+def width_by_first_row(batch, rows):
+    batch["x"] = batch["x"][:, : 1 + int(rows["id"][0]) % 2]
+
+
+def type_by_first_row(batch, rows):
+    batch["x"] = batch["x"].double() if rows["id"][0] % 2 else batch["x"]
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(data, "ENCODE_ROWS", 5)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_label, "one example per row"),
+        (one_row_less, "one example per row"),
+        (width_by_first_row, "changes the shape or type of 'x'"),
+        (type_by_first_row, "changes the shape or type of 'x'"),
+    ],
+)
+def test_a_broken_encoder_is_named(dataset, task, tmp_path, change, message):
+    encode = task.encode
+
+    def broken(rows):
+        batch = encode(rows)
+        change(batch, rows)
+        return batch
+
+    task.encode = broken
+    with pytest.raises(BadTaskError, match=message):
+        encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    assert not (tmp_path / "train").exists()
+
+
+@pytest.mark.parametrize("counted", [0, 10, 10_000])
+def test_other_rows_than_the_snapshot_counted_are_an_error(dataset, task, tmp_path, counted):
+    rows = dict(dataset.snapshot.split_rows) | {Split.TRAIN: counted}
+    dataset.snapshot = dataset.snapshot.model_copy(update={"split_rows": rows})
+    with pytest.raises(BadDataError, match=r"is empty|does not have the rows"):
+        encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    assert not Path(tmp_path / "train").exists()

@@ -1,0 +1,158 @@
+"""Intervals rest on independent blocks, and fast forms equal the metric recomputed row by row."""
+
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.contracts.data import DataSection, TaskColumns
+from components.engine import resampling
+from components.engine.evaluation import Scored
+from components.engine.resampling import Blocks, blocks_of, interval, resample, standard_error
+from components.engine.task import load_task
+
+COLUMNS = TaskColumns(label="label", features={"x": "Float64"})
+STATE = {"numeric": {}, "categories": {}, "target_mean": 0.0, "target_scale": 1.0, "rows": 1}
+
+
+def task_of(kind, classes=2):
+    name = "TabularRegression" if kind == "regression" else "TabularClassification"
+    task = load_task(f"components.tasks.tabular:{name}", {}, COLUMNS)
+    names = [] if kind == "regression" else [str(number) for number in range(classes)]
+    shares = [1 / classes] * len(names)
+    task.load_state({**STATE, "classes": names, "class_shares": shares})
+    return task
+
+
+def scored_of(kind, rows=600, classes=3, seed=0):
+    random = np.random.default_rng(seed)
+    if kind == "regression":
+        labels = random.normal(50, 10, rows)
+        predictions = labels + random.normal(size=rows)
+    elif kind == "binary":
+        labels = random.integers(0, 2, rows).astype(float)
+        # Rounded, so that there are ties.
+        predictions = np.round(np.clip(0.3 * labels + 0.7 * random.random(rows), 0, 1), 2)
+    else:
+        labels = random.integers(0, classes, rows).astype(float)
+        predictions = random.dirichlet(np.ones(classes), rows)
+        predictions[np.arange(rows), labels.astype(int)] += 0.5
+        predictions /= predictions.sum(axis=1, keepdims=True)
+    return Scored(random.random(rows), predictions, labels, pl.DataFrame({"label": labels}))
+
+
+def row_by_row(task, metric, scored, blocks, draws):
+    values = []
+    for counts in draws:
+        rows = np.repeat(np.arange(len(scored.labels)), counts[blocks.index].astype(int))
+        values.append(task.score(scored.predictions[rows], scored.labels[rows])[metric])
+    return np.array(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [
+        ("binary", "roc_auc"),
+        ("binary", "log_loss"),
+        ("multiclass", "roc_auc"),
+        ("multiclass", "log_loss"),
+        ("regression", "rmse"),
+        ("regression", "mae"),
+        ("regression", "r2"),
+    ],
+)
+def test_the_fast_form_of_a_metric_equals_the_metric_of_the_drawn_rows(kind, metric, monkeypatch):
+    task = task_of(kind, 3 if kind == "multiclass" else 2)
+    scored = scored_of(kind)
+    blocks = Blocks(np.arange(600) // 30, 20, "day")
+    draws = blocks.draws(25)
+    monkeypatch.delattr(resampling, "_row_by_row")  # the slow way must not be needed
+    fast = resample(task, metric, scored, blocks, draws)
+    np.testing.assert_allclose(fast, row_by_row(task, metric, scored, blocks, draws), rtol=1e-9)
+
+
+def test_a_task_with_its_own_meaning_of_a_metric_keeps_it():
+    task = task_of("regression")
+    original = task.score
+    task.score = lambda p, y: {name: 2 * value for name, value in original(p, y).items()}
+    scored = scored_of("regression")
+    blocks = Blocks(np.arange(600) // 30, 20, "day")
+    draws = blocks.draws(300)
+    values = resample(task, "rmse", scored, blocks, draws)
+    assert len(values) == resampling.SLOW_DRAWS
+    np.testing.assert_allclose(values[:9], row_by_row(task, "rmse", scored, blocks, draws[:9]))
+
+
+def test_the_loss_is_averaged_over_rows_not_over_blocks():
+    scored = scored_of("binary", rows=100)
+    blocks = Blocks(np.array([0] * 90 + [1] * 10), 2, "day")
+    draws = np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    values = resample(task_of("binary"), "loss", scored, blocks, draws)
+    losses = scored.losses
+    expected = [losses[:90].mean(), losses.mean(), losses[90:].mean()]
+    np.testing.assert_allclose(values, expected)
+
+
+def test_rows_of_one_day_are_one_block_and_the_zone_of_the_column_counts():
+    start = datetime(2025, 3, 1, 20)
+    times = [start + timedelta(hours=hour) for hour in range(48)]
+    data = DataSection(uri="u", label="label", time="time", group="user")
+    naive = pl.DataFrame({"time": times, "label": 0, "user": 0})
+    zoned = naive.with_columns(pl.col("time").dt.replace_time_zone("UTC"))
+    moved = zoned.with_columns(pl.col("time").dt.convert_time_zone("Asia/Tokyo"))
+    assert np.bincount(blocks_of(naive, data).index).tolist() == [4, 24, 20]
+    assert np.bincount(blocks_of(zoned, data).index).tolist() == [4, 24, 20]
+    assert np.bincount(blocks_of(moved, data).index).tolist() == [19, 24, 5]
+    assert blocks_of(naive, data).unit == "day"
+
+
+def test_without_a_time_groups_are_blocks_and_without_groups_rows():
+    frame = pl.DataFrame({"label": [0] * 5, "user": ["b", "a", "b", None, "a"]})
+    grouped = blocks_of(frame, DataSection(uri="u", label="label", group="user"))
+    assert grouped.unit == "group"
+    assert grouped.count == 3
+    assert grouped.index[0] == grouped.index[2] != grouped.index[1] == grouped.index[4]
+    assert blocks_of(frame, DataSection(uri="u", label="label")).count == 5
+
+
+def test_a_long_history_is_cut_into_blocks_of_adjacent_days():
+    days = [date(2020, 1, 1) + timedelta(days=day) for day in range(1000)]
+    frame = pl.DataFrame({"time": days, "label": 0})
+    blocks = blocks_of(frame, DataSection(uri="u", label="label", time="time"))
+    assert blocks.count == 334
+    assert (np.diff(blocks.index) >= 0).all()
+
+
+def test_many_rows_are_pooled_evenly():
+    frame = pl.DataFrame({"label": np.zeros(10_000)})
+    blocks = blocks_of(frame, DataSection(uri="u", label="label"))
+    assert blocks.count == resampling.MAX_BLOCKS
+    assert set(np.bincount(blocks.index)) == {25}
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_standard_error_of_a_mean_is_the_textbook_one(pooled):
+    rows = 10_000 if pooled else 200
+    random = np.random.default_rng(0)
+    losses = random.exponential(size=rows)
+    frame = pl.DataFrame({"label": np.zeros(rows)})
+    blocks = blocks_of(frame, DataSection(uri="u", label="label"))
+    scored = Scored(losses, losses, losses, frame)
+    values = resample(task_of("regression"), "loss", scored, blocks, blocks.draws(4000))
+    textbook = losses.std(ddof=1) / np.sqrt(rows)
+    assert standard_error(values, blocks) == pytest.approx(textbook, rel=0.1)
+
+
+def test_few_blocks_widen_the_interval_and_one_block_allows_none():
+    values = np.random.default_rng(0).normal(size=1000)
+    two, many = (interval(0.0, values, Blocks(np.arange(n), n, "day"), 0.95) for n in (2, 300))
+    assert two.low < 4 * many.low < 0
+    assert many.low == pytest.approx(-1.65 * values.std(), rel=0.02)
+    assert interval(0.0, values, Blocks(np.zeros(9, dtype=int), 1, "day"), 0.95) is None
+
+
+def test_equal_data_give_equal_draws():
+    blocks = Blocks(np.arange(10), 10, "row")
+    np.testing.assert_array_equal(blocks.draws(50), blocks.draws(50))
+    assert (blocks.draws(50).sum(axis=1) == 10).all()

@@ -1,0 +1,235 @@
+"""Challenger and champion meet on real rows, real weights and a real registry."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from small_models import (
+    GOOD,
+    NOISY,
+    ROWS_PER_DAY,
+    USELESS,
+    stream,
+    write_challenger,
+    write_skeleton,
+    write_snapshot,
+)
+
+from components.clients.model_registry import open_registry
+from components.clients.tracking import open_mlflow, open_tracking
+from components.contracts.data import ModelSection, SplitSection
+from components.contracts.errors import PerennialError
+from components.contracts.gate import Verdict
+from components.contracts.section import canonical_json
+from components.engine.evaluation import Scored
+from components.evaluate_model.config import EvaluateModelConfig, GateSection
+from components.evaluate_model.report import calibration
+from components.evaluate_model.step import evaluate_model_step
+
+NAME = "clicks"
+CONSTANT = {"constant": 0.5}
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    made = write_snapshot(tmp_path / "data", stream())
+    made.write(tmp_path / "snapshot")
+    return made
+
+
+@pytest.fixture
+def judged(environment, snapshot, tmp_path):
+    """Runs the step on a challenger and returns its result and verdict."""
+
+    def run(weights, gate=None, baselines=CONSTANT, **challenger):
+        write_challenger(tmp_path / "challenger", snapshot, weights, **challenger)
+        write_skeleton(tmp_path / "skeleton", **baselines)
+        config = EvaluateModelConfig(
+            model=ModelSection(name=NAME, task="components.tasks.tabular:TabularClassification"),
+            gate=gate or GateSection(resamples=300),
+        )
+        result = evaluate_model_step(
+            config=config.to_json(),
+            snapshot=str(tmp_path / "snapshot"),
+            challenger=str(tmp_path / "challenger"),
+            skeleton=str(tmp_path / "skeleton"),
+            verdict=str(tmp_path / "verdict"),
+            report=str(tmp_path / "report.html"),
+            metrics=str(tmp_path / "metrics"),
+        )
+        return result, Verdict.read(tmp_path / "verdict")
+
+    return run
+
+
+@pytest.fixture
+def crown(environment, snapshot, tmp_path):
+    """Makes a model champion, with a snapshot of its own if need be."""
+
+    def register(weights, trained_on=None, damage=lambda folder: None):
+        folder = tmp_path / "champion"
+        write_challenger(folder, trained_on or snapshot, weights)
+        (trained_on or snapshot).write(folder)
+        damage(folder)
+        tracking = open_tracking(environment, NAME)
+        tracking.log_artifacts(folder, "champion")
+        registry = open_registry(environment)
+        registry.describe_model(NAME, "", {})
+        version = registry.register(
+            NAME, source=tracking.artifact_uri("champion"), run_id=tracking.run_id,
+            fingerprint="f", tags={}, description="",
+        )  # fmt: skip
+        registry.promote(NAME, version.version, "")
+
+    return register
+
+
+def failed(verdict):
+    return [reason.condition for reason in verdict.reasons if not reason.held]
+
+
+def test_the_first_model_is_promoted_if_it_beats_the_baselines(judged, environment):
+    result, verdict = judged(GOOD)
+    assert verdict.promote
+    assert result.parameters == {"promote": True}
+    assert verdict.champion_version == ""
+    assert verdict.test_blocks == verdict.test_rows / ROWS_PER_DAY
+    assert result.metrics["test/roc_auc"] > 0.8
+    run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
+    assert run.data.metrics == result.metrics
+    assert run.info.status == "RUNNING"  # register_model goes on with it
+
+
+def test_the_first_model_that_learned_nothing_is_rejected(judged, environment):
+    result, verdict = judged(USELESS, baselines={"constant": 0.8})
+    assert result.parameters == {"promote": False}
+    assert failed(verdict) == ["beats the baseline constant"]
+    run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["perennial.verdict"] == verdict.summary
+
+
+def test_a_better_challenger_replaces_the_champion(judged, crown):
+    crown(NOISY)
+    _, verdict = judged(GOOD)
+    assert verdict.promote
+    assert verdict.champion_version == "1"
+    assert verdict.comparisons[0].improvement.low > 0
+
+
+def test_a_worse_challenger_does_not(judged, crown):
+    crown(GOOD)
+    result, verdict = judged(NOISY)
+    assert failed(verdict) == ["better than the champion"]
+    assert result.metrics["test/roc_auc_improvement"] < 0
+
+
+def test_an_equally_good_challenger_does_not(judged, crown):
+    crown(GOOD)
+    _, verdict = judged((2.0, 0.001))
+    assert failed(verdict) == ["better than the champion"]
+
+
+def test_the_champion_trained_again_is_recognised(judged, crown):
+    crown(GOOD)
+    _, verdict = judged(GOOD)
+    assert failed(verdict) == ["differs from the champion"]
+
+
+def test_a_slice_that_pays_for_the_average_blocks(judged, crown, snapshot, tmp_path):
+    frame = stream()
+    mirrored = frame.with_columns(
+        signal=pl.when(pl.col("region") == "b").then(-pl.col("signal")).otherwise(pl.col("signal"))
+    )
+    # The challenger is right about region a and wrong about b, the champion weak but right on both.
+    write_snapshot(tmp_path / "mirrored", mirrored).write(tmp_path / "snapshot")
+    crown((0.0, 0.0))
+    gate = GateSection(resamples=300, slices=("region",), slice_min_rows=50)
+    _, verdict = judged(GOOD, gate)
+    assert failed(verdict) == ["no slice regresses"]
+    assert [entry.value for entry in verdict.slices if entry.regressed] == ["b"]
+
+
+def test_a_damaged_champion_is_said_and_does_not_block(judged, crown):
+    crown(NOISY, damage=lambda folder: (folder / "model.safetensors").write_bytes(b"x"))
+    _, verdict = judged(GOOD)
+    assert verdict.promote
+    assert "could not be scored" in verdict.summary
+    assert verdict.champion_version == "1"
+
+
+def test_a_damaged_champion_does_not_let_a_useless_challenger_pass(judged, crown):
+    crown(NOISY, damage=lambda folder: (folder / "model.safetensors").write_bytes(b"x"))
+    _, verdict = judged(USELESS, baselines={"constant": 0.8})
+    assert failed(verdict) == ["beats the baseline constant"]
+
+
+def test_a_champion_whose_files_are_gone_is_an_error_not_a_free_pass(judged, crown, tmp_path):
+    crown(NOISY)
+    for path in sorted((tmp_path / "store" / "mlflow-artifacts").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    with pytest.raises(PerennialError, match="cannot be downloaded"):
+        judged(GOOD)
+
+
+def test_test_rows_that_the_champion_was_trained_on_are_counted(judged, crown, snapshot, tmp_path):
+    other = snapshot.model_copy(update={"split": SplitSection(test_fraction=0.1)})
+    crown(NOISY, trained_on=other)
+    _, verdict = judged(GOOD)
+    note = verdict.notes[0]
+    assert "flatters the champion" in note
+    count = int(note.split(": ")[1].split(" of")[0].replace(",", ""))
+    assert 0.4 * verdict.test_rows < count < verdict.test_rows
+
+
+def test_a_champion_with_other_features_is_compared_and_said(judged, crown, snapshot):
+    narrow = snapshot.data.model_copy(update={"meta": ("noise", "region")})
+    crown((1.0, 0.0), trained_on=snapshot.model_copy(update={"data": narrow}))
+    _, verdict = judged(GOOD)
+    assert verdict.notes == ("version 1 was trained without noise",)
+    assert verdict.comparisons[0].champion > 0.8
+
+
+def test_an_unknown_slice_column_is_an_error_that_lists_the_columns(judged):
+    with pytest.raises(PerennialError, match="planet"):
+        judged(GOOD, GateSection(slices=("planet",)))
+
+
+def test_an_unknown_metric_is_an_error(judged):
+    with pytest.raises(PerennialError, match="f1"):
+        judged(GOOD, GateSection(max_regression={"f1": 0.1}))
+
+
+def test_the_performance_reference_lies_on_the_calendar_grid(judged, snapshot):
+    _, verdict = judged(GOOD)
+    blocks = verdict.performance_reference
+    held_out = sum(rows for split, rows in snapshot.split_rows.items() if split != "train")
+    assert sum(block.rows for block in blocks) == held_out
+    days = [(block.start.toordinal() - 719163) for block in blocks]  # since 1970-01-01
+    assert all(day % 7 == 0 for day in days)
+    assert days == sorted(set(days))
+    assert all(0.1 < block.loss < 1.5 for block in blocks)
+
+
+def test_the_same_inputs_give_the_same_verdict(judged, crown):
+    crown(NOISY)
+    assert judged(GOOD)[1] == judged(GOOD)[1]
+
+
+def test_the_page_shows_verdict_intervals_baselines_and_calibration(judged, crown, tmp_path):
+    crown(NOISY)
+    _, verdict = judged(GOOD, GateSection(resamples=300, slices=("region",), slice_min_rows=50))
+    page = Path(tmp_path / "report.html").read_text()
+    for text in (verdict.reasons[0].condition, "Calibration", "Slices", "Baselines", "<svg"):
+        assert text in page
+
+
+def test_calibration_bins_hold_equally_many_rows():
+    random = np.random.default_rng(0)
+    predictions = random.random(1000)
+    labels = (random.random(1000) < predictions).astype(float)
+    points = calibration(Scored(labels, predictions, labels, pl.DataFrame()))
+    assert len(points) == 10
+    assert max(abs(x - y) for x, y in points) < 0.15
+    assert canonical_json(list(map(list, points)))

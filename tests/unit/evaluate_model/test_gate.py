@@ -1,0 +1,183 @@
+"""Each condition of the gate can hold and can fail, and any failure keeps the champion."""
+
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from components.contracts.gate import Comparison, Interval, SliceComparison
+from components.evaluate_model.config import GateSection
+from components.evaluate_model.gate import Evidence, judge, summarize
+
+BETTER = Interval(estimate=0.02, low=0.005, high=0.035)
+WORSE = Interval(estimate=-0.02, low=-0.035, high=-0.005)
+UNCLEAR = Interval(estimate=0.02, low=-0.005, high=0.045)
+TIE = Interval(estimate=0.0, low=0.0, high=0.0)
+
+
+def comparisons(improvement=BETTER, loss=BETTER, *, champion=0.8):
+    return (
+        Comparison(metric="auc", challenger=0.82, champion=champion, improvement=improvement),
+        Comparison(metric="log_loss", challenger=0.4, champion=champion, improvement=loss),
+    )
+
+
+def slice_of(*, regressed):
+    return SliceComparison(
+        column="region", value="b", rows=500, challenger=0.7, champion=0.75,
+        improvement=WORSE, regressed=regressed,
+    )  # fmt: skip
+
+
+GOOD = Evidence(
+    comparisons=comparisons(),
+    directions={"auc": "maximize", "log_loss": "minimize"},
+    slices=(),
+    baselines={"constant": {"auc": 0.5, "log_loss": 0.69}, "linear": {"auc": 0.81}},
+    champion_version="3",
+    champion_failure="",
+    same_weights=False,
+    test_rows=5000,
+    test_blocks=40,
+    unit="day",
+)
+FIRST = replace(GOOD, champion_version="", comparisons=comparisons(None, None, champion=None))
+BROKEN = replace(FIRST, champion_version="3", champion_failure="KeyError: 'embedding'")
+SLICED = GateSection(slices=("region",))
+LINEAR = GateSection(must_beat=("linear",))
+
+HELD = {
+    "better": (GateSection(), GOOD, "lower bound above 0"),
+    "first model": (GateSection(), FIRST, "no champion yet"),
+    "champion that no longer loads": (GateSection(), BROKEN, "could not be scored (KeyError"),
+    "guard within its limit": (
+        GateSection(max_regression={"log_loss": 0.01}),
+        replace(GOOD, comparisons=comparisons(loss=UNCLEAR)),
+        "allowed is -0.01",
+    ),
+    "guards need a champion": (GateSection(max_regression={"log_loss": 0.0}), FIRST, ""),
+    "slice worse but not clearly": (
+        SLICED,
+        replace(GOOD, slices=(slice_of(regressed=False),)),
+        "none of 1 slices",
+    ),
+    "required reached, upwards": (GateSection(required={"auc": 0.82}), GOOD, "required is 0.82"),
+    "required reached, downwards": (GateSection(required={"log_loss": 0.4}), GOOD, ""),
+    "a baseline that need not be beaten": (
+        GateSection(),
+        replace(GOOD, baselines={"constant": {"auc": 0.5}, "linear": {"auc": 0.99}}),
+        "of constant",
+    ),
+    "baselines not asked for": (
+        GateSection(must_beat=()),
+        replace(GOOD, baselines={}),
+        "",
+    ),
+}
+FAILED = {
+    "worse": (
+        GateSection(), replace(GOOD, comparisons=comparisons(WORSE)), "better than the champion",
+    ),
+    "unclear": (
+        GateSection(), replace(GOOD, comparisons=comparisons(UNCLEAR)), "better than the champion",
+    ),
+    "tie": (GateSection(), replace(GOOD, comparisons=comparisons(TIE)), "better than the champion"),
+    "better by too little": (
+        GateSection(min_improvement=0.01), GOOD, "better than the champion",
+    ),
+    "one block": (
+        GateSection(), replace(GOOD, comparisons=comparisons(None)), "better than the champion",
+    ),
+    "the champion itself": (
+        GateSection(), replace(GOOD, same_weights=True), "differs from the champion",
+    ),
+    "guard beyond its limit": (
+        GateSection(max_regression={"log_loss": 0.001}),
+        replace(GOOD, comparisons=comparisons(loss=UNCLEAR)),
+        "no regression of log_loss",
+    ),
+    "slice regresses": (
+        SLICED, replace(GOOD, slices=(slice_of(regressed=True),)), "no slice regresses",
+    ),
+    "loses to a baseline": (
+        LINEAR, replace(GOOD, baselines={"linear": {"auc": 0.83}}), "beats the baseline linear",
+    ),
+    "no better than a baseline": (
+        LINEAR, replace(GOOD, baselines={"linear": {"auc": 0.82}}), "beats the baseline linear",
+    ),
+    "first model loses to the constant": (
+        GateSection(), replace(FIRST, baselines={"constant": {"auc": 0.9}}),
+        "beats the baseline constant",
+    ),
+    "first model after a broken champion loses to the constant": (
+        GateSection(), replace(BROKEN, baselines={"constant": {"auc": 0.9}}),
+        "beats the baseline constant",
+    ),
+    "baseline not measured on the gate's metric": (
+        GateSection(), replace(GOOD, baselines={"constant": {"f1": 0.1}}),
+        "beats the baseline constant",
+    ),
+    "baseline that nobody measured": (LINEAR, replace(GOOD, baselines={"constant": {"auc": 0.5}}),
+        "beats the baseline linear",
+    ),
+    "required missed, upwards": (
+        GateSection(required={"auc": 0.9}), GOOD, "auc is good enough at all",
+    ),
+    "required missed, downwards": (
+        GateSection(required={"log_loss": 0.3}), FIRST, "log_loss is good enough at all",
+    ),
+    "too few rows": (GateSection(), replace(GOOD, test_rows=199), "enough test rows"),
+    "too few blocks": (
+        GateSection(), replace(GOOD, test_blocks=7), "enough independent blocks",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_it_promotes(name):
+    section, evidence, detail = HELD[name]
+    reasons = judge(section, evidence)
+    assert [reason.condition for reason in reasons if not reason.held] == []
+    assert detail in " ".join(reason.detail for reason in reasons)
+    assert summarize(reasons).startswith("Promote: ")
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_it_keeps_the_champion(name):
+    section, evidence, condition = FAILED[name]
+    reasons = judge(section, evidence)
+    assert [reason.condition for reason in reasons if not reason.held] == [condition]
+    assert summarize(reasons).startswith("Do not promote: ")
+
+
+def test_every_condition_is_covered_by_a_failing_case():
+    section = SLICED.model_copy(
+        update={"max_regression": {"log_loss": 1.0}, "required": {"auc": 0.0}}
+    )
+    conditions = {reason.condition for reason in judge(section, GOOD)}
+    failing = {case[2].replace("log_loss is", "auc is") for case in FAILED.values()}
+    assert conditions <= failing
+
+
+def test_the_summary_counts_the_other_conditions():
+    evidence = replace(GOOD, comparisons=comparisons(WORSE), test_rows=1, test_blocks=2)
+    assert summarize(judge(GateSection(), evidence)).endswith("(2 more conditions not met).")
+
+
+def test_slices_that_regressed_are_named_with_their_loss():
+    evidence = replace(GOOD, slices=(slice_of(regressed=True),))
+    assert "region=b by 0.02" in summarize(judge(SLICED, evidence))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"min_improvement": -0.1},
+        {"confidence": 1.0},
+        {"max_regression": {"auc": -1.0}},
+        {"typo": 1},
+    ],
+)
+def test_impossible_sections_are_refused(fields):
+    with pytest.raises(ValidationError):
+        GateSection(**fields)

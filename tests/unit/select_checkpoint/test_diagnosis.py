@@ -1,0 +1,88 @@
+"""Each shape of curve gets its advice, and healthy curves get none of it."""
+
+import numpy as np
+import pytest
+
+from components.contracts.training import EvaluationPoint
+from components.select_checkpoint.diagnosis import diagnose
+
+STEPS = np.arange(1, 41)
+
+
+def points(loss, train, metric=None, noise=0.002, seed=0):
+    random = np.random.default_rng(seed)
+    loss = loss + noise * random.normal(size=len(STEPS))
+    train = train + noise * random.normal(size=len(STEPS))
+    metric = 1 - loss if metric is None else metric + noise * random.normal(size=len(STEPS))
+    return [
+        EvaluationPoint(
+            step=int(step) * 10, train_loss=t, metrics={"loss": value, "accuracy": accuracy}
+        )
+        for step, value, t, accuracy in zip(STEPS, loss, train, metric, strict=True)
+    ]
+
+
+FALLING = 0.3 + 0.5 * np.exp(-STEPS / 15)
+FALLING_ON = 0.8 - 0.01 * STEPS
+CONVERGED = 0.3 + 0.5 * np.exp(-STEPS / 6)
+SATURATED = 0.3 + 0.5 * np.exp(-STEPS / 2)
+OVERFITTED = SATURATED + 0.004 * np.maximum(0, STEPS - 12)
+DIVERGING = 0.3 + 0.4 * np.exp(-STEPS / 3) + 0.02 * np.maximum(0, STEPS - 15)
+FLAT = np.full(len(STEPS), 0.7)
+
+CASES = {
+    "still improving": (points(FALLING_ON, FALLING_ON), "train longer"),
+    "overfitting": (points(OVERFITTED, FALLING_ON), "overfitting from step"),
+    "saturated": (points(SATURATED, FALLING), "half as long would do"),
+    "diverging": (points(DIVERGING, DIVERGING), "training loss rises from step"),
+    "nothing learned": (points(FLAT, FLAT), "no better in the second half"),
+    "noisy": (points(CONVERGED, FALLING, noise=0.25), "jumps by"),
+    "best at the start": (
+        points(OVERFITTED, FALLING_ON, metric=0.9 - 0.005 * STEPS),
+        "in the first 10%",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_shape_gets_its_advice(name):
+    curve, advice = CASES[name]
+    assert any(advice in finding for finding in diagnose(curve, "accuracy", "maximize"))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "diverging"])
+def test_a_bug_is_suspected_only_when_the_training_loss_rises(name):
+    curve, _ = CASES[name]
+    assert "training loss rises" not in " ".join(diagnose(curve, "accuracy", "maximize"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("alarm", ["overfitting", "training loss rises", "jumps by", "no better"])
+def test_a_healthy_curve_raises_no_alarm(seed, alarm):
+    curve = points(CONVERGED, FALLING, noise=0.004, seed=seed)
+    assert alarm not in " ".join(diagnose(curve, "accuracy", "maximize"))
+
+
+def test_overfitting_names_the_step_at_which_it_begins():
+    finding = next(f for f in diagnose(CASES["overfitting"][0], "loss", "minimize") if "overf" in f)
+    step = int(finding.split("from step ")[1].split(" ")[0])
+    assert 60 <= step <= 160
+
+
+def test_a_well_timed_training_needs_no_change():
+    healthy = points(CONVERGED, CONVERGED, noise=0.002, seed=3)
+    assert diagnose(healthy, "loss", "minimize") == ("the curves show nothing to change",)
+
+
+def test_too_few_points_are_said_instead_of_judged():
+    found = diagnose(CASES["overfitting"][0][:5], "accuracy", "maximize")
+    assert found == (
+        "5 evaluations are too few to read a curve: evaluate more often, at least 8 times",
+    )
+
+
+def test_a_curve_without_any_noise_is_read_too():
+    straight = points(FALLING_ON, FALLING_ON, noise=0.0)
+    assert "train longer" in " ".join(diagnose(straight, "loss", "minimize"))
+    constant = points(FLAT, FLAT, noise=0.0)
+    assert "no better" in " ".join(diagnose(constant, "loss", "minimize"))

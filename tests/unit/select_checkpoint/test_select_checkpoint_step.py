@@ -1,0 +1,126 @@
+"""Real checkpoints are scored on all validation rows and one becomes a portable model."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch.distributed.checkpoint as dcp
+from small_models import GOOD, NOISY, OPTIONS, TASK, linear_model, stream, write_snapshot
+
+from components.clients.dataset import Dataset
+from components.clients.tracking import open_mlflow, open_tracking
+from components.contracts.data import ModelSection, Split
+from components.contracts.errors import PerennialError
+from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
+from components.engine.checkpoint_folder import CheckpointManifest, Progress, commit, partial_path
+from components.engine.evaluation import score_split
+from components.engine.export import load_model
+from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
+from components.select_checkpoint.step import select_checkpoint_step
+
+NAME = "clicks"
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    made = write_snapshot(tmp_path / "data", stream())
+    made.write(tmp_path / "snapshot")
+    return made
+
+
+@pytest.fixture
+def train(snapshot, tmp_path):
+    """Leaves checkpoints with the given weights behind, as a training would."""
+
+    def write(weights_by_step):
+        records = []
+        for step, weights in weights_by_step.items():
+            task, model = linear_model(snapshot, weights)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                dcp.save(
+                    {"model": model.state_dict()},
+                    checkpoint_id=partial_path(tmp_path / "checkpoints", step),
+                    no_dist=True,
+                )
+            manifest = CheckpointManifest(
+                fingerprint="f", step=step, metrics={}, files={}, progress=Progress(step=step)
+            )
+            path = commit(tmp_path / "checkpoints", manifest)
+            records.append(
+                CheckpointRecord(step=step, uri=str(path), metrics={}, kept_as=("best",))
+            )
+        TrainingResult(
+            fingerprint="f", task=TASK, options=OPTIONS, columns=snapshot.task_columns,
+            task_state=task.state(), steps=max(weights_by_step), world_size=1, strategy="single",
+            num_parameters=3, history=(), evaluations=(), checkpoints=tuple(records), seconds=1.0,
+            num_resumes=0,
+        ).write(tmp_path / "training")  # fmt: skip
+
+    return write
+
+
+@pytest.fixture
+def selected(environment, train, tmp_path):
+    def run(weights_by_step, metric="", damage=()):
+        train(weights_by_step)
+        for step in damage:
+            (tmp_path / "checkpoints" / f"step-{step:08}" / ".metadata").write_bytes(b"x")
+        config = SelectCheckpointConfig(
+            model=ModelSection(name=NAME, task=TASK), selection=SelectionSection(metric=metric)
+        )
+        result = select_checkpoint_step(
+            config=config.to_json(),
+            snapshot=str(tmp_path / "snapshot"),
+            training=str(tmp_path / "training"),
+            challenger=str(tmp_path / "challenger"),
+            report=str(tmp_path / "report.html"),
+            metrics=str(tmp_path / "metrics"),
+        )
+        return result, Challenger.read(tmp_path / "challenger")
+
+    return run
+
+
+def test_the_best_checkpoint_becomes_a_model_that_scores_as_it_did(selected, snapshot, tmp_path):
+    result, challenger = selected({10: NOISY, 20: GOOD, 30: NOISY})
+    assert challenger.chosen_step == 20
+    task, model = load_model(tmp_path / "challenger")
+    scored = score_split(task, model, Dataset(snapshot), Split.VALIDATION)
+    assert scored.metrics(task) == challenger.candidates[1].metrics
+    assert result.metrics["validation/chosen_roc_auc"] == scored.metrics(task)["roc_auc"]
+
+
+def test_every_candidate_has_the_error_of_its_figure(selected):
+    _, challenger = selected({10: NOISY, 20: GOOD})
+    assert all(0.003 < candidate.standard_error < 0.05 for candidate in challenger.candidates)
+
+
+def test_what_the_last_checkpoint_would_have_been_is_tracked(selected, environment):
+    result, _ = selected({10: GOOD, 20: NOISY})
+    run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
+    assert run.data.metrics == result.metrics
+    assert result.metrics["validation/last_roc_auc"] < result.metrics["validation/best_roc_auc"]
+
+
+def test_the_loss_may_choose(selected):
+    _, challenger = selected({10: (9.0, 0.0), 20: GOOD}, metric="loss")
+    assert (challenger.metric, challenger.direction) == ("loss", "minimize")
+    assert challenger.chosen_step == 20
+
+
+def test_a_damaged_checkpoint_is_left_out(selected):
+    _, challenger = selected({10: NOISY, 20: GOOD}, damage=[20])
+    assert [candidate.step for candidate in challenger.candidates] == [10]
+
+
+def test_only_damaged_checkpoints_are_an_error(selected):
+    with pytest.raises(PerennialError, match="none of the kept checkpoints can be read"):
+        selected({10: NOISY}, damage=[10])
+
+
+def test_the_page_shows_candidates_and_advice(selected, tmp_path):
+    selected({10: NOISY, 20: GOOD})
+    page = Path(tmp_path / "report.html").read_text()
+    for text in ("step 20", "too few to read a curve", "<svg", "last checkpoint"):
+        assert text in page

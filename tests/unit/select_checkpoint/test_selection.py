@@ -1,0 +1,115 @@
+"""The earliest checkpoint that the best one does not clearly beat is chosen."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.contracts.data import TaskColumns
+from components.contracts.errors import PerennialError
+from components.contracts.training import CheckpointRecord
+from components.engine.evaluation import Scored
+from components.engine.resampling import Blocks
+from components.engine.task import load_task
+from components.select_checkpoint.selection import metric_and_direction, select
+
+ROWS = 1000
+BLOCKS = Blocks(np.arange(ROWS) // 25, 40, "day")
+SHARED = np.random.default_rng(0).normal(size=ROWS)
+
+
+@pytest.fixture(scope="module")
+def task():
+    columns = TaskColumns(label="label", features={"x": "Float64"})
+    made = load_task("components.tasks.tabular:TabularRegression", {}, columns)
+    state = {"numeric": {}, "categories": {}, "classes": [], "class_shares": []}
+    made.load_state({**state, "target_mean": 0.0, "target_scale": 1.0, "rows": 1})
+    return made
+
+
+def checkpoint(step, error, *, own_noise=0.05, kept_as=("best",)):
+    """A checkpoint whose predictions are off by `error`, mostly on the same rows as the others."""
+    random = np.random.default_rng(step)
+    predictions = error * SHARED + own_noise * random.normal(size=ROWS)
+    labels = np.zeros(ROWS)
+    scored = Scored(predictions**2, predictions, labels, pl.DataFrame({"label": labels}))
+    return CheckpointRecord(step=step, uri=f"/{step}", metrics={}, kept_as=kept_as), scored
+
+
+def chosen(task, checkpoints, metric="rmse", tolerance=1.0):
+    records, scored = zip(*checkpoints, strict=True)
+    direction = metric_and_direction(task, metric)[1]
+    return select(
+        task, records, scored, BLOCKS, metric=metric, direction=direction, tolerance=tolerance
+    )
+
+
+def test_a_clearly_better_checkpoint_wins_wherever_it_lies(task):
+    for step in (1, 2, 3):
+        errors = {1: 1.2, 2: 1.2, 3: 1.2, step: 1.0}
+        selection = chosen(task, [checkpoint(s, e) for s, e in errors.items()])
+        assert selection.chosen.step == step
+        assert "has the best rmse" in selection.reason
+
+
+def test_within_noise_the_earliest_is_chosen(task):
+    errors = {30: 0.99, 10: 1.0, 20: 1.0}
+    near = [checkpoint(step, error, own_noise=0.3) for step, error in errors.items()]
+    selection = chosen(task, near)
+    assert selection.best.step != 10
+    assert selection.chosen.step == 10
+    assert "within noise of the best" in selection.reason
+    assert [candidate.step for candidate in selection.candidates] == [10, 20, 30]
+
+
+def test_the_difference_is_judged_pairwise_not_by_overlapping_intervals(task):
+    """Both share the noise of the rows, so a difference below each one's own error is clear."""
+    selection = chosen(
+        task, [checkpoint(1, 1.02, own_noise=0.01), checkpoint(2, 1.0, own_noise=0.01)]
+    )
+    early, late = selection.candidates
+    assert early.metrics["rmse"] - late.metrics["rmse"] < late.standard_error
+    assert selection.chosen == late
+
+
+def test_without_tolerance_the_best_figure_wins(task):
+    candidates = [checkpoint(step, 1.0, own_noise=0.3) for step in (10, 20, 30)]
+    selection = chosen(task, candidates, tolerance=0.0)
+    assert selection.chosen == selection.best
+
+
+def test_equal_checkpoints_give_the_earliest(task):
+    first = checkpoint(1, 1.0)
+    twin = (first[0].model_copy(update={"step": 2, "uri": "/2"}), first[1])
+    assert chosen(task, [twin, first], tolerance=0.0).chosen.step == 1
+
+
+def test_a_maximized_metric_is_maximized(task):
+    selection = chosen(task, [checkpoint(1, 0.5), checkpoint(2, 0.1)], metric="r2")
+    assert selection.chosen.metrics["r2"] == max(c.metrics["r2"] for c in selection.candidates)
+
+
+def test_what_the_last_and_the_best_would_have_shipped_is_said(task):
+    selection = chosen(task, [checkpoint(1, 1.0), checkpoint(2, 1.5, kept_as=("last",))])
+    figures = selection.figures("rmse")
+    assert figures["validation/last_rmse"] > 1.3 > figures["validation/best_rmse"]
+    assert figures["validation/chosen_step"] == 1.0
+
+
+def test_a_checkpoint_with_broken_numbers_is_no_candidate(task):
+    broken = checkpoint(2, 1.0)
+    broken[1].losses[3] = np.nan
+    assert [c.step for c in chosen(task, [checkpoint(1, 1.0), broken]).candidates] == [1]
+    with pytest.raises(PerennialError, match="not finite"):
+        chosen(task, [broken])
+
+
+def test_one_checkpoint_is_chosen_and_called_the_only_one(task):
+    assert chosen(task, [checkpoint(7, 1.0)]).reason == "step 7 is the only checkpoint kept"
+
+
+def test_the_metric_defaults_to_the_tasks_first_and_must_exist(task):
+    assert metric_and_direction(task, "") == ("rmse", "minimize")
+    assert metric_and_direction(task, "r2") == ("r2", "maximize")
+    assert metric_and_direction(task, "loss") == ("loss", "minimize")
+    with pytest.raises(PerennialError, match="rmse, mae, r2 and loss"):
+        metric_and_direction(task, "auc")

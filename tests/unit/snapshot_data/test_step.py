@@ -1,0 +1,64 @@
+"""The step writes the snapshot, keeps it for ever, and cuts the contract."""
+
+import json
+
+import pytest
+
+from components.contracts.errors import PerennialError
+from components.contracts.snapshot import Snapshot
+from components.snapshot_data.step import snapshot_data_step
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///unused.db")
+    monkeypatch.delenv("PERENNIAL_RUN_FOLDER", raising=False)
+
+    def step(contract: str):
+        outputs = {name: str(tmp_path / "out" / name) for name in ("snapshot", "report", "metrics")}
+        return snapshot_data_step(contract=contract, **outputs), tmp_path / "out"
+
+    return step
+
+
+def test_writes_the_snapshot_its_record_page_and_metrics(run, write, months, contract, tmp_path):
+    result, out = run(contract(write(months)))
+    snapshot = Snapshot.read(out / "snapshot")
+    assert (tmp_path / "store" / "snapshots" / snapshot.digest() / "snapshot.json").exists()
+    page = (out / "report").read_text()
+    assert all(name in page for name in (*snapshot.columns, "month=2024-02/rows.parquet"))
+    assert page.count("<svg") == 2
+    assert json.loads((out / "metrics").read_text()) == result.metrics
+    assert result.metrics["rows"] == 336
+    assert "336 rows in 3 partitions" in result.summary
+
+
+def test_each_step_is_told_its_own_section_and_companions(run, write, months, contract):
+    parameters = run(contract(write(months)))[0].parameters
+    told = {name: set(json.loads(text)) for name, text in parameters.items()}
+    own = ("expectations", "selection", "gate", "registry", "triggers")
+    assert told == {
+        **{name: {"model", name} for name in own},
+        "skeleton": {"model", "skeleton", "training"},
+        "training": {"model", "training", "resources"},
+    }
+
+
+def test_a_change_of_one_section_leaves_the_other_steps_inputs_alone(run, write, months, contract):
+    before = run(contract(write(months)))[0].parameters
+    after = run(contract(write(months), gate={"setting": "other"}))[0].parameters
+    assert {name for name in before if before[name] != after[name]} == {"gate"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "lacks the sections data, expectations"),
+        ("{}", "lacks the sections"),
+    ],
+)
+def test_a_text_that_is_no_contract_is_refused(run, text, message):
+    with pytest.raises(PerennialError, match=message):
+        run(text)

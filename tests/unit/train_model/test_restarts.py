@@ -1,0 +1,118 @@
+import pytest
+
+from components.contracts.data import ModelSection
+from components.contracts.errors import TrainingFailedError
+from components.engine.config import TrainingSection
+from components.engine.job import RankFailure, TrainingJob
+from components.train_model.attempts import run_to_end
+from components.train_model.launchers.launcher import JobState, Launcher
+from components.train_model.restart_policy import decide_restart
+
+
+def failure(*, is_consequence: bool, time: float = 1.0, rank: int = 0) -> RankFailure:
+    return RankFailure(
+        rank=rank, step=3, type="ValueError", message="m", traceback="t", time=time,
+        is_consequence=is_consequence,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "found", "restarts", "expected", "reason"),
+    [
+        (JobState.FAILED, None, 0, True, "a process was killed"),
+        (JobState.FAILED, failure(is_consequence=True), 0, True, "a process was killed"),
+        (JobState.FAILED, failure(is_consequence=False), 0, False, "rank 0 raised ValueError"),
+        (JobState.INTERRUPTED, None, 0, True, "the job was asked to stop"),
+        (JobState.FAILED, None, 2, False, "all 2 restarts are spent"),
+        (JobState.INTERRUPTED, None, 2, False, "all 2 restarts are spent"),
+    ],
+)
+def test_what_was_killed_is_restarted_and_what_raised_is_not(
+    state, found, restarts, expected, reason
+):
+    decision = decide_restart(state, found, restarts=restarts, max_restarts=2)
+    assert decision.restart is expected
+    assert reason in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("failures", "rank"),
+    [
+        (
+            [
+                failure(is_consequence=False, rank=0, time=2.0),
+                failure(is_consequence=False, rank=1, time=1.0),
+            ],
+            1,
+        ),
+        (
+            [
+                failure(is_consequence=True, rank=0, time=1.0),
+                failure(is_consequence=False, rank=1, time=2.0),
+            ],
+            1,
+        ),
+        (
+            [
+                failure(is_consequence=True, rank=0, time=2.0),
+                failure(is_consequence=True, rank=1, time=1.0),
+            ],
+            1,
+        ),
+    ],
+)
+def test_the_first_cause_is_found(tmp_path, failures, rank):
+    for each in failures:
+        (tmp_path / f"rank-{each.rank}.json").write_text(each.to_json())
+    assert RankFailure.first_of(tmp_path).rank == rank
+
+
+def test_no_failure_was_left(tmp_path):
+    assert RankFailure.first_of(tmp_path) is None
+
+
+class ScriptedLauncher(Launcher):
+    """Ends its attempts as it is told."""
+
+    def __init__(self, *states: JobState) -> None:
+        self.log = "job.log"
+        self.states = list(states)
+        self.started = 0
+
+    def start(self, job):
+        self.started += 1
+
+    def wait(self):
+        return self.states.pop(0)
+
+    def stop(self):
+        raise AssertionError("nobody asked")
+
+
+def job(tmp_path) -> TrainingJob:
+    model = ModelSection(name="m", task="a:B")
+    return TrainingJob(
+        fingerprint="f", snapshot="s", model=model, training=TrainingSection(), num_processes=2,
+        folder=str(tmp_path),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("states", "attempts"),
+    [
+        ([JobState.SUCCEEDED], 1),
+        ([JobState.FAILED, JobState.SUCCEEDED], 2),
+        ([JobState.INTERRUPTED, JobState.FAILED, JobState.SUCCEEDED], 3),
+    ],
+)
+def test_runs_until_it_succeeds(tmp_path, states, attempts):
+    launcher = ScriptedLauncher(*states)
+    run_to_end(job(tmp_path), launcher, max_restarts=2)
+    assert launcher.started == attempts
+
+
+def test_gives_up_after_the_budget(tmp_path):
+    launcher = ScriptedLauncher(*[JobState.FAILED] * 3)
+    with pytest.raises(TrainingFailedError, match="all 2 restarts are spent"):
+        run_to_end(job(tmp_path), launcher, max_restarts=2)
+    assert launcher.started == 3

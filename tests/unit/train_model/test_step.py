@@ -1,0 +1,127 @@
+import json
+import os
+import sys
+
+import pytest
+from pydantic import ValidationError
+from tiny_training import TinyOptions, tiny_section
+
+from components.clients.environment import LEASE, RUN_FOLDER, Environment
+from components.clients.journal import Journal
+from components.clients.lease import RunLease
+from components.clients.tracking import open_tracking
+from components.contracts.data import ModelSection
+from components.contracts.errors import PerennialError
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import TrainingResult
+from components.engine.job import training_fingerprint
+from components.train_model.config import ResourcesSection, TrainModelConfig
+from components.train_model.identity import training_job
+from components.train_model.launchers.local import worker_environment
+from components.train_model.step import train_model_step
+
+MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-1")
+    monkeypatch.setenv(RUN_FOLDER, str(tmp_path / "run"))
+    monkeypatch.delenv(LEASE, raising=False)
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+def run_step(folder, name, config, root):
+    out = folder / name
+    return train_model_step(
+        config=config.to_json(), snapshot=str(root / "snapshot"), training=str(out / "training"),
+        report=str(out / "report.html"), metrics=str(out / "metrics.json"),
+    )  # fmt: skip
+
+
+def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, root, monkeypatch):
+    config = TrainModelConfig(model=MODEL, training=tiny_section(), resources=ResourcesSection())
+    result = run_step(environment, "first", config, root)
+    training = TrainingResult.read(environment / "first" / "training")
+    assert (training.steps, training.world_size, training.strategy) == (20, 2, "fsdp")
+    assert [record.step for record in training.checkpoints] == [8, 16, 20]
+    assert result.metrics["validation_rmse"] == training.evaluations[-1].metrics["rmse"]
+    assert "20 steps on 2 processes (fsdp)" in result.summary
+    page = (environment / "first" / "report.html").read_text()
+    assert "gradient norm" in page
+    assert "<svg" in page
+    assert not list((environment / "store").rglob("*.npy"))
+    events = [event for event, _ in Journal(environment / "run").events()]
+    progress = [event for event in events if event["kind"] == "progress"]
+    assert progress[-1]["done"] == progress[-1]["total"] == 20
+    assert {"loss", "examples_per_second", "eta_seconds", "gradient_norm"} <= progress[-1].keys()
+    tracking = open_tracking(Environment.read(), "tiny")
+    history = tracking._client.get_metric_history(tracking.run_id, "validation/rmse")
+    assert [point.step for point in history] == [8, 16, 20]
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
+    monkeypatch.setenv(RUN_FOLDER, "")
+    again = run_step(environment, "second", config, root)
+    assert "is reused" in again.summary
+    assert TrainingResult.read(environment / "second" / "training") == training
+
+
+def test_an_s3_store_is_refused_for_now(environment, root, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", "s3://bucket/prefix")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    with pytest.raises(PerennialError, match="checkpoints cannot be written to s3://bucket/prefix"):
+        training_job(TrainModelConfig(model=MODEL), root / "snapshot", Environment.read())
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"training": {"strategy": "single"}}, "num_processes = 2"),
+        ({"resources": {"num_processes": 3}}, "global_batch_size = 1024 is no multiple"),
+        ({"training": {"steps": 0}}, "steps"),
+    ],
+)
+def test_sections_that_do_not_fit_are_refused(config, message):
+    text = json.dumps({"model": MODEL.model_dump(mode="json"), **config})
+    with pytest.raises(ValidationError, match=message):
+        TrainModelConfig.from_json(text)
+
+
+def test_everything_that_determines_the_weights_is_in_the_fingerprint(root):
+    snapshot = Snapshot.read(root / "snapshot")
+    other = snapshot.model_copy(update={"rows": snapshot.rows + 1})
+    resources = {"num_processes": 2, "threads_per_process": 1}
+    options = TinyOptions(dropout=0.5).model_dump(mode="json")
+    variants = [
+        (snapshot, MODEL, tiny_section(), resources, "c"),
+        (other, MODEL, tiny_section(), resources, "c"),
+        (snapshot, MODEL.model_copy(update={"task": "a:B"}), tiny_section(), resources, "c"),
+        (snapshot, MODEL.model_copy(update={"options": options}), tiny_section(), resources, "c"),
+        (snapshot, MODEL, tiny_section(seed=2), resources, "c"),
+        (snapshot, MODEL, tiny_section(), resources | {"num_processes": 4}, "c"),
+        (snapshot, MODEL, tiny_section(), resources | {"threads_per_process": 2}, "c"),
+        (snapshot, MODEL, tiny_section(), resources, "d"),
+    ]
+    prints = [
+        training_fingerprint(data, model, section, **numbers, code_digest=code)
+        for data, model, section, numbers, code in variants
+    ]
+    assert len(set(prints)) == len(prints)
+    renamed = MODEL.model_copy(update={"name": "other"})
+    assert (
+        training_fingerprint(snapshot, renamed, tiny_section(), **resources, code_digest="c")
+        == prints[0]
+    )
+
+
+def test_workers_get_an_environment_of_their_own(tmp_path):
+    lease = RunLease(tmp_path)
+    found = worker_environment({"_KFP_RUNTIME": "true", "KEPT": "1"}, 3, lease)
+    assert "_KFP_RUNTIME" not in found
+    assert found["KEPT"] == "1"
+    assert found["OMP_NUM_THREADS"] == found["POLARS_MAX_THREADS"] == "3"
+    assert found["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert found[LEASE] == str(lease.path)
+    assert set(filter(None, sys.path)) == set(found["PYTHONPATH"].split(os.pathsep))

@@ -1,0 +1,209 @@
+"""Facts are the same however the rows are cut, and as exact as they claim."""
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.clients.dataset import Dataset
+from components.validate_data import duplicates, facts, sketches
+from components.validate_data.config import ExpectationsSection
+from components.validate_data.duplicates import KeySample
+from components.validate_data.facts import gather_facts
+from components.validate_data.leakage import leakage_aucs
+
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def gathered(snapshot, **options):
+    return gather_facts(Dataset(snapshot), ExpectationsSection(**options), NOW)
+
+
+class TestStreaming:
+    def test_partitions_and_batches_do_not_matter(self, snapshot_of, healthy, monkeypatch):
+        whole = gathered(snapshot_of(healthy))
+        parts = [healthy.slice(start, 100) for start in range(0, healthy.height, 100)]
+        for batch_rows, compact_rows in ((100_000, 1_000_000), (37, 250)):
+            monkeypatch.setattr(facts, "BATCH_ROWS", batch_rows)
+            monkeypatch.setattr(duplicates, "_COMPACT_ROWS", compact_rows)
+            monkeypatch.setattr(sketches, "_COMPACT_ROWS", compact_rows)
+            cut = gathered(snapshot_of(*parts))
+            assert cut.values == pytest.approx(whole.values)
+            assert cut.blocks == whole.blocks
+
+    def test_the_order_of_rows_does_not_matter_even_for_samples(
+        self, snapshot_of, healthy, monkeypatch
+    ):
+        monkeypatch.setattr(sketches, "MAX_BLOCK_ROWS", 50)
+        monkeypatch.setattr(sketches, "MIN_BLOCK_ROWS", 50)
+        whole = gathered(snapshot_of(healthy))
+        mixed = gathered(snapshot_of(healthy.sample(fraction=1.0, shuffle=True, seed=3)))
+        assert mixed.values == pytest.approx(whole.values)
+        for one, other in zip(mixed.blocks, whole.blocks, strict=True):
+            assert one.model_copy(update={"label_mean": 0}) == other.model_copy(
+                update={"label_mean": 0}
+            )
+            assert one.label_mean == pytest.approx(other.label_mean)
+
+    def test_categories_are_compared_by_text_not_by_code(self, snapshot_of, healthy):
+        texts = [healthy.head(1_500), healthy.tail(1_500)]
+        coded = [part.with_columns(pl.col("city", "id").cast(pl.Categorical)) for part in texts]
+        assert gathered(snapshot_of(*coded)).values == pytest.approx(
+            gathered(snapshot_of(*texts)).values
+        )
+
+
+class TestBlocks:
+    def test_counts_are_exact_and_blocks_lie_on_the_grid(self, snapshot_of, healthy):
+        blocks = gathered(snapshot_of(healthy)).blocks
+        assert sum(block.rows for block in blocks) == healthy.height
+        assert all((block.start.date() - date(1970, 1, 1)).days % 7 == 0 for block in blocks)
+        third = blocks[2]
+        rows = healthy.filter(pl.col("at").is_between(third.start, third.end, closed="left"))
+        assert third.rows == rows.height
+        assert third.label_mean == pytest.approx(rows["label"].mean())
+        assert third.numeric["weather"].nulls == rows["weather"].null_count()
+        assert third.categorical["city"].counts == dict(rows["city"].value_counts().iter_rows())
+        levels = np.linspace(0, 1, 129)
+        expected = np.quantile(rows["amount"], levels)
+        assert third.numeric["amount"].quantiles == pytest.approx(expected, rel=1e-6)
+
+    def test_a_sample_keeps_the_scale_of_the_block(self, snapshot_of, healthy, monkeypatch):
+        exact = gathered(snapshot_of(healthy)).blocks
+        monkeypatch.setattr(sketches, "MAX_BLOCK_ROWS", 100)
+        monkeypatch.setattr(sketches, "MIN_BLOCK_ROWS", 100)
+        for sampled, whole in zip(gathered(snapshot_of(healthy)).blocks, exact, strict=True):
+            total = sum(sampled.categorical["city"].counts.values())
+            assert total == pytest.approx(whole.rows, abs=2)
+            assert sampled.rows == whole.rows
+            assert sampled.numeric["weather"].nulls == whole.numeric["weather"].nulls
+            assert sampled.numeric["amount"].quantiles[64] == pytest.approx(
+                whole.numeric["amount"].quantiles[64], abs=5
+            )  # five standard errors of the median of 100
+
+    def test_rare_categories_share_one_name(self, snapshot_of, healthy):
+        many = healthy.with_columns(
+            city=pl.when(pl.col("visits") > 9).then("city").otherwise("user")
+        )
+        blocks = gathered(snapshot_of(many)).blocks
+        names = {name for block in blocks for name in block.categorical["city"].counts}
+        assert len(names) == sketches.MAX_CATEGORIES + 1
+        assert sketches.OTHER in names
+        assert sum(sum(block.categorical["city"].counts.values()) for block in blocks) == 3_000
+
+    @pytest.mark.parametrize(
+        ("label", "mean"),
+        [
+            (pl.col("label").cast(pl.Boolean), "label"),
+            (pl.when(pl.col("label") == 1).then(pl.lit("yes")).otherwise(pl.lit("no")), "label"),
+            (pl.col("amount"), "amount"),
+            (pl.col("city"), None),
+            (pl.lit(None, pl.Int64), None),
+        ],
+        ids=["boolean", "two texts", "number", "three texts", "missing"],
+    )
+    def test_label_mean(self, snapshot_of, healthy, label, mean):
+        for block in gathered(snapshot_of(healthy.with_columns(label=label))).blocks:
+            rows = healthy.filter(pl.col("at").is_between(block.start, block.end, closed="left"))
+            assert block.label_mean == (pytest.approx(rows[mean].mean()) if mean else None)
+
+    def test_an_all_missing_feature_has_no_quantiles(self, snapshot_of, healthy):
+        blocks = gathered(snapshot_of(healthy.with_columns(amount=float("nan")))).blocks
+        assert blocks[0].numeric["amount"].quantiles == ()
+        assert blocks[0].numeric["amount"].nulls == blocks[0].rows
+
+    def test_unlabelled_rows_are_in_the_sketches(self, snapshot_of, healthy):
+        late = healthy.with_columns(
+            label=pl.when(pl.col("at") < datetime(2024, 3, 1)).then("label")
+        )
+        blocks = gathered(snapshot_of(late)).blocks
+        assert blocks[-1].label_mean is None
+        assert blocks[-1].rows > 0
+
+
+def keys(values, split="train", labels=None) -> pl.DataFrame:
+    frame = pl.DataFrame({"key": pl.Series(values).hash(), "split": [split] * len(values)})
+    return frame if labels is None else frame.with_columns(label=pl.Series(labels).hash())
+
+
+class TestKeySample:
+    def test_counts_repeats_within_and_across_splits(self):
+        sample = KeySample()
+        sample.add(keys([1, 1, 2, 3]))
+        sample.add(keys([3, 4], "test"))
+        found = sample.repeats()
+        assert found.duplicate_share == pytest.approx(2 / 6)
+        assert found.overlap_share == pytest.approx(1 / 2)
+        assert found.chance_share == pytest.approx(2 / 4)
+
+    def test_tells_contradictions_from_copies(self):
+        sample = KeySample()
+        sample.add(keys([1, 1, 2, 2, 3], labels=["a", "b", "a", "a", "c"]))
+        assert sample.repeats().conflict_share == pytest.approx(2 / 5)
+
+    def test_is_empty_without_rows(self):
+        assert KeySample().repeats().duplicate_share == 0
+
+    @pytest.mark.parametrize("share", [0.0, 0.03, 0.5])
+    def test_shares_stay_right_when_keys_are_dropped(self, share):
+        rows, sample = 200_000, KeySample(max_keys=20_000)
+        copies = int(rows * share)
+        for start in range(0, rows, 50_000):
+            sample.add(keys(range(start, start + 50_000)))
+        sample.add(keys(range(copies), "test"))
+        sample.add(keys(range(rows, rows + rows - copies), "test"))
+        found = sample.repeats()
+        assert found.overlap_share == pytest.approx(share, abs=0.025)  # five standard errors
+        assert sample._counts.height <= 20_000
+
+
+class TestLeakage:
+    RANDOM = np.random.default_rng(11)
+    X = RANDOM.normal(size=4_000)
+
+    def auc(self, feature, label, kind):
+        sample = pl.DataFrame({"x": feature, "label": label})
+        return leakage_aucs(sample, {"x": sample["x"].dtype}, "label", kind).get("x")
+
+    # A weak feature loses a little to the noise of its bins; verdicts are made far above it.
+    @pytest.mark.parametrize(
+        ("noise", "error"), [(0.0, 0.01), (0.5, 0.01), (1.0, 0.02), (3.0, 0.05)]
+    )
+    def test_agrees_with_the_exact_area_of_a_monotone_feature(self, noise, error):
+        from sklearn.metrics import roc_auc_score
+
+        truth = (self.X + noise * self.RANDOM.normal(size=4_000)) > 0
+        exact = roc_auc_score(truth[1::2], self.X[1::2])
+        assert self.auc(self.X, truth, "classes") == pytest.approx(exact, abs=error)
+
+    @pytest.mark.parametrize("noise", [0.05, 0.5, 2.0])
+    def test_a_number_is_scored_by_the_pairs_it_orders(self, noise):
+        from scipy.stats import kendalltau
+
+        target = self.X + noise * self.RANDOM.normal(size=4_000)
+        exact = (1 + kendalltau(self.X[1::2], target[1::2]).statistic) / 2
+        assert self.auc(self.X, target, "number") == pytest.approx(exact, abs=0.02)
+
+    @pytest.mark.parametrize("kind", ["classes", "number"])
+    @pytest.mark.parametrize("feature", ["noise", "ids", "constant", "empty"])
+    def test_what_says_nothing_scores_a_half(self, kind, feature):
+        values = {
+            "noise": self.RANDOM.normal(size=4_000),
+            "ids": pl.Series(range(4_000)).cast(pl.String),
+            "constant": [1.0] * 4_000,
+            "empty": pl.Series([None] * 4_000, dtype=pl.Float64),
+        }[feature]
+        label = self.X > 0 if kind == "classes" else self.X
+        assert self.auc(values, label, kind) == pytest.approx(0.5, abs=0.06)
+
+    def test_several_classes_are_averaged_by_frequency(self):
+        label = np.digitize(self.X, [-0.5, 0.5])
+        assert self.auc(self.X, label, "classes") > 0.98
+        assert self.auc(self.RANDOM.normal(size=4_000), label, "classes") == pytest.approx(
+            0.5, abs=0.03
+        )
+
+    @pytest.mark.parametrize("rows", [0, 1, 199])
+    def test_few_rows_are_not_judged(self, rows):
+        assert self.auc(self.X[:rows], self.X[:rows] > 0, "classes") is None
