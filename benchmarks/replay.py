@@ -14,6 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,11 +22,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from components.clients.dataset import Dataset
 from components.clients.environment import Environment
@@ -37,7 +40,7 @@ from components.engine.evaluation import score_batch
 from components.engine.export import load_model
 from components.engine.task import Task
 from pipelines.contract import load_contract
-from pipelines.replay import Replay
+from pipelines.replay import Arrival, Replay
 from pipelines.runs import Home
 
 EXAMPLE = Path("examples/flights")
@@ -51,7 +54,7 @@ class World:
 
     home: Home
     replay: Replay
-    arrivals: "object"
+    arrivals: Iterator[Arrival]
 
     @classmethod
     def at(cls, folder: Path, until: int) -> "World":
@@ -100,30 +103,37 @@ def model_scores(folder: Path, rows: pl.DataFrame) -> NDArray[np.float64]:
 def baseline_scores(
     task: Task, train: pl.DataFrame, rows: pl.DataFrame
 ) -> dict[str, NDArray[np.float64]]:
-    """The baselines, fitted on the rows that the newest challenger was trained on."""
-    label = task.columns.label
-    y = train[label].to_numpy()
-    encoded, asked = task.encode(train), task.encode(rows)
-    numbers, codes = encoded["numbers"].numpy(), encoded["categories"].numpy()
-    asked_numbers, asked_codes = asked["numbers"].numpy(), asked["categories"].numpy()
-    hot = OneHotEncoder(handle_unknown="ignore").fit(codes)
-    linear = make_pipeline(
-        StandardScaler(with_mean=False), LogisticRegression(max_iter=2000, C=0.1)
-    )
-    linear.fit(np.hstack([numbers, hot.transform(codes).toarray()]), y)
-    # The trees see nulls as nulls, and the categories as categories.
-    trees = HistGradientBoostingClassifier(
-        categorical_features=list(range(numbers.shape[1], numbers.shape[1] + codes.shape[1])),
-        random_state=0, early_stopping=True,
+    """The baselines in their usual form, fitted on the rows that `newest` was trained on."""
+    y = train[task.columns.label].to_numpy()
+    numbers = [name for name, dtype in task.columns.features.items() if dtype != "String"]
+    numbers = [name for name in numbers if name != "sched_hour"]
+    texts = [name for name in task.columns.features if name not in numbers]
+    known, asked = (frame.select(numbers).to_numpy() for frame in (train, rows))
+    categories, asked_categories = (frame.select(texts).to_numpy() for frame in (train, rows))
+    columns = ColumnTransformer(
+        [
+            ("numbers", make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()),
+             slice(0, len(numbers))),
+            ("categories", OneHotEncoder(handle_unknown="ignore", min_frequency=20),
+             slice(len(numbers), None)),
+        ]
     )  # fmt: skip
-    trees.fit(np.hstack([numbers, codes]), y)
+    linear = make_pipeline(columns, LogisticRegression(max_iter=2000))
+    linear.fit(_joined(known, categories), y)
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(categories)
+    trees = HistGradientBoostingClassifier(
+        categorical_features=list(range(len(numbers), len(numbers) + len(texts))), random_state=0
+    )
+    trees.fit(np.hstack([known, codes.transform(categories)]), y)
     return {
         "constant": np.full(rows.height, y.mean()),
-        "logistic": linear.predict_proba(
-            np.hstack([asked_numbers, hot.transform(asked_codes).toarray()])
-        )[:, 1],
-        "hist_gb": trees.predict_proba(np.hstack([asked_numbers, asked_codes]))[:, 1],
+        "logistic": linear.predict_proba(_joined(asked, asked_categories))[:, 1],
+        "hist_gb": trees.predict_proba(np.hstack([asked, codes.transform(asked_categories)]))[:, 1],
     }
+
+
+def _joined(numbers: NDArray[np.float64], texts: NDArray[np.object_]) -> NDArray[np.object_]:
+    return np.hstack([numbers.astype(object), np.where(texts == None, "", texts)])  # noqa: E711
 
 
 def what_happened(world: World) -> str:

@@ -23,6 +23,7 @@ from components.engine.task import LABEL, Batch, Task
 from components.tasks.tabular_mlp import TabularMLP
 from components.tasks.tabular_numbers import (
     NumericState,
+    column_values,
     describe_numbers,
     encode_numbers,
     fit_numbers,
@@ -316,10 +317,11 @@ class TabularRegression(TabularTask):
         return 1.0
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
-        label = pl.col(self.columns.label).cast(pl.Float64)
-        statistics = (label.mean().alias("mean"), label.std(ddof=0).alias("scale"))
-        mean, scale, rows = train.select(*statistics, label.count().alias("rows")).collect().row(0)
-        if not rows or not scale:
+        values = column_values(train, self.columns.label)
+        values = values[~np.isnan(values)]
+        rows = len(values)
+        mean, scale = (float(values.mean()), float(values.std())) if rows else (0.0, 0.0)
+        if not scale:
             raise BadDataError(
                 f"the label {self.columns.label!r} is constant or missing in the training split",
                 evidence=f"{rows} values with standard deviation {scale}",

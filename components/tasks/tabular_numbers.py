@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
-import polars.selectors as cs
 from numpy.typing import NDArray
 
 from components.contracts.section import Section
@@ -46,25 +45,20 @@ class NumericState(Section):
         return float(self.edges[0] + np.dot(np.array(inputs) + 0.5, widths))
 
 
-def fit_numbers(train: pl.LazyFrame, names: list[str], bins: int) -> dict[str, NumericState]:
-    """Learn each column's statistics; `bins` = 0 standardises."""
-    if not names:
-        return {}
-    table = train.select(cs.by_name(names).cast(pl.Float64).fill_nan(None))
-    means, scales, nulls = (
-        table.select(statistic).collect().row(0, named=True)
-        for statistic in (cs.all().mean(), cs.all().std(ddof=0), cs.all().null_count())
+def fit_numbers(train: pl.LazyFrame, names: Sequence[str], bins: int) -> dict[str, NumericState]:
+    """Learn each column's statistics, one column in memory at a time; `bins` = 0 standardises."""
+    return {name: _fit_column(column_values(train, name), bins) for name in names}
+
+
+def column_values(table: pl.LazyFrame, name: str) -> NDArray[np.float64]:
+    """A column in row order, nulls as NaN.
+
+    Statistics are taken of this array, not by polars: its threads add up in an order that changes
+    from call to call, and the last bits with it.
+    """
+    return (
+        table.select(pl.col(name).cast(pl.Float64).fill_null(math.nan)).collect()[name].to_numpy()
     )
-    edges = _edges(table, names, bins)
-    return {
-        name: NumericState(
-            mean=means[name] or 0.0,
-            scale=scales[name] or 1.0,
-            has_nulls=nulls[name] > 0,
-            edges=edges.get(name, ()),
-        )
-        for name in names
-    }
 
 
 def encode_numbers(states: Mapping[str, NumericState], rows: pl.DataFrame) -> NDArray[np.float32]:
@@ -101,14 +95,15 @@ def describe_numbers(
         yield name, "(missing)" if is_missing else f"{rounded:.4g}"
 
 
-def _edges(table: pl.LazyFrame, names: list[str], bins: int) -> dict[str, tuple[float, ...]]:
-    if not bins:
-        return {}
-    quantiles = [
-        table.select(cs.all().quantile(index / bins, "nearest")).collect().row(0, named=True)
-        for index in range(bins + 1)
-    ]
-    distinct = {
-        name: sorted({row[name] for row in quantiles if row[name] is not None}) for name in names
-    }
-    return {name: tuple(edges) for name, edges in distinct.items() if len(edges) > 1}
+def _fit_column(values: NDArray[np.float64], bins: int) -> NumericState:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return NumericState(mean=0.0, scale=1.0, has_nulls=True)
+    shares = np.linspace(0.0, 1.0, bins + 1)
+    edges = np.unique(np.quantile(known, shares, method="nearest")) if bins else np.zeros(0)
+    return NumericState(
+        mean=float(known.mean()),
+        scale=float(known.std()) or 1.0,
+        has_nulls=len(known) < len(values),
+        edges=tuple(edges.tolist()) if len(edges) > 1 else (),
+    )

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from components.engine.task import LABEL
+from components.tasks.tabular_numbers import num_inputs
 from components.tasks.tabular import TabularClassification, TabularRegression
 
 BUGS: dict[str, tuple[type, str, str, str]] = {}
@@ -484,7 +485,7 @@ class IgnoredColumn(Rebuilt):
     """a slice leaves the last column out"""
 
     def changed(self, model):
-        mask = torch.ones(len(self.fitted.numeric) + self._num_indicators)
+        mask = torch.ones(num_inputs(self.fitted.numeric))
         mask[3] = 0
         return Wrapped(model, lambda n, c: (n * mask, c))
 

@@ -112,9 +112,10 @@ class TestTimeSplit:
         assert splits_of(rows) == [split, split]
 
     def test_a_boundary_that_falls_on_a_day_does_not_depend_on_rounding(self):
-        # Day 22 of 28 is at exactly 21/28 = 0.75, where the test part starts.
-        rows = pl.DataFrame({"at": [datetime(2023, 2, 21), datetime(2023, 2, 22)]})
-        assert splits_of(rows) == ["validation", "test"]
+        # In floating point 1 - 0.2 - 0.1 lies above 21/30, where day 22 of April starts.
+        rows = pl.DataFrame({"at": [datetime(2023, 4, 21), datetime(2023, 4, 22)]})
+        found = splits_of(rows, validation_fraction=0.1, test_fraction=0.2)
+        assert found == ["train", "validation"]
 
     @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC"])
     def test_days_and_their_splits_are_local_even_where_the_clock_changes(self, zone):
