@@ -34,14 +34,17 @@ from components.clients.dataset import Dataset
 from components.clients.environment import Environment
 from components.clients.model_registry import open_registry
 from components.contracts.data import Split
+from components.contracts.gate import Verdict
 from components.contracts.monitoring import RetrainingDecision
 from components.contracts.snapshot import Snapshot
 from components.engine.evaluation import score_batch
 from components.engine.export import load_model
 from components.engine.task import Task
+from pipelines.console import Console
 from pipelines.contract import load_contract
 from pipelines.replay import Arrival, Replay
 from pipelines.runs import Home
+from pipelines.supervisor import Launch, execute
 
 EXAMPLE = Path("examples/flights")
 FIRST = 3
@@ -58,6 +61,7 @@ class World:
 
     @classmethod
     def at(cls, folder: Path, until: int) -> "World":
+        """A world that begins before the first partition arrives."""
         contract = load_contract(EXAMPLE / "contract.toml")
         replay = Replay(contract, folder / "replay" / contract.model.name)
         return cls(Home(folder), replay, replay.arrivals(FIRST, until))
@@ -70,10 +74,7 @@ class World:
 
 
 def run(world: World, pipeline: str) -> None:
-    """Let the next partition arrive and run a pipeline on what is there, as the command line does."""
-    from pipelines.console import Console
-    from pipelines.supervisor import Launch, execute
-
+    """Let the next partition arrive and run a pipeline on what is there, as `perennial` does."""
     next(world.arrivals)
     contract = world.replay.contract
     record = world.home.unfinished_run(contract, pipeline) or world.home.new_run(
@@ -145,8 +146,10 @@ def what_happened(world: World) -> str:
     found = RetrainingDecision.read(decision)
     if not found.retrain:
         return f"no retraining: {found.summary}"
-    promoted = json.loads((verdict / "verdict.json").read_text()) if verdict else {}
-    return f"{found.trigger} → {'promoted' if promoted.get('promote') else 'rejected'}: {promoted.get('summary', '')}"
+    if verdict is None:
+        return f"{found.trigger}, but no verdict"
+    reached = Verdict.read(verdict)
+    return f"{found.trigger} → {'promoted' if reached.promote else 'rejected'}: {reached.summary}"
 
 
 def main() -> None:

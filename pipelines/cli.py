@@ -4,11 +4,12 @@ import argparse
 import os
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract, load_contract, to_toml
+from pipelines.runs import Home
 
 FAILED = 1
 BAD_INPUT = 2
@@ -38,9 +39,8 @@ def check(options: argparse.Namespace) -> int:
     print(to_toml(contract))
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
-    print(
-        f"# {len(snapshot.task_columns.features)} features: {', '.join(snapshot.task_columns.features)}"
-    )
+    features = snapshot.task_columns.features
+    print(f"# {len(features)} features: {', '.join(features)}")
     print(f"# {options.contract} is valid")
     return 0
 
@@ -160,9 +160,7 @@ def _check_task(contract: Contract) -> None:
     check_options(load_task_type(contract.model.task), contract.model.options)
 
 
-def _home(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from pipelines.runs import Home
-
+def _home(options: argparse.Namespace) -> Home:
     return Home(options.home.resolve())
 
 
@@ -186,11 +184,11 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    def add(verb, *parents, name: str = ""):  # type: ignore[no-untyped-def]
-        summary = str(verb.__doc__).splitlines()[0]
-        added = verbs.add_parser(
-            name or verb.__name__, parents=parents, help=summary, description=summary
-        )
+    def add(
+        verb: Callable[[argparse.Namespace], int], *parents: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
+        summary, name = str(verb.__doc__).splitlines()[0], verb.__name__.rstrip("_")
+        added = verbs.add_parser(name, parents=parents, help=summary, description=summary)
         added.set_defaults(verb=verb)
         return added
 
@@ -211,9 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     reporting = add(report, home)
     reporting.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
     reporting.add_argument("--no-open", action="store_true", help="print the path only")
-    add(compile_, name="compile").add_argument(
-        "--out", type=Path, default=Path(), help="target folder"
-    )
+    add(compile_).add_argument("--out", type=Path, default=Path(), help="target folder")
     return parser
 
 

@@ -1,7 +1,7 @@
-"""continuous_training: from a snapshot of the data to a model on record, or a stated reason why not.
+"""continuous_training: from a snapshot of the data to a model on record, or the reason why not.
 
-snapshot_data → validate_data → check_skeleton → train_model → select_checkpoint → evaluate_model
-→ if promote: register_model
+snapshot_data → validate_data → check_skeleton → train_model → select_checkpoint
+→ evaluate_model → if promote: register_model
 """
 
 from kfp import dsl

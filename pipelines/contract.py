@@ -4,7 +4,6 @@ import difflib
 import json
 import re
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -150,27 +149,32 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
         yield Problem(at("data", "ids"), "", "columns that identify a row, to split by their hash",
                       'ids = ["…"], or name `time` or `group`')  # fmt: skip
     for key in ("train_days", "test_days"):
-        if getattr(split, key) is not None and data.time is None:
-            yield Problem(at("split", key), str(getattr(split, key)), "a time column to count days on",
-                          f'[data] time = "…", or remove {key}')  # fmt: skip
+        days = getattr(split, key)
+        if days is not None and data.time is None:
+            remedy = f'[data] time = "…", or remove {key}'
+            yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
     shares = contract.resources.num_processes * training.micro_batch_size
     if training.global_batch_size % shares:
         below = max(training.global_batch_size // shares, 1) * shares
         yield Problem(
             at("training", "global_batch_size"), str(training.global_batch_size),
-            f"a multiple of num_processes × micro_batch_size = {contract.resources.num_processes} × "
-            f"{training.micro_batch_size} = {shares}",
+            f"a multiple of num_processes * micro_batch_size = {shares}",
             f"global_batch_size = {below}",
         )  # fmt: skip
     if training.strategy == "single" and contract.resources.num_processes != 1:
         yield Problem(at("training", "strategy"), '"single"', "one process",
                       '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"')  # fmt: skip
-    if len(contract.to_json().encode()) > MAX_BYTES:
-        yield Problem(path.name, "", f"at most {MAX_BYTES:,} bytes, as KFP passes it as a parameter",
-                      "shorten lists of columns or categories")  # fmt: skip
-    if "python3" in contract.to_json():
-        yield Problem(path.name, "", 'no text "python3", which KFP\'s local runner rewrites in every value',
-                      "rename the folder or column whose name contains it")  # fmt: skip
+    yield from _payload_problems(path, contract.to_json())
+
+
+def _payload_problems(path: Path, payload: str) -> Iterator[Problem]:
+    """What KFP could not carry."""
+    if len(payload.encode()) > MAX_BYTES:
+        limit = f"at most {MAX_BYTES:,} bytes, as KFP passes it as a parameter"
+        yield Problem(path.name, "", limit, "shorten lists of columns or categories")
+    if "python3" in payload:
+        limit = 'no text "python3", which KFP\'s local runner rewrites in every value'
+        yield Problem(path.name, "", limit, "rename the folder or column whose name contains it")
 
 
 def _problem(path: Path, text: str, document: dict[str, object], detail: ErrorDetails) -> Problem:
@@ -238,22 +242,18 @@ def _section(model: type[BaseModel], location: Sequence[str | int]) -> type[Base
 
 
 def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
-        if issubclass(annotation, BaseModel):
-            yield annotation
-        return
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        yield from [annotation] if issubclass(annotation, BaseModel) else []
     for argument in typing.get_args(annotation):
         yield from _models_in(argument)
 
 
 def _value(document: object, location: Sequence[str | int]) -> object:
     for part in location:
-        if isinstance(document, dict) and part in document:
+        if isinstance(document, dict):
+            document = document.get(part, document)
+        elif isinstance(document, list) and isinstance(part, int):
             document = document[part]
-        elif isinstance(document, list) and isinstance(part, int) and part < len(document):
-            document = document[part]
-        else:
-            break
     return document
 
 

@@ -37,10 +37,8 @@ def write_run_report(run: RunRecord, folder: Path) -> Path:
         "attempts": str(run.attempts),
         "contract": run.contract_digest[:12],
     }
-    html = stitch(
-        pages, title=f"{run.model}: {run.pipeline}", summary=_summary(run, records), outcome=outcome,
-        facts=facts,
-    )  # fmt: skip
+    title, summary = f"{run.model}: {run.pipeline}", _summary(run, records)
+    html = stitch(pages, title=title, summary=summary, outcome=outcome, facts=facts)
     target = folder / REPORT_FILE
     write_atomically(target, html.encode())
     return target

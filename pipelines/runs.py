@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -149,51 +149,65 @@ class Home:
         yield from (self.folder(run.run_id) / "steps").glob(f"{step}-*")
 
 
+StepStatus = Literal["running", "finished", "reused", "failed"]
+
+
 @dataclass(frozen=True)
 class StepRecord:
-    """What the journal says about one step of the latest attempt at a run."""
+    """What the journal says about one step of the latest attempt at a run.
+
+    Attributes:
+        step: The step's name.
+        key: Its folder under `steps/`.
+        status: `reused` means finished in an earlier attempt.
+        started: Seconds since 1970.
+        seconds: Of its own work, without process start and imports; 0 while it runs.
+        summary: Its result in a line.
+        error: Why it failed, for people.
+        log: Its log file.
+    """
 
     step: str
     key: str
-    status: Literal["running", "finished", "reused", "failed"]
+    status: StepStatus
     started: float
-    seconds: float
-    summary: str
+    seconds: float = 0.0
+    summary: str = ""
     error: str = ""
     log: str = ""
+
+    def ended(self, event: dict[str, JsonValue], status: StepStatus) -> "StepRecord":
+        """The record after its last event."""
+        return replace(
+            self,
+            status=status,
+            seconds=float(str(event["time"])) - self.started,
+            summary=str(event.get("summary", "")),
+            error=str(event.get("error", "")),
+        )
 
 
 def step_records(folder: Path) -> list[StepRecord]:
     """The steps of the latest attempt, in the order they started."""
     records: dict[str, StepRecord] = {}
     for event, _ in Journal(folder).events():
-        if event["kind"] == "run":
-            records = {}
-        elif str(event["kind"]).startswith("step_"):
-            _take(records, event)
+        key, moment = str(event.get("key", "")), float(str(event["time"]))
+        match event["kind"]:
+            case "run":
+                records = {}
+            case "step_started":
+                log = str(event["log"])
+                records[key] = StepRecord(str(event["step"]), key, "running", moment, log=log)
+            case "step_finished":
+                records[key] = records[key].ended(event, "finished")
+            case "step_failed":
+                records[key] = records[key].ended(event, "failed")
+            case "step_reused" if key not in records:
+                summary = str(event["summary"])
+                records[key] = StepRecord(
+                    str(event["step"]), key, "reused", moment, summary=summary
+                )
     return list(records.values())
-
-
-def _take(records: dict[str, StepRecord], event: dict[str, JsonValue]) -> None:
-    key, moment = str(event["key"]), float(str(event["time"]))
-    status = str(event["kind"]).removeprefix("step_")
-    if status == "started" or key not in records:
-        first = "running" if status == "started" else "reused"
-        if status == "reused" and key in records:
-            return
-        summary = str(event.get("summary", ""))
-        records[key] = StepRecord(
-            str(event["step"]), key, "running" if first == "running" else "reused", moment, 0.0, summary,
-            log=str(event.get("log", "")),
-        )  # fmt: skip
-        return
-    before = records[key]
-    if status == "reused":
-        return
-    records[key] = StepRecord(
-        before.step, key, "finished" if status == "finished" else "failed", before.started,
-        moment - before.started, str(event.get("summary", "")), str(event.get("error", "")), before.log,
-    )  # fmt: skip
 
 
 def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:

@@ -1,4 +1,4 @@
-"""Supervisor: starts a run's driver in a process group of its own, follows it, and ends it cleanly."""
+"""Supervisor: starts a run's driver in its own process group, follows it, and ends it cleanly."""
 
 import contextlib
 import os
@@ -132,6 +132,7 @@ def _environment(launch: Launch, run: RunRecord, scratch: Path) -> Mapping[str, 
         "PYTHONUNBUFFERED": "1",
         "GX_ANALYTICS_ENABLED": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     }
 
 

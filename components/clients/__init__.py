@@ -1,1 +1,1 @@
-"""The only doors to what lies outside the process: object store, datasets, MLflow, the run folder."""
+"""The only doors to what lies outside the process: stores, datasets, MLflow, the run folder."""

@@ -77,7 +77,7 @@ def follow_lease() -> None:
     path = os.environ.get(LEASE)
     if not path or _memberships:
         return
-    members = Path(path).with_name("members").open("a+")  # noqa: SIM115, held until the process ends
+    members = Path(path).with_name("members").open("a+")  # held until the process ends
     fcntl.flock(members, fcntl.LOCK_SH)
     _memberships.append(members)
     threading.Thread(target=_end_with_supervisor, args=(Path(path),), daemon=True).start()

@@ -127,7 +127,7 @@ class _Attempt:
             copy_tree(report, self.folder / REPORT_NAME)
 
     def _forget(self, steps: Sequence[str]) -> None:
-        """Drop results that an error proved outdated, so that continuing the run makes them anew."""
+        """Drop results that an error proved outdated; continuing the run makes them anew."""
         if self.folder is not None:
             for step in steps:
                 for folder in self.folder.parent.glob(f"{step}-*"):

@@ -1,1 +1,1 @@
-"""What crosses a process boundary: config sections, artifacts and lineage. Imports pydantic only."""
+"""What crosses a process boundary: config sections, artifacts, lineage. Imports pydantic only."""

@@ -37,5 +37,5 @@ class Section(BaseModel):
 
 
 def canonical_json(value: JsonValue) -> str:
-    """JSON with sorted keys and no white space; refuses NaN and infinity, which JSON cannot hold."""
+    """JSON with sorted keys and no white space; refuses NaN and infinity, which it cannot hold."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

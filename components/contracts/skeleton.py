@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from components.contracts.artifact import Artifact
 from components.contracts.section import Section
@@ -16,7 +16,7 @@ class CheckResult(Section):
     outcome: Literal["passed", "warned", "failed", "skipped"]
     measured: str
     expected: str
-    evidence: dict[str, JsonValue] = {}
+    evidence: dict[str, JsonValue] = Field(default_factory=dict)
     """Numbers behind the verdict, drawn in the report."""
     hint: str = ""
     """What to look at when it fails; for a skipped check, why it was skipped."""

@@ -1,4 +1,4 @@
-"""What `validate_data` found: facts of one streaming pass, the judgement on them, block sketches."""
+"""What `validate_data` found: facts of one pass, the judgement on them, sketches of blocks."""
 
 from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from components.engine.task import LABEL
-from components.tasks.tabular_numbers import num_inputs
 from components.tasks.tabular import TabularClassification, TabularRegression
+from components.tasks.tabular_numbers import num_inputs
 
 BUGS: dict[str, tuple[type, str, str, str]] = {}
 """Bug → its task, its table, the check that must catch it, the outcome."""
