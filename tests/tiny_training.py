@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -266,3 +267,11 @@ def _run_rank(job: str, rank: int, world_size: int, port: int) -> None:
     code = worker.main()
     sys.stdout.flush()
     os._exit(code)
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    """A folder with a snapshot, in which jobs are made."""
+    folder = tmp_path_factory.mktemp("training")
+    write_snapshot(folder)
+    return folder
