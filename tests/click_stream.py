@@ -1,4 +1,4 @@
-"""A small real stream: a daily rhythm, a numeric and a categorical signal, and two label rates."""
+"""A small stream of rows with a contract: what the whole job is tested on."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,8 +19,13 @@ label = "clicked"
 time = "shown_at"
 ids = ["click_id"]
 
+[split]
+train_days = 31
+test_days = 31
+
 [training]
 steps = 60
+optimizer = { learning_rate = 1e-2 }
 micro_batch_size = 64
 global_batch_size = 128
 evaluate_every_steps = 20
@@ -28,6 +33,7 @@ log_every_steps = 10
 
 [gate]
 resamples = 200
+min_test_blocks = 5
 """
 
 

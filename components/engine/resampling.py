@@ -12,12 +12,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from components.contracts.data import DataSection
 from components.contracts.gate import Interval
 from components.contracts.training import Direction
 from components.engine.evaluation import Scored
+from components.engine.metrics import log_losses
 from components.engine.task import Task
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -110,7 +111,7 @@ def interval(estimate: float, values: Floats, blocks: Blocks, confidence: float)
     """
     if blocks.count < 2:
         return None
-    margin = float(stats.t.ppf(confidence, blocks.count - 1)) * standard_error(values, blocks)
+    margin = float(stdtrit(blocks.count - 1, confidence)) * standard_error(values, blocks)
     return Interval(estimate=estimate, low=estimate - margin, high=estimate + margin)
 
 
@@ -152,7 +153,7 @@ def _fast_form(task: Task, metric: str, scored: Scored, blocks: Blocks) -> Recom
         ]
         return lambda counts: np.stack([area(counts) for area in areas]).mean(axis=0)
     if metric == "log_loss":
-        return _mean(_log_losses(predictions, labels), blocks)
+        return _mean(log_losses(predictions, labels), blocks)
     if metric == "accuracy":
         chosen = predictions > 0.5 if predictions.ndim == 1 else predictions.argmax(axis=1)
         return _mean((chosen == labels).astype(np.float64), blocks)
@@ -166,14 +167,6 @@ def _sums(values: Floats, blocks: Blocks) -> Floats:
 def _mean(values: Floats, blocks: Blocks) -> Recompute:
     sums, sizes = _sums(values, blocks), _sums(np.ones_like(values), blocks)
     return lambda counts: _ratio(counts @ sums, counts @ sizes)
-
-
-def _log_losses(predictions: Floats, labels: Floats) -> Floats:
-    clipped = np.clip(predictions, 1e-7, 1 - 1e-7)
-    if clipped.ndim == 1:
-        return -np.log(np.where(labels == 1, clipped, 1 - clipped))
-    shares = clipped / clipped.sum(axis=1, keepdims=True)
-    return np.asarray(-np.log(shares[np.arange(len(labels)), labels.astype(np.int64)]))
 
 
 def _regression(metric: str, errors: Floats, labels: Floats, blocks: Blocks) -> Recompute | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtr
 
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Comparison, SliceComparison
@@ -171,7 +171,7 @@ def _compare_slice(
         return None
     error = standard_error(values, part.blocks)
     if error > 0:
-        probability = float(stats.t.cdf((estimate + limit) / error, part.blocks.count - 1))
+        probability = float(stdtr(part.blocks.count - 1, (estimate + limit) / error))
     else:
         probability = 1.0 if estimate + limit >= 0 else 0.0
     comparison = SliceComparison(

@@ -12,13 +12,13 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue
-from sklearn.metrics import log_loss, roc_auc_score
 from torch import Tensor, nn
 
 from components.contracts.data import TaskColumns
 from components.contracts.errors import BadDataError
 from components.contracts.section import Section
 from components.contracts.training import Direction
+from components.engine.metrics import log_losses, roc_auc
 from components.engine.task import LABEL, Batch, Task
 from components.tasks.tabular_mlp import TabularMLP
 from components.tasks.tabular_numbers import (
@@ -224,17 +224,17 @@ class TabularClassification(TabularTask):
         self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
     ) -> dict[str, float]:
         """Area under the ROC curve (mean of each class against the rest) and log loss."""
-        classes = np.arange(len(self.fitted.classes))
-        clipped = np.clip(predictions, 1e-7, 1 - 1e-7)
-        if self.kind == "multiclass":
-            clipped = clipped / clipped.sum(axis=1, keepdims=True)
-        columns = clipped if self.kind == "multiclass" else np.stack([1 - clipped, clipped], axis=1)
-        present = [c for c in classes if 0 < np.sum(labels == c) < len(labels)]
-        areas = [roc_auc_score(labels == c, columns[:, c]) for c in present]
+        columns = predictions
+        if predictions.ndim == 1:
+            columns = np.stack([1 - predictions, predictions], axis=1)
+        present = [
+            code for code in range(columns.shape[1]) if 0 < np.sum(labels == code) < len(labels)
+        ]
+        areas = [roc_auc(columns[:, code], labels == code) for code in present]
         return {
             # A class that the rows lack has no area; rows of a single class say nothing.
             "roc_auc": float(np.mean(areas)) if areas else 0.5,
-            "log_loss": float(log_loss(labels, clipped, labels=classes)),
+            "log_loss": float(log_losses(predictions, labels).mean()),
         }
 
     def expected_initial_loss(self) -> float:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import TinyOptions, finished, largest_difference, tiny_job, weights
 
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
@@ -13,6 +12,7 @@ from components.engine.batching import GlobalOrder
 from components.engine.checkpoint import load_checkpoint_model
 from components.engine.evaluation import score_split
 from components.engine.task import LABEL, load_task
+from tiny_training import TinyOptions, finished, largest_difference, tiny_job, weights
 
 
 def plain_training(job):

@@ -1,6 +1,8 @@
 """20 steps in one go and 10 + 10 steps around a signal are the same, bit for bit."""
 
 import pytest
+
+from components.engine.checkpoint_folder import CheckpointManifest, committed
 from tiny_training import (
     TinyOptions,
     finished,
@@ -10,8 +12,6 @@ from tiny_training import (
     weights,
     with_options,
 )
-
-from components.engine.checkpoint_folder import CheckpointManifest, committed
 
 RANDOM = TinyOptions(dropout=0.2, batch_norm=True)
 

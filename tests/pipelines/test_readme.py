@@ -12,7 +12,9 @@ from pipelines.runs import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-FILES = re.findall(r"`([\w.]+)` [^\n]*(?:\n[^\n`]+)*:\n\n```(?:python|toml)\n(.*?)```", README, re.S)
+FILES = re.findall(
+    r"`([\w.]+)` [^\n]*(?:\n[^\n`]+)*:\n\n```(?:python|toml)\n(.*?)```", README, re.S
+)
 
 
 def test_readme_is_short_and_its_links_lead_somewhere():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from skeleton_tables import prepared
 
 from components.check_skeleton.baselines import control_losses, linear_model, measure_baselines
 from components.check_skeleton.subject import sample_rows
@@ -11,6 +10,7 @@ from components.contracts.data import Split
 from components.contracts.errors import BadTaskError
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification, TabularRegression
+from skeleton_tables import prepared
 
 
 class RuleOfThumb(TabularClassification):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from skeleton_tables import SETTINGS, prepared
 from torch import nn
 
 from components.check_skeleton.battery import CHECKS, run_checks
@@ -12,6 +11,7 @@ from components.check_skeleton.config import CHECK_NAMES, SkeletonSection
 from components.check_skeleton.free_outputs import best_constant, free_outputs
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification, TabularRegression
+from skeleton_tables import SETTINGS, prepared
 
 
 class LabelSmoothing(TabularClassification):

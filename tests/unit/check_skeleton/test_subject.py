@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 import torch
-from skeleton_tables import SETTINGS, prepared
 
 from components.check_skeleton.subject import distinct_examples, sample_rows, seeded
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification
+from skeleton_tables import SETTINGS, prepared
 
 
 def test_sample_is_drawn_from_the_whole_split_once_per_row(datasets):

@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_training import TinyTask
 
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
@@ -12,6 +11,7 @@ from components.contracts.snapshot import Snapshot
 from components.engine import data
 from components.engine.data import EncodedSplit, encode_split
 from components.engine.task import LABEL
+from tiny_training import TinyTask
 
 
 @pytest.fixture

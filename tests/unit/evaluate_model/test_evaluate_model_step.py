@@ -5,16 +5,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from small_models import (
-    GOOD,
-    NOISY,
-    ROWS_PER_DAY,
-    USELESS,
-    stream,
-    write_challenger,
-    write_skeleton,
-    write_snapshot,
-)
 
 from components.clients.model_registry import open_registry
 from components.clients.tracking import open_mlflow, open_tracking
@@ -26,6 +16,16 @@ from components.engine.evaluation import Scored
 from components.evaluate_model.config import EvaluateModelConfig, GateSection
 from components.evaluate_model.report import calibration
 from components.evaluate_model.step import evaluate_model_step
+from small_models import (
+    GOOD,
+    NOISY,
+    ROWS_PER_DAY,
+    USELESS,
+    stream,
+    write_challenger,
+    write_skeleton,
+    write_snapshot,
+)
 
 NAME = "clicks"
 CONSTANT = {"constant": 0.5}

@@ -5,7 +5,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from small_models import GOOD, NOISY, TASK, stream, write_challenger, write_skeleton, write_snapshot
 
 from components.clients import model_registry, tracking
 from components.clients.dataset import Dataset
@@ -23,6 +22,7 @@ from components.engine.evaluation import score_split
 from components.engine.export import load_model
 from components.register_model.config import RegisterModelConfig, RegistrySection
 from components.register_model.step import register_model_step
+from small_models import GOOD, NOISY, TASK, stream, write_challenger, write_skeleton, write_snapshot
 
 NAME = "clicks"
 CONTRACT = json.dumps({"training": {"seed": 7}})

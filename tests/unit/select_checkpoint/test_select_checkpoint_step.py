@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch.distributed.checkpoint as dcp
-from small_models import GOOD, NOISY, OPTIONS, TASK, linear_model, stream, write_snapshot
 
 from components.clients.dataset import Dataset
 from components.clients.tracking import open_mlflow, open_tracking
@@ -17,6 +16,7 @@ from components.engine.evaluation import score_split
 from components.engine.export import load_model
 from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
 from components.select_checkpoint.step import select_checkpoint_step
+from small_models import GOOD, NOISY, OPTIONS, TASK, linear_model, stream, write_snapshot
 
 NAME = "clicks"
 

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 from pydantic import ValidationError
-from tiny_training import TinyOptions, tiny_section
 
 from components.clients.environment import LEASE, RUN_FOLDER, Environment
 from components.clients.journal import Journal
@@ -19,6 +18,7 @@ from components.train_model.config import ResourcesSection, TrainModelConfig
 from components.train_model.identity import training_job
 from components.train_model.launchers.local import worker_environment
 from components.train_model.step import train_model_step
+from tiny_training import TinyOptions, tiny_section
 
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")
 
