@@ -1,6 +1,6 @@
 """The README's picture: the newest promoted run's report, as headless Chromium shows it.
 
-    python benchmarks/report_picture.py images/report.png [--home .perennial]
+python benchmarks/report_picture.py images/report.png [--home .perennial]
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from pipelines.run_page import REPORT_FILE
 from pipelines.runs import Home, step_records
 
-WIDTH, HEIGHT = 1100, 1250
+WIDTH, HEIGHT = 1330, 1150
 LARGEST_BYTES = 300_000
 
 
@@ -30,9 +30,7 @@ def main() -> None:
     reports = [
         home.folder(run.run_id) / REPORT_FILE
         for run in home.runs()
-        if any(
-            record.step == "register_model" for record in step_records(home.folder(run.run_id))
-        )
+        if any(record.step == "register_model" for record in step_records(home.folder(run.run_id)))
     ]
     if not reports:
         sys.exit(f"no run in {home.path} has registered a model; run `make demo` first")

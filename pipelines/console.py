@@ -40,7 +40,7 @@ class Console:
                 case "step_started":
                     self._started[step] = moment
                     self._progress(f"  … {step}", always=self._live)
-                case "step_reused":
+                case "step_reused" if step not in self._started:
                     self.note(f"  = {step:<18} {'':>7}  {event['summary']} (finished before)")
                 case "step_finished":
                     seconds = moment - self._started.get(step, moment)

@@ -43,6 +43,8 @@ class Finding:
     trigger: TriggerName
     holds: bool
     detail: str
+    is_set: bool = True
+    """Whether the contract asks for this trigger at all."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def decide(
     vetoes = [veto for veto in find_vetoes(occasion, state, triggers) if veto.holds and fired]
     reasons += [f"held back by {veto.name}: {veto.detail}" for veto in vetoes]
     if not fired:
-        summary = "No retraining: no trigger holds."
+        watched = [finding.detail for finding in found if finding.is_set]
+        summary = f"No retraining: {'; '.join(watched) or 'every trigger is off'}."
     elif vetoes:
         because = " and ".join(veto.detail for veto in vetoes)
         summary = f"No retraining, though {fired[0].detail}: held back, as {because}."
@@ -162,14 +165,18 @@ def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
 
 def _new_data(rows: int, triggers: TriggersSection) -> Finding:
     if triggers.new_rows is None:
-        return Finding("new_data", False, f"{rows:,} new rows; triggers.new_rows is not set")
+        return Finding(
+            "new_data", False, f"{rows:,} new rows; triggers.new_rows is not set", is_set=False
+        )
     said = f"{rows:,} new rows since the last training, limit {triggers.new_rows:,}"
     return Finding("new_data", rows >= triggers.new_rows, said)
 
 
 def _schedule(days: float, triggers: TriggersSection) -> Finding:
     if triggers.max_age_days is None:
-        return Finding("schedule", False, f"{days:.1f} days; triggers.max_age_days is not set")
+        return Finding(
+            "schedule", False, f"{days:.1f} days; triggers.max_age_days is not set", is_set=False
+        )
     said = f"the last training is {days:.1f} days of data old, limit {triggers.max_age_days}"
     return Finding("schedule", days >= triggers.max_age_days, said)
 

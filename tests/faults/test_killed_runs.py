@@ -141,3 +141,24 @@ def test_stopping_leaves_no_process_and_a_run_that_continues(project, tmp_path, 
     assert Home(home).runs()[-1].status == "interrupted"
     no_process_is_left(home)
     assert finish(project, home).weights_sha256 == undisturbed(project)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("attempt", range(5))
+def test_run_killed_at_any_moment_continues_to_the_same_model(
+    project, tmp_path, undisturbed, attempt
+):
+    """Again and again, until a run survives: whatever step it is in, nothing is lost."""
+    home = tmp_path / "home"
+    chance = random.Random(attempt)
+    for _ in range(2):
+        process = start(project, home)
+        time.sleep(chance.uniform(1.0, 25.0))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        no_process_is_left(home)
+    runs = Home(home).runs() if (home / "runs").exists() else []
+    if runs and runs[-1].status == "succeeded":  # it was faster than the kill
+        assert registration(home).weights_sha256 == undisturbed(project)
+        return
+    assert finish(project, home).weights_sha256 == undisturbed(project)

@@ -15,17 +15,17 @@ EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60
     [
         ({"champion": ""}, {}, "first_model", "there is no champion yet"),
         ({"champion": "", **EVERYTHING}, {"new_rows": 1}, "first_model", "no champion"),
-        ({}, {}, "none", "no trigger holds"),
+        ({}, {}, "none", "no lasting drift"),
         ({"decayed": True}, {}, "performance", "loss is 0.6100, 4.2 standard deviations"),
-        ({"decayed": True}, {"performance": False}, "none", "no trigger holds"),
+        ({"decayed": True}, {"performance": False}, "none", "triggers.performance is off"),
         ({"drifted": True}, {}, "drift", "since 2024-05-23: dest moved by 0.200 (z 8.0)"),
-        ({"drifted": True}, {"drift": False}, "none", "no trigger holds"),
+        ({"drifted": True}, {"drift": False}, "none", "triggers.drift is off"),
         ({"new_rows": 5000}, {"new_rows": 5000}, "new_data", "5,000 new rows"),
-        ({"new_rows": 4999}, {"new_rows": 5000}, "none", "no trigger holds"),
-        ({"new_rows": 5000}, {}, "none", "no trigger holds"),
+        ({"new_rows": 4999}, {"new_rows": 5000}, "none", "4,999 new rows since the last training"),
+        ({"new_rows": 5000}, {}, "none", "no lasting drift"),
         ({"new_days": 30.0}, {"max_age_days": 30}, "schedule", "30.0 days of data old"),
-        ({"new_days": 29.9}, {"max_age_days": 30}, "none", "no trigger holds"),
-        ({"new_days": 300.0}, {}, "none", "no trigger holds"),
+        ({"new_days": 29.9}, {"max_age_days": 30}, "none", "29.9 days of data old, limit 30"),
+        ({"new_days": 300.0}, {}, "none", "no lasting drift"),
         (EVERYTHING, {"new_rows": 1, "max_age_days": 1}, "performance", "the champion's loss"),
         (
             EVERYTHING,
@@ -118,7 +118,9 @@ def test_without_a_time_column_duplicates_and_rows_still_protect(occasion, repor
 
 def test_no_veto_is_shown_when_nothing_triggers(occasion, report, past):
     made = decide(occasion, report(), TriggerState(retrainings=(past(1),)), TriggersSection())
-    assert made.summary == "No retraining: no trigger holds."
+    assert made.summary == (
+        "No retraining: no lasting decay in 2 labelled windows; no lasting drift in 2 windows."
+    )
     assert not any("held back" in reason for reason in made.reasons)
 
 
