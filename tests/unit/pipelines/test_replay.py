@@ -1,0 +1,58 @@
+"""Partitions arrive one by one, each is handled once, and an interrupted replay goes on."""
+
+import pytest
+
+from components.contracts.data import DataSection, ModelSection
+from components.contracts.errors import PerennialError
+from pipelines.contract import Contract
+from pipelines.replay import Replay
+
+
+@pytest.fixture
+def contract(tmp_path):
+    for month in range(1, 6):
+        path = tmp_path / "data" / f"month={month}" / "part.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"month {month}")
+    return Contract(
+        model=ModelSection(name="m", task="a:B"),
+        data=DataSection(uri=str(tmp_path / "data"), label="y", ids=("i",)),
+    )
+
+
+def arrived(replay):
+    return sorted(path.parent.name for path in (replay._folder / "data").rglob("*.parquet"))
+
+
+def test_first_partitions_are_trained_on_and_later_ones_monitored(contract, tmp_path):
+    replay = Replay(contract, tmp_path / "replay")
+    seen = []
+    for arrival in replay.arrivals(3, None):
+        seen.append((arrival.number, arrival.pipeline, len(arrival.keys)))
+        assert len(arrived(replay)) == arrival.number
+    assert seen == [
+        (3, "continuous_training", 3),
+        (4, "drift_monitoring", 1),
+        (5, "drift_monitoring", 1),
+    ]
+    assert replay.contract.data.uri == str(tmp_path / "replay" / "data")
+
+
+def test_replay_ends_where_it_is_told_and_goes_on_later(contract, tmp_path):
+    first = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, 3)]
+    later = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(2, None)]
+    assert (first, later) == ([2, 3], [4, 5])
+
+
+def test_arrival_that_was_not_handled_comes_again(contract, tmp_path):
+    arrivals = Replay(contract, tmp_path / "replay").arrivals(2, None)
+    next(arrivals)
+    assert next(arrivals).number == 3
+    arrivals.close()  # killed while the third was being handled
+    again = Replay(contract, tmp_path / "replay").arrivals(2, None)
+    assert next(again).number == 3
+
+
+def test_too_few_partitions_is_said(contract, tmp_path):
+    with pytest.raises(PerennialError, match="at least as many"):
+        next(Replay(contract, tmp_path / "replay").arrivals(6, None))

@@ -1,0 +1,96 @@
+"""Which run a command continues, what its journal says, and what makes code another code."""
+
+import pytest
+
+from components.clients.journal import Journal
+from components.contracts.data import DataSection, ModelSection
+from components.contracts.errors import PerennialError
+from pipelines.contract import Contract
+from pipelines.runs import Home, code_digest, commit_of, step_records
+
+
+@pytest.fixture
+def contract():
+    return Contract(
+        model=ModelSection(name="m", task="mine:Task"),
+        data=DataSection(uri="/data", label="y", ids=("i",)),
+    )
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path)
+
+
+def end(home, run, status):
+    run.model_copy(update={"status": status}).write(home.folder(run.run_id))
+
+
+@pytest.mark.parametrize(
+    ("status", "continued"),
+    [("failed", True), ("interrupted", True), ("running", True), ("succeeded", False)],
+)
+def test_newest_run_is_continued_unless_it_succeeded(home, contract, status, continued):
+    run = home.new_run(contract, "continuous_training", {})
+    end(home, run, status)
+    found = home.unfinished_run(contract, "continuous_training")
+    assert (found is not None) == continued
+
+
+def test_another_contract_or_pipeline_is_another_run(home, contract):
+    home.new_run(contract, "continuous_training", {})
+    other = contract.model_copy(update={"data": contract.data.model_copy(update={"label": "z"})})
+    assert home.unfinished_run(other, "continuous_training") is None
+    assert home.unfinished_run(contract, "drift_monitoring") is None
+
+
+def test_steps_from_one_on_are_forgotten(home, contract):
+    run = home.new_run(contract, "continuous_training", {})
+    for name in ("snapshot_data-1", "select_checkpoint-1", "evaluate_model-1"):
+        (home.folder(run.run_id) / "steps" / name).mkdir(parents=True)
+    home.forget_from(run, "select_checkpoint")
+    left = [path.name for path in (home.folder(run.run_id) / "steps").iterdir()]
+    assert left == ["snapshot_data-1"]
+    with pytest.raises(PerennialError, match="no step 'train'"):
+        home.forget_from(run, "train")
+
+
+def test_journal_tells_the_latest_attempt_only(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append("run", attempt=1)
+    journal.append("step_started", step="a", key="a-1", log="log")
+    journal.append("step_failed", step="a", key="a-1", log="log", error="broken")
+    journal.append("run", attempt=2)
+    journal.append("step_started", step="a", key="a-1", log="log")
+    journal.append("step_finished", step="a", key="a-1", summary="done", metrics={})
+    journal.append("step_reused", step="a", key="a-1", summary="done")
+    journal.append("step_reused", step="b", key="b-1", summary="from before")
+    records = step_records(tmp_path)
+    assert [(r.step, r.status, r.summary) for r in records] == [
+        ("a", "finished", "done"),
+        ("b", "reused", "from before"),
+    ]
+
+
+def test_half_written_event_is_not_read(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append("run", attempt=1)
+    with journal.path.open("a") as stream:
+        stream.write('{"kind": "step_sta')
+    assert len(list(journal.events())) == 1
+
+
+@pytest.mark.parametrize("layout", ["mine.py", "mine/__init__.py"])
+def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
+    source = tmp_path / layout
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("A = 1")
+    before = code_digest(contract, [tmp_path])
+    assert before == code_digest(contract, [tmp_path])
+    source.write_text("A = 2")
+    assert code_digest(contract, [tmp_path]) != before
+
+
+def test_folder_without_version_control_has_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit_of(tmp_path) == ""
