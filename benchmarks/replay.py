@@ -43,7 +43,7 @@ from components.engine.task import Task
 from pipelines.console import Console
 from pipelines.contract import load_contract
 from pipelines.replay import Arrival, Replay
-from pipelines.runs import Home
+from pipelines.runs import Home, RunRecord
 from pipelines.supervisor import Launch, execute
 
 EXAMPLE = Path("examples/flights")
@@ -77,10 +77,14 @@ def run(world: World, pipeline: str) -> None:
     """Let the next partition arrive and run a pipeline on what is there, as `perennial` does."""
     next(world.arrivals)
     contract = world.replay.contract
-    record = world.home.unfinished_run(contract, pipeline) or world.home.new_run(
-        contract, pipeline, {}
-    )
-    ended = execute(Launch(world.home, contract, EXAMPLE.resolve()), record, Console())
+    launch = Launch(world.home, contract, EXAMPLE.resolve())
+    code = launch.code_digest
+
+    def choose() -> RunRecord:
+        unfinished = world.home.unfinished_run(contract, pipeline, code)
+        return unfinished or world.home.new_run(contract, pipeline, code)
+
+    ended = execute(launch, choose, Console())
     if ended.status != "succeeded":
         sys.exit(f"{ended.run_id} {ended.status}; see {world.home.folder(ended.run_id)}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract, load_contract, to_toml
-from pipelines.runs import Home
+from pipelines.runs import Home, RunRecord
 
 FAILED = 1
 BAD_INPUT = 2
@@ -18,14 +18,16 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _refuse_mixtures(parser, options)
     try:
         return int(options.verb(options))
     except PerennialError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("\nstopped; the same command continues from here", file=sys.stderr)
+        print("\nstopped; run it again, without --from or --new, to continue", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -36,6 +38,12 @@ def check(options: argparse.Namespace) -> int:
     contract = _load(options)
     _check_task(contract)
     snapshot = take_snapshot(contract.data, contract.split)
+    unknown = sorted(set(contract.gate.slices) - set(snapshot.columns))
+    if unknown:
+        raise PerennialError(
+            f"gate.slices names {unknown}, which are no columns of the dataset",
+            evidence=f"its columns are: {', '.join(snapshot.columns)}",
+        )
     print(to_toml(contract))
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
@@ -91,7 +99,7 @@ def report(options: argparse.Namespace) -> int:
         )
     folder = home.folder(found[-1].run_id)
     path = folder / REPORT_FILE
-    if not path.exists():
+    if not path.exists() or found[-1].status == "running":
         write_run_report(found[-1], folder)
     print(path)
     if not options.no_open:
@@ -113,22 +121,24 @@ def _execute(options: argparse.Namespace, contract: Contract, pipeline: str) -> 
     from pipelines.supervisor import Launch, execute, failed_step
 
     home = _home(options)
-    record = None
-    if options.start_at:
-        record = home.latest_run(contract, pipeline)
-        home.forget_from(record, options.start_at)
-    elif not options.new:
-        record = home.unfinished_run(contract, pipeline)
-    record = record or home.new_run(contract, pipeline, {})
-    ended = execute(Launch(home, contract, options.contract.resolve().parent), record, Console())
+    launch = Launch(home, contract, options.contract.resolve().parent)
+    code = launch.code_digest
+
+    def choose() -> RunRecord:
+        if options.start_at:
+            chosen = home.latest_run(contract, pipeline, code)
+            home.forget_from(chosen, options.start_at)
+            return chosen
+        unfinished = None if options.new else home.unfinished_run(contract, pipeline, code)
+        return unfinished or home.new_run(contract, pipeline, code)
+
+    ended = execute(launch, choose, Console())
     folder = home.folder(ended.run_id)
     if ended.status != "succeeded":
-        print(
-            failed_step(folder) or f"the driver failed\n\nlog: {folder / 'driver.log'}",
-            file=sys.stderr,
-        )
+        driver_log = f"the driver failed\n\nlog: {folder / 'driver.log'}"
+        print(failed_step(folder) or driver_log, file=sys.stderr)
         print(f"report: {folder / 'report.html'}", file=sys.stderr)
-        print("the same command continues from the finished steps", file=sys.stderr)
+        print("run it again, without --from or --new, to continue from here", file=sys.stderr)
         return FAILED
     print(f"  report: {folder / 'report.html'}")
     return 0
@@ -138,7 +148,7 @@ def _replay(options: argparse.Namespace, contract: Contract) -> int:
     from pipelines.replay import Replay
 
     replay = Replay(contract, _home(options).path / "replay" / contract.model.name)
-    for arrival in replay.arrivals(options.first, options.until):
+    for arrival in replay.arrivals(options.first or 3, options.until):
         print(f"\n=== {', '.join(arrival.keys)} arrived ===", flush=True)
         code = _execute(options, replay.contract, arrival.pipeline)
         if code:
@@ -155,13 +165,26 @@ def _load(options: argparse.Namespace) -> Contract:
 
 
 def _check_task(contract: Contract) -> None:
-    from components.engine.task import check_options, load_task_type
+    from components.engine.task import check_metrics, check_options, load_task_type
 
-    check_options(load_task_type(contract.model.task), contract.model.options)
+    task_type = load_task_type(contract.model.task)
+    check_options(task_type, contract.model.options)
+    check_metrics(task_type, contract.metric_names())
 
 
 def _home(options: argparse.Namespace) -> Home:
     return Home(options.home.resolve())
+
+
+def _refuse_mixtures(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Options that would be ignored are mistakes."""
+    given = vars(options)
+    if not given.get("replay"):
+        for name in ("first", "until"):
+            if given.get(name) is not None:
+                parser.error(f"--{name} needs --replay")
+    elif given["start_at"] or given["new"]:
+        parser.error("--replay continues by itself; it takes neither --from nor --new")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -177,8 +200,9 @@ def _parser() -> argparse.ArgumentParser:
     contract = argparse.ArgumentParser(add_help=False)
     contract.add_argument("contract", type=Path, help="the training contract, a TOML file")
     again = argparse.ArgumentParser(add_help=False)
-    again.add_argument("--new", action="store_true", help="start anew even if a run is unfinished")
-    again.add_argument(
+    either = again.add_mutually_exclusive_group()
+    either.add_argument("--new", action="store_true", help="start anew even if a run is unfinished")
+    either.add_argument(
         "--from", dest="start_at", default="", metavar="STEP",
         help="repeat the latest run of this contract from this step on",
     )  # fmt: skip
@@ -197,9 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
     )
-    running.add_argument(
-        "--first", type=int, default=3, help="partitions that start a replay (default: 3)"
-    )
+    running.add_argument("--first", type=int, help="partitions that start a replay (default: 3)")
     running.add_argument(
         "--until", type=int, help="partitions after which a replay ends (default: all)"
     )

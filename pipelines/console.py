@@ -47,6 +47,8 @@ class Console:
                     self.note(f"  ✓ {step:<18} {seconds:6.1f}s  {event['summary']}")
                 case "step_failed":
                     self.note(f"  ✗ {step:<18} failed")
+                case "step_stopped":
+                    self.note(f"  - {step:<18} stopped behind a checkpoint")
                 case "progress":
                     self._progress(_progress_text(event))
 

@@ -54,6 +54,17 @@ class Contract(Section):
     triggers: TriggersSection = Field(default_factory=TriggersSection)
     """When to train again."""
 
+    def metric_names(self) -> dict[str, str]:
+        """Where a metric is named → the metric; the task must have each of them."""
+        named = {
+            "training.metric": self.training.metric,
+            "selection.metric": self.selection.metric,
+            "gate.metric": self.gate.metric,
+        }
+        named |= {f"gate.required.{name}": name for name in self.gate.required}
+        named |= {f"gate.max_regression.{name}": name for name in self.gate.max_regression}
+        return {place: name for place, name in named.items() if name}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -111,7 +122,7 @@ def load_contract(path: Path) -> Contract:
     except ValidationError as error:
         found = [_problem(path, text, document, detail) for detail in error.errors()]
         raise ContractError(path, found) from error
-    contract = _with_absolute_uri(contract, path)
+    contract = _with_shared_metric(_with_absolute_uri(contract, path))
     problems = list(_cross_field_problems(path, text, contract))
     if problems:
         raise ContractError(path, problems)
@@ -132,6 +143,13 @@ def _with_absolute_uri(contract: Contract, path: Path) -> Contract:
     if "://" not in uri:
         uri = str((path.resolve().parent / uri).resolve())
     return contract.model_copy(update={"data": contract.data.model_copy(update={"uri": uri})})
+
+
+def _with_shared_metric(contract: Contract) -> Contract:
+    """What selection chooses by is what training must have kept the best of."""
+    metric = contract.training.metric or contract.selection.metric
+    training = contract.training.model_copy(update={"metric": metric})
+    return contract.model_copy(update={"training": training})
 
 
 def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator[Problem]:
@@ -164,6 +182,13 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
     if training.strategy == "single" and contract.resources.num_processes != 1:
         yield Problem(at("training", "strategy"), '"single"', "one process",
                       '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"')  # fmt: skip
+    kept_by, chosen_by = training.metric, contract.selection.metric
+    if chosen_by and kept_by != chosen_by:
+        yield Problem(
+            at("training", "metric"), f'"{kept_by}"',
+            f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
+            f'metric = "{chosen_by}", or leave it out',
+        )  # fmt: skip
     yield from _payload_problems(path, contract.to_json())
 
 

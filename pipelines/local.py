@@ -11,7 +11,6 @@ from pathlib import Path
 
 from kfp import components, local
 
-from components.clients.journal import Journal
 from components.clients.lease import follow_lease
 from components.contracts.errors import PerennialError
 from pipelines.runs import RunRecord
@@ -38,7 +37,6 @@ def main(folder: Path) -> int:
     finally:
         # Every step's outputs are kept under steps/; KFP's own copies would double the disk.
         shutil.rmtree(outputs, ignore_errors=True)
-    Journal(folder).append("run_ended", status="succeeded")
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from components.clients.object_store import open_store
 from components.contracts.artifact import Artifact
 from components.contracts.errors import PerennialError
+from components.snapshot_data.manifest import list_partitions
 from pipelines.contract import Contract
 
 
@@ -66,16 +67,17 @@ class Replay:
             until: Stop after this many partitions; None for all.
 
         Raises:
-            PerennialError: the dataset has fewer partitions than `first`.
+            PerennialError: the dataset has fewer partitions than `first`, or `until` is less.
         """
-        keys = [found.key for found in self._source.list() if found.key.endswith(".parquet")]
-        if len(keys) < first:
+        keys = [found.key for found in list_partitions(self._source)]
+        last = len(keys) if until is None else min(until, len(keys))
+        if not 1 <= first <= last:
             raise PerennialError(
-                f"a replay that starts with {first} partitions needs at least as many",
+                f"a replay cannot start with {first} partitions and end with {last}",
                 evidence=f"{self._source.uri} has {len(keys)}",
                 action="prepare more data, or lower --first",
             )
-        for number in range(max(self._handled(), first - 1) + 1, (until or len(keys)) + 1):
+        for number in range(max(self._handled(), first - 1) + 1, last + 1):
             new = keys[:number] if number == first else keys[number - 1 : number]
             for key in keys[:number]:
                 self._arrive(key)

@@ -1,20 +1,27 @@
 """Run page: the reports of a run's steps, stitched into one file."""
 
 from pathlib import Path
-from typing import Literal
 
 from components.contracts.artifact import write_atomically
 from components.reports.page import Outcome
 from components.reports.run_report import StepPage, stitch
-from pipelines.runs import FLOW, RunRecord, StepRecord, step_records
+from pipelines.runs import FLOW, RunRecord, RunStatus, StepRecord, StepStatus, step_records
 
 REPORT_FILE = "report.html"
 
-_OUTCOMES: dict[Literal["running", "finished", "reused", "failed"], Outcome] = {
+_OUTCOMES: dict[StepStatus, Outcome] = {
     "running": "warned",
+    "stopped": "warned",
     "finished": "passed",
     "reused": "passed",
     "failed": "failed",
+}
+
+_RUN_OUTCOMES: dict[RunStatus, Outcome] = {
+    "running": "neutral",
+    "succeeded": "passed",
+    "failed": "failed",
+    "interrupted": "warned",
 }
 
 
@@ -28,7 +35,7 @@ def write_run_report(run: RunRecord, folder: Path) -> Path:
         for step in FLOW[run.pipeline]
         if step not in done
     ]
-    outcome: Outcome = "passed" if run.status == "succeeded" else "failed"
+    outcome = _RUN_OUTCOMES[run.status]
     facts = {
         "run": run.run_id,
         "pipeline": run.pipeline,
@@ -48,6 +55,8 @@ def _page(folder: Path, record: StepRecord) -> StepPage:
     report = folder / "steps" / record.key / "report"
     html = report.read_text() if report.is_file() else None
     summary = record.error or record.summary
+    if record.status == "stopped":
+        summary = "stopped behind a checkpoint"
     if record.status == "reused":
         summary += " (finished in an earlier attempt)"
     return StepPage(record.step, _OUTCOMES[record.status], summary, record.seconds, html)
@@ -59,4 +68,4 @@ def _summary(run: RunRecord, records: list[StepRecord]) -> str:
         return f"{failed[0].step} failed: {failed[0].error.splitlines()[0]}"
     if run.status == "succeeded" and records:
         return records[-1].summary
-    return f"The run was {run.status}."
+    return f"The run is {run.status}."

@@ -2,19 +2,22 @@
 
 import hashlib
 import importlib.util
+import os
 import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
+from components.clients.environment import STORE_URI, TRACKING_URI
 from components.clients.journal import Journal
 from components.contracts.artifact import Artifact
 from components.contracts.errors import PerennialError
@@ -53,6 +56,8 @@ class RunRecord(Artifact):
     pipeline: Literal["continuous_training", "drift_monitoring"]
     model: str
     contract_digest: str
+    code_digest: str
+    """Of the sources when the run was made; with other sources nothing of it could be reused."""
     status: RunStatus
     created: datetime
     attempts: int
@@ -68,13 +73,13 @@ class Home:
 
     @property
     def store_uri(self) -> str:
-        """The local object store's folder."""
-        return str(self.path / "store")
+        """The object store: a folder, unless the environment names another."""
+        return os.environ.get(STORE_URI) or str(self.path / "store")
 
     @property
     def tracking_uri(self) -> str:
-        """The MLflow database."""
-        return f"sqlite:///{self.path / 'mlflow.db'}"
+        """MLflow: an sqlite database, unless the environment names another."""
+        return os.environ.get(TRACKING_URI) or f"sqlite:///{self.path / 'mlflow.db'}"
 
     def folder(self, run_id: str) -> Path:
         """A run's folder."""
@@ -87,7 +92,7 @@ class Home:
             (RunRecord.read(path.parent) for path in records), key=lambda run: run.created
         )
 
-    def new_run(self, contract: Contract, pipeline: str, parameters: dict[str, str]) -> RunRecord:
+    def new_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
         """Make a run's folder and first record."""
         now = datetime.now(UTC)
         run = RunRecord.model_validate(
@@ -96,30 +101,31 @@ class Home:
                 "pipeline": pipeline,
                 "model": contract.model.name,
                 "contract_digest": contract.digest(),
+                "code_digest": code,
                 "status": "running",
                 "created": now,
                 "attempts": 0,
-                "parameters": {"contract": contract.to_json(), **parameters},
+                "parameters": {"contract": contract.to_json()},
             }
         )
         run.write(self.folder(run.run_id))
         return run
 
-    def unfinished_run(self, contract: Contract, pipeline: str) -> RunRecord | None:
-        """The newest run of this contract, if it did not end well and can be continued."""
-        matching = [run for run in self.runs() if _matches(run, contract, pipeline)]
+    def unfinished_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord | None:
+        """The newest run of this contract and code, if it did not end well: it is continued."""
+        matching = self._runs_of(contract, pipeline, code)
         return matching[-1] if matching and matching[-1].status != "succeeded" else None
 
-    def latest_run(self, contract: Contract, pipeline: str) -> RunRecord:
-        """The newest run of this contract, whatever became of it.
+    def latest_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
+        """The newest run of this contract and code, whatever became of it.
 
         Raises:
             PerennialError: there is none.
         """
-        matching = [run for run in self.runs() if _matches(run, contract, pipeline)]
+        matching = self._runs_of(contract, pipeline, code)
         if not matching:
             raise PerennialError(
-                "there is no earlier run of exactly this contract to start from",
+                "there is no earlier run of exactly this contract and code to start from",
                 evidence=f"{len(self.runs())} runs in {self.path}",
                 action="run it once without --from",
             )
@@ -145,11 +151,19 @@ class Home:
                     )
                 shutil.rmtree(folder)
 
+    def _runs_of(self, contract: Contract, pipeline: str, code: str) -> list[RunRecord]:
+        wanted = (pipeline, contract.digest(), code)
+        return [
+            run
+            for run in self.runs()
+            if (run.pipeline, run.contract_digest, run.code_digest) == wanted
+        ]
+
     def _step_folders(self, run: RunRecord, step: str) -> Iterator[Path]:
         yield from (self.folder(run.run_id) / "steps").glob(f"{step}-*")
 
 
-StepStatus = Literal["running", "finished", "reused", "failed"]
+StepStatus = Literal["running", "finished", "reused", "failed", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -187,6 +201,11 @@ class StepRecord:
         )
 
 
+_ENDINGS: Mapping[str, StepStatus] = MappingProxyType(
+    {"step_finished": "finished", "step_failed": "failed", "step_stopped": "stopped"}
+)
+
+
 def step_records(folder: Path) -> list[StepRecord]:
     """The steps of the latest attempt, in the order they started."""
     records: dict[str, StepRecord] = {}
@@ -198,10 +217,9 @@ def step_records(folder: Path) -> list[StepRecord]:
             case "step_started":
                 log = str(event["log"])
                 records[key] = StepRecord(str(event["step"]), key, "running", moment, log=log)
-            case "step_finished":
-                records[key] = records[key].ended(event, "finished")
-            case "step_failed":
-                records[key] = records[key].ended(event, "failed")
+            case "step_finished" | "step_failed" | "step_stopped" if key in records:
+                ending: StepStatus = _ENDINGS[str(event["kind"])]
+                records[key] = records[key].ended(event, ending)
             case "step_reused" if key not in records:
                 summary = str(event["summary"])
                 records[key] = StepRecord(
@@ -226,10 +244,9 @@ def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
 def _task_sources(module: str, search_path: Sequence[Path]) -> list[Path]:
     top = module.partition(".")[0]
     for folder in search_path:
-        if (folder / top).is_dir():
-            return list((folder / top).rglob("*.py"))
-        if (folder / f"{top}.py").is_file():
-            return [folder / f"{top}.py"]
+        if (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file():
+            # With the modules beside it: the task may import them.
+            return [*folder.glob("*.py"), *(folder / top).rglob("*.py")]
     found = importlib.util.find_spec(top)
     if found is None:
         return []
@@ -260,7 +277,3 @@ def age(moment: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit} ago"
     return "just now"
-
-
-def _matches(run: RunRecord, contract: Contract, pipeline: str) -> bool:
-    return run.pipeline == pipeline and run.contract_digest == contract.digest()

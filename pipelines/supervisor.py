@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from pipelines.run_page import write_run_report
 from pipelines.runs import Home, RunRecord, RunStatus, code_digest, commit_of, step_records
 
 POLL_SECONDS = 0.1
+SCRATCH = "tmp"
 # A training job writes one more checkpoint when it is told to stop.
 GRACE_SECONDS = 30.0
 
@@ -43,21 +44,38 @@ class Launch:
     contract: Contract
     code_folder: Path
 
+    @property
+    def code_digest(self) -> str:
+        """Digest of the sources as they are now."""
+        return code_digest(self.contract, [self.code_folder])
 
-def execute(launch: Launch, run: RunRecord, console: Console) -> RunRecord:
+
+def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -> RunRecord:
     """Run or continue a pipeline to its end, showing progress.
 
     Whatever happens, no process of the run is left when this returns, the record says what became
     of it, and the report is written.
 
+    Args:
+        launch: What to run with.
+        choose: Makes or finds the run; called when no other run is active.
+        console: Where progress is shown.
+
     Raises:
         PerennialError: another run is active in this home.
         KeyboardInterrupt: the user stopped the run; it can be continued.
     """
-    folder = launch.home.folder(run.run_id)
-    refuse_rewritten_text(str(folder))
+    refuse_rewritten_text(str(launch.home.path))
     lease = RunLease(launch.home.path)
     lease.acquire()
+    try:
+        return _execute(launch, choose(), lease, console)
+    finally:
+        lease.release()
+
+
+def _execute(launch: Launch, run: RunRecord, lease: RunLease, console: Console) -> RunRecord:
+    folder = launch.home.folder(run.run_id)
     status: RunStatus = "failed"
     try:
         run = _update(launch.home, run, status="running", attempts=run.attempts + 1)
@@ -72,13 +90,12 @@ def execute(launch: Launch, run: RunRecord, console: Console) -> RunRecord:
     finally:
         run = _update(launch.home, run, status=status)
         write_run_report(run, folder)
-        lease.release()
     return run
 
 
 def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) -> int:
     folder = launch.home.folder(run.run_id)
-    scratch = folder / "tmp"
+    scratch = folder / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     events = _Tail(Journal(folder))
@@ -86,7 +103,7 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
         driver = subprocess.Popen(
             [sys.executable, "-m", "pipelines.local", str(folder)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            start_new_session=True, env=_environment(launch, run, scratch),
+            start_new_session=True, env=_environment(launch, run, lease),
         )  # fmt: skip
     try:
         while driver.poll() is None:
@@ -112,22 +129,22 @@ def _end(driver: subprocess.Popen[bytes], lease: RunLease, console: Console) -> 
     driver.wait()
 
 
-def _environment(launch: Launch, run: RunRecord, scratch: Path) -> Mapping[str, str]:
+def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str, str]:
     home, inherited = launch.home, os.environ
     code = str(launch.code_folder)
     search = [code, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     return {
         # One thread per process: more threads than cores make small steps many times slower.
         "OMP_NUM_THREADS": "1",
+        **inherited,
         environment.STORE_URI: home.store_uri,
         environment.TRACKING_URI: home.tracking_uri,
-        **inherited,
         environment.RUN_FOLDER: str(home.folder(run.run_id)),
         environment.RUN_ID: run.run_id,
-        environment.CODE_DIGEST: code_digest(launch.contract, [launch.code_folder]),
+        environment.CODE_DIGEST: run.code_digest,
         environment.COMMIT: commit_of(launch.code_folder),
-        environment.LEASE: str(RunLease(home.path).path),
-        "TMPDIR": str(scratch),
+        environment.LEASE: lease.address,
+        "TMPDIR": str(home.folder(run.run_id) / SCRATCH),
         "PYTHONPATH": os.pathsep.join(search),
         "PYTHONUNBUFFERED": "1",
         "GX_ANALYTICS_ENABLED": "false",

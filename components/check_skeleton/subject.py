@@ -76,10 +76,10 @@ class Subject:
         distinct = distinct_examples(inputs_of(self.train))
         labels = self.train[LABEL][distinct]
         turns = torch.zeros(len(distinct), dtype=torch.long)
-        if self.task.kind != "regression":
-            for value in np.unique(labels.numpy()):
-                members = labels == float(value)
-                turns[members] = torch.arange(int(members.sum()))
+        # Numbers that all differ all have the first turn; only repeated ones move back.
+        for value in np.unique(labels.numpy()):
+            members = labels == float(value)
+            turns[members] = torch.arange(int(members.sum()))
         return distinct[torch.argsort(turns, stable=True)]
 
     def balanced(self, rows: int) -> Batch:

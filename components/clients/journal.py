@@ -1,5 +1,6 @@
 """Journal: the events of a local run, one JSON line each, written by every process of the run."""
 
+import contextlib
 import json
 import os
 import time
@@ -12,7 +13,7 @@ from pydantic import JsonValue
 from components.clients.environment import RUN_FOLDER
 
 EventKind = Literal[
-    "run", "step_started", "step_reused", "progress", "step_finished", "step_failed", "run_ended"
+    "run", "step_started", "step_reused", "progress", "step_finished", "step_failed", "step_stopped"
 ]
 
 
@@ -37,14 +38,17 @@ class Journal:
         if self.path is None:
             return
         line = json.dumps({"time": time.time(), "kind": kind, **fields}, allow_nan=False) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            size = os.fstat(descriptor).st_size
+            # A killed writer may have left half a line; it must not swallow this one.
+            is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, (b"\n" if is_torn else b"") + line.encode())
         finally:
             os.close(descriptor)
 
     def events(self, offset: int = 0) -> Iterator[tuple[dict[str, JsonValue], int]]:
-        """Each complete event from a byte offset on, with the offset after it."""
+        """Each event from a byte offset on, with the offset after it; torn ones are left out."""
         if self.path is None or not self.path.exists():
             return
         with self.path.open("rb") as stream:
@@ -53,4 +57,5 @@ class Journal:
                 if not line.endswith(b"\n"):
                     return
                 offset += len(line)
-                yield json.loads(line), offset
+                with contextlib.suppress(json.JSONDecodeError):
+                    yield json.loads(line), offset

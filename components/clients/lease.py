@@ -31,6 +31,7 @@ class RunLease:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lease"
+        self.token = f"{os.getpid()}-{time.time_ns()}"
         self._stream: IO[str] | None = None
 
     def acquire(self, timeout_seconds: float = 20.0) -> None:
@@ -49,6 +50,9 @@ class RunLease:
                 action="wait for it, or stop it with Ctrl-C; `perennial status` shows it",
             )
         self._stream = stream
+        stream.truncate(0)
+        stream.write(self.token)
+        stream.flush()
         if not self.wait_for_members(timeout_seconds):
             self.release()
             raise PerennialError(
@@ -62,6 +66,11 @@ class RunLease:
         with self.path.with_name("members").open("a+") as members:
             return _lock_within(members, timeout_seconds)
 
+    @property
+    def address(self) -> str:
+        """What members of this run, and of no later one, are told."""
+        return f"{self.path}#{self.token}"
+
     def release(self) -> None:
         """Give the lease up; members that are still alive end themselves."""
         if self._stream is not None:
@@ -74,12 +83,15 @@ def follow_lease() -> None:
 
     Does nothing outside a local run.
     """
-    path = os.environ.get(LEASE)
+    path, _, token = os.environ.get(LEASE, "").rpartition("#")
     if not path or _memberships:
         return
     members = Path(path).with_name("members").open("a+")  # held until the process ends
     fcntl.flock(members, fcntl.LOCK_SH)
     _memberships.append(members)
+    # A process that was still starting when its supervisor died must not join the next run.
+    if Path(path).read_text() != token:
+        os._exit(EXIT_CODE)
     threading.Thread(target=_end_with_supervisor, args=(Path(path),), daemon=True).start()
 
 

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from typing_extensions import override
 
 from components.contracts.artifact import write_atomically
-from components.contracts.errors import PerennialError
+from components.contracts.errors import BadDataError, PerennialError
 
 _MISSING_CODES = ("404", "NoSuchKey")
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
@@ -304,8 +304,8 @@ def _is_hidden(key: str) -> bool:
     return any(part.startswith(".") for part in key.split("/"))
 
 
-def _missing(uri: str) -> PerennialError:
-    return PerennialError(
+def _missing(uri: str) -> BadDataError:
+    return BadDataError(
         f"{uri} does not exist any more",
         evidence="the object was listed in a snapshot but is gone from the store",
         action="restore it: snapshots pin objects, and the dataset must be append-only",

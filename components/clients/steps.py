@@ -106,6 +106,9 @@ class _Attempt:
         with _logging_to(log):
             try:
                 yield
+            except SystemExit:  # asked to stop, behind a checkpoint
+                self.journal.append("step_stopped", step=self.name, key=self.key)
+                raise
             except BaseException as error:
                 self._keep_report()
                 self._forget(getattr(error, "stale_steps", ()))

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import ClassVar, Self
 
+from pydantic import model_validator
+
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 
@@ -13,7 +15,14 @@ class Artifact(Section):
 
     file_name: ClassVar[str]
     schema_version: int = 1
-    """Raised when the file tree or a field changes its meaning."""
+    """Raised when the file tree or a field changes its meaning; only the own one can be read."""
+
+    @model_validator(mode="after")
+    def _is_of_this_version(self) -> Self:
+        own = type(self).model_fields["schema_version"].default
+        if self.schema_version != own:
+            raise ValueError(f"schema_version is {self.schema_version}, this code reads {own}")
+        return self
 
     def write(self, folder: Path) -> Path:
         """Store the value; the file appears whole or not at all."""

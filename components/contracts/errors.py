@@ -30,6 +30,8 @@ class PerennialError(Exception):
 class BadDataError(PerennialError):
     """The data cannot be trained on."""
 
+    stale_steps = ("snapshot_data",)  # so that a continued run sees the mended data
+
 
 class BadTaskError(PerennialError):
     """The user's task cannot be loaded or breaks its protocol."""

@@ -88,9 +88,7 @@ class RetrainingDecision(Artifact):
     file_name: ClassVar[str] = "decision.json"
 
     retrain: bool
-    trigger: Literal[
-        "none", "first_model", "drift", "performance", "new_data", "schedule", "manual"
-    ]
+    trigger: Literal["none", "first_model", "drift", "performance", "new_data", "schedule"]
     summary: str
     reasons: tuple[str, ...]
     evidence: dict[str, JsonValue]

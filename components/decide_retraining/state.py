@@ -46,17 +46,21 @@ class TriggerState(Section):
         before = self.retrainings[: self.retrainings.index(retraining)]
         return self.model_copy(update={"retrainings": before})
 
-    def of_run(self, run_id: str) -> Retraining | None:
-        """What a run recorded before it was started again; nothing outside a pipeline."""
-        if run_id == NO_RUN:
+    def of_run(self, run_id: str, snapshot_digest: str) -> Retraining | None:
+        """What a run recorded on this snapshot before it was started again."""
+        if run_id == NO_RUN:  # outside a pipeline
             return None
-        return next((known for known in self.retrainings if known.run_id == run_id), None)
+        wanted = (run_id, snapshot_digest)
+        same = (
+            known for known in self.retrainings if (known.run_id, known.snapshot_digest) == wanted
+        )
+        return next(same, None)
 
 
 def decide_and_record(
     store: ObjectStore,
     model: str,
-    run_id: str,
+    claim: tuple[str, str],
     decide: Callable[[TriggerState], RetrainingDecision],
     record: Callable[[RetrainingDecision], Retraining],
 ) -> tuple[RetrainingDecision, TriggerState]:
@@ -69,7 +73,7 @@ def decide_and_record(
     Args:
         store: Where the state lies, as `triggers/<model>/state.json`.
         model: The registered model's name.
-        run_id: The pipeline run that decides.
+        claim: The pipeline run that decides, and the digest of the snapshot it decides on.
         decide: From the state; pure.
         record: What to keep of a decision to retrain.
 
@@ -83,7 +87,7 @@ def decide_and_record(
     for _ in range(MAX_ATTEMPTS):
         previous = store.read(key)
         state = _parsed(previous, f"{store.uri}/{key}")
-        known = state.of_run(run_id)
+        known = state.of_run(*claim)
         if known is not None:
             return known.decision, state.without(known)
         decision = decide(state)

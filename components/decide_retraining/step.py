@@ -46,9 +46,8 @@ def decide_retraining_step(
         )
 
     store = open_store(environment.store_uri)
-    made, state = decide_and_record(
-        store, settings.model.name, environment.run_id, decide_on, record
-    )
+    claim = (environment.run_id, occasion.snapshot_digest)
+    made, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
     made.write(Path(decision))
     write_atomically(Path(trigger), trigger_evidence(made).encode())
     write_report(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -142,7 +143,12 @@ def load_checkpoint_model(checkpoint: Path, result: TrainingResult) -> tuple[Tas
     task.load_state(result.task_state)
     model = task.build_model()
     state = {"model": model.state_dict()}
+    stored = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
+    trained = {name.removeprefix("model.") for name in stored if name.startswith("model.")}
     try:
+        if trained != set(state["model"]):
+            # Loading takes what it is asked for: a model that lost a layer would load without it.
+            raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
         with _quiet():
             load(state, checkpoint_id=checkpoint, no_dist=True)
         model.load_state_dict(state["model"])

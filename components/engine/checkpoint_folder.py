@@ -93,6 +93,9 @@ def discard_uncommitted(folder: Path) -> None:
     for partial in folder.glob("step-*.partial"):
         logger.warning("checkpoint=%s was never finished and is deleted", partial.name)
         shutil.rmtree(partial)
+    for checkpoint in folder.glob("step-????????"):
+        if not (checkpoint / MARKER).exists():
+            shutil.rmtree(checkpoint)  # what a deletion that was cut short has left
 
 
 def verify(checkpoint: Path) -> CheckpointManifest:

@@ -73,7 +73,7 @@ class TrainingSection(Section):
     tune the learning rate again afterwards."""
     micro_batch_size: PositiveInt = 512
     """Examples per process and forward pass: how much is in memory at once. Halve it when memory
-    runs out; the result stays the same up to rounding."""
+    runs out; the result stays the same up to rounding, but for dropout and batch statistics."""
     optimizer: Optimizer = AdamW()
     """`adamw` (default) or `sgd`, with its own knobs."""
     schedule: Schedule = Schedule()
@@ -98,8 +98,8 @@ class TrainingSection(Section):
     keep_best: PositiveInt = 3
     """Best checkpoints kept besides the last; raise it for a noisy validation metric."""
     metric: str = ""
-    """What makes a checkpoint best: one of the task's metrics, or `loss`; empty means the task's
-    first metric."""
+    """What makes a checkpoint worth keeping: one of the task's metrics, or `loss`. Empty means the
+    metric of `[selection]`, else the task's first; leave it so."""
 
     def gradient_accumulation_steps(self, world_size: int) -> int:
         """Forward passes of each process per update.

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from components.contracts.errors import PerennialError
+
 T = TypeVar("T")
 # The first rank fits the task and encodes the data while the others wait for it.
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
@@ -27,9 +29,20 @@ class World:
 
     @classmethod
     def join(cls) -> "World":
-        """Join the group that torchrun's environment describes: NCCL on GPUs, else gloo."""
+        """Join the group that torchrun's environment describes: NCCL on GPUs, else gloo.
+
+        Raises:
+            PerennialError: there are GPUs, but not one for each process.
+        """
         local_rank = int(os.environ["LOCAL_RANK"])
-        if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        num_devices, num_ranks = torch.cuda.device_count(), int(os.environ["LOCAL_WORLD_SIZE"])
+        if 0 < num_devices < num_ranks:
+            raise PerennialError(
+                f"{num_ranks} processes cannot share {num_devices} GPUs",
+                action=f"set resources.num_processes = {num_devices}, or CUDA_VISIBLE_DEVICES= to "
+                "train on the CPU",
+            )
+        if num_devices:
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
             dist.init_process_group("cpu:gloo,cuda:nccl", timeout=COLLECTIVE_TIMEOUT)

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from torch import nn
 
 from components.clients.object_store import sha256_of_file
@@ -17,8 +18,10 @@ WEIGHTS_FILE = "model.safetensors"
 
 def write_weights(model: nn.Module, folder: Path) -> str:
     """Store a full (unsharded) model's parameters and buffers; returns their file's SHA-256."""
+    # Cloned: tied weights share memory, which the format does not allow.
     tensors = {
-        name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in model.state_dict().items()
     }
     content = safetensors.torch.save(tensors)
     write_atomically(folder / WEIGHTS_FILE, content)

@@ -148,7 +148,9 @@ def agree(
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
     steps = (training.section.log_every_steps, training.section.evaluate_every_steps)
-    is_read = world.device.type == "cpu" or any((training.step + 1) % every == 0 for every in steps)
+    done = training.step + 1
+    is_read = world.device.type == "cpu" or done == training.section.steps
+    is_read = is_read or any(done % every == 0 for every in steps)
     if not is_read:
         return signals[0].sqrt(), signals[1], False
     squared_norm, mean_loss, stop = signals.tolist()
@@ -164,7 +166,7 @@ def not_finite(
     losses = training.world.from_first(training.world.to_first(local_loss))
     culprits = [f"{rank}" for rank, value in enumerate(losses) if not math.isfinite(value)]
     return TrainingFailedError(
-        f"the training is not finite at step {training.step + 1}: "
+        f"the training is not finite at or before step {training.step + 1}: "
         f"loss {loss}, gradient norm {norm}",
         evidence=f"ranks with such a loss: {', '.join(culprits) or 'none, only the gradient is'}",
         action="lower the learning rate or set max_grad_norm; if it is the first step, look for "

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from components.contracts.errors import PerennialError
 from components.engine.config import Strategy, TrainingSection
 from components.engine.distributed import World
-from components.engine.precision import fsdp_policy
+from components.engine.precision import NORMALIZATION_POLICY, fsdp_policy
 from components.engine.task import Batch, Task
 
 
@@ -27,6 +27,11 @@ def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: 
     model = model.to(world.device)
     if training.strategy == "fsdp":
         policy = fsdp_policy(training)
+        if training.precision == "bf16":
+            # Batch normalisation keeps its running statistics in float32 and refuses a mixture.
+            for module in model.modules():
+                if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+                    fully_shard(module, mp_policy=NORMALIZATION_POLICY)
         for block in task.blocks(model):
             fully_shard(block, mp_policy=policy)
         fully_shard(model, mp_policy=policy)

@@ -11,6 +11,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from components.engine.config import TrainingSection
 
+NORMALIZATION_POLICY = MixedPrecisionPolicy(param_dtype=torch.float32, output_dtype=torch.bfloat16)
+
 
 def fsdp_policy(training: TrainingSection) -> MixedPrecisionPolicy:
     """Types of gathered parameters and of the gradients' reduction."""

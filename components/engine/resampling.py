@@ -7,7 +7,7 @@ replacement and recomputes the metric of every model on the same draw.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -70,7 +70,10 @@ def block_columns(data: DataSection) -> tuple[str, ...]:
 def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
     """Days where rows have a time, else groups, else the rows themselves."""
     if data.time:
-        days = rows[data.time].dt.date().to_physical().to_numpy().astype(np.int64)
+        dates = rows[data.time].dt.date().to_physical()
+        # Rows without a time share one block, a day before all others.
+        earliest = cast("int | None", dates.min())
+        days = dates.fill_null(0 if earliest is None else earliest - 1).to_numpy().astype(np.int64)
         span = int(days.max() - days.min()) + 1 if len(days) else 1
         labels = (days - days.min()) // math.ceil(span / MAX_BLOCKS)
         unit: Literal["day", "group", "row"] = "day"

@@ -1,5 +1,6 @@
 """Task: what a user writes; everything else about training is the engine's business."""
 
+import difflib
 import importlib
 import inspect
 from abc import ABC, abstractmethod
@@ -193,6 +194,29 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
             action=f"{task_type.__name__} takes: "
             f"{', '.join(task_type.Options.model_fields) or 'no options'}",
         ) from error
+
+
+def check_metrics(task_type: type[Task], named: Mapping[str, str]) -> None:
+    """Whether a task has the metrics that a contract names.
+
+    A task that sets `metrics` on its instances is checked when it is used.
+
+    Args:
+        task_type: The task's class.
+        named: Place in the contract → metric.
+
+    Raises:
+        BadTaskError: it lacks one; the nearest is suggested.
+    """
+    known = [*getattr(task_type, "metrics", {}), "loss"]
+    for place, name in named.items():
+        if len(known) > 1 and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise BadTaskError(
+                f"{place} names {name!r}, which {task_type.__name__} does not measure",
+                evidence=f"its metrics are: {', '.join(known)}",
+                action=f"write {near[0]!r}" if near else "choose one of them",
+            )
 
 
 def _is_task(value: object) -> TypeGuard[type[Task]]:

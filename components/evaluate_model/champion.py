@@ -51,6 +51,8 @@ def read_champion(
         record = Challenger.read(folder)
         task, model = load_model(folder)
         scored = score_split(task, model, dataset, Split.TEST, keep=keep)
+    except (MemoryError, OSError):
+        raise  # says something about this machine, nothing about the champion
     except Exception as error:  # its code is the user's, of years ago: it may raise anything
         failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return Champion(version=version, failure=failure)

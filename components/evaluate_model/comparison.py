@@ -8,7 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from components.contracts.errors import PerennialError
+from components.contracts.errors import BadTaskError, PerennialError
 from components.contracts.gate import Comparison, SliceComparison
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction
@@ -84,6 +84,23 @@ def columns_to_keep(snapshot: Snapshot, slices: Sequence[str]) -> tuple[str, ...
             action="correct the names in the contract",
         )
     return (*block_columns(snapshot.data), *slices)
+
+
+def finite_contender(task: Task, scored: Scored) -> Contender:
+    """The challenger, if every test row got a number.
+
+    Raises:
+        BadTaskError: some did not.
+    """
+    broken = ~np.isfinite(scored.losses)
+    broken |= ~np.isfinite(scored.predictions.reshape(len(broken), -1)).all(axis=1)
+    if broken.any():
+        raise BadTaskError(
+            f"the challenger's predictions or losses are not finite on {broken.sum():,} test rows",
+            evidence=f"the first is row {int(broken.argmax())} of the test split",
+            action="look for values that encode or predict cannot take, such as infinities",
+        )
+    return Contender(task, scored)
 
 
 def direction_of(task: Task, metric: str) -> Direction:

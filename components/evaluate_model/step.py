@@ -17,7 +17,7 @@ from components.engine.evaluation import score_split
 from components.engine.export import load_model
 from components.engine.resampling import blocks_of
 from components.evaluate_model.champion import Champion, read_champion
-from components.evaluate_model.comparison import Contender, columns_to_keep
+from components.evaluate_model.comparison import Contender, columns_to_keep, finite_contender
 from components.evaluate_model.config import EvaluateModelConfig
 from components.evaluate_model.performance import performance_by_block
 from components.evaluate_model.report import write_report
@@ -42,7 +42,7 @@ def evaluate_model_step(
     data = dataset.snapshot.data
     keep = columns_to_keep(dataset.snapshot, section.gate.slices)
     task, model = load_model(Path(challenger))
-    contender = Contender(task, score_split(task, model, dataset, Split.TEST, keep=keep))
+    contender = finite_contender(task, score_split(task, model, dataset, Split.TEST, keep=keep))
     champion = _champion(environment, section.model.name, dataset, contender, keep)
     blocks = blocks_of(contender.scored.rows, data)
     validated = score_split(task, model, dataset, Split.VALIDATION, keep=keep)

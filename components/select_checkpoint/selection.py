@@ -92,7 +92,10 @@ def select(
     )
     _require_one(pairs, records)
     draws = blocks.draws(RESAMPLES)
-    values = np.stack([resample(task, metric, each, blocks, draws) for _, each in pairs])
+    drawn = [resample(task, metric, each, blocks, draws) for _, each in pairs]
+    # A candidate whose metric has no fast form gets fewer draws; the pairing needs equal ones.
+    shared = min(len(row) for row in drawn)
+    values = np.stack([row[:shared] for row in drawn])
     candidates = tuple(
         ScoredCandidate(
             step=record.step,

@@ -26,6 +26,12 @@ from components.select_checkpoint.selection import metric_and_direction, select
 logger = logging.getLogger(__name__)
 
 
+class NoCheckpointError(PerennialError):
+    """Nothing is left to select from."""
+
+    stale_steps = ("train_model",)
+
+
 @pipeline_step("select_checkpoint", outputs=("challenger", "report", "metrics"))
 def select_checkpoint_step(
     *, config: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
@@ -91,9 +97,9 @@ def _score(
         records.append(record)
         scored.append(score_split(task, model, dataset, Split.VALIDATION, keep=columns))
     if not records:
-        raise PerennialError(
+        raise NoCheckpointError(
             "none of the kept checkpoints can be read",
             evidence=f"{len(result.checkpoints)} were kept by the training",
-            action="run the pipeline again: training continues or starts anew",
+            action="run the same command again: the training starts anew",
         )
     return tasks[0], records, scored

@@ -320,14 +320,14 @@ class TabularRegression(TabularTask):
         values = column_values(train, self.columns.label)
         values = values[~np.isnan(values)]
         rows = len(values)
-        mean, scale = (float(values.mean()), float(values.std())) if rows else (0.0, 0.0)
+        scale = float(values.std()) if rows and values.min() < values.max() else 0.0
         if not scale:
             raise BadDataError(
                 f"the label {self.columns.label!r} is constant or missing in the training split",
                 evidence=f"{rows} values with standard deviation {scale}",
                 action="check the label's definition and the split; there is nothing to learn",
             )
-        return {"target_mean": mean, "target_scale": scale, "rows": rows}
+        return {"target_mean": float(values.mean()), "target_scale": scale, "rows": rows}
 
     def _encode_label(self, labels: pl.Series) -> NDArray[np.float32]:
         return labels.cast(pl.Float32).to_numpy(writable=True)

@@ -103,7 +103,8 @@ def _fit_column(values: NDArray[np.float64], bins: int) -> NumericState:
     edges = np.unique(np.quantile(known, shares, method="nearest")) if bins else np.zeros(0)
     return NumericState(
         mean=float(known.mean()),
-        scale=float(known.std()) or 1.0,
+        # Asked of the range: the deviation of equal values is not exactly zero.
+        scale=float(known.std()) if known.min() < known.max() else 1.0,
         has_nulls=len(known) < len(values),
         edges=tuple(edges.tolist()) if len(edges) > 1 else (),
     )

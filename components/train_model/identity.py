@@ -1,5 +1,6 @@
 """Identity: which training is this, where does it live, and did it end before?"""
 
+import logging
 from pathlib import Path
 
 from components.clients.environment import Environment
@@ -7,8 +8,11 @@ from components.clients.object_store import LocalObjectStore, open_store
 from components.contracts.errors import PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
+from components.engine.checkpoint_folder import DamagedCheckpointError, verify
 from components.engine.job import TrainingJob, training_fingerprint
 from components.train_model.config import TrainModelConfig
+
+logger = logging.getLogger(__name__)
 
 
 def training_job(
@@ -46,7 +50,13 @@ def training_job(
 
 
 def is_finished(job: TrainingJob) -> bool:
-    """Whether an equal training ended before and its checkpoints are still there."""
+    """Whether an equal training ended before and its checkpoints are still there, intact."""
     if not (job.root / TrainingResult.file_name).exists():
         return False
-    return all(Path(kept.uri).is_dir() for kept in TrainingResult.read(job.root).checkpoints)
+    try:
+        for kept in TrainingResult.read(job.root).checkpoints:
+            verify(Path(kept.uri))
+    except DamagedCheckpointError as error:
+        logger.warning("fingerprint=%s is trained again: %s", job.fingerprint, error)
+        return False
+    return True

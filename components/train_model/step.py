@@ -1,6 +1,5 @@
 """Step 4: reads the snapshot, trains or resumes, puts the curves on record."""
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,7 +7,6 @@ from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import Tracking, open_tracking
 from components.contracts.training import TrainingResult
-from components.engine.job import TrainingJob
 from components.train_model.attempts import run_to_end
 from components.train_model.config import TrainModelConfig
 from components.train_model.identity import is_finished, training_job
@@ -29,22 +27,14 @@ def train_model_step(
     with ThreadPoolExecutor(1) as opener:
         tracking = opener.submit(open_tracking, environment, settings.model.name)
         if not is_reused:
-            train(job, settings)
+            launcher = LocalLauncher(settings.resources.threads_per_process)
+            run_to_end(job, launcher, settings.resources.max_restarts)
     result = TrainingResult.read(job.root)
     summary = summarize(result, is_reused=is_reused)
     result.write(Path(training))
     training_page(result, summary).write(Path(report))
     record(tracking.result(), settings, result)
     return StepResult(metrics=final_metrics(result), summary=summary)
-
-
-def train(job: TrainingJob, settings: TrainModelConfig) -> None:
-    """Run the job to its end; the encoded data does not outlive it."""
-    launcher = LocalLauncher(settings.resources.threads_per_process)
-    try:
-        run_to_end(job, launcher, settings.resources.max_restarts)
-    finally:
-        shutil.rmtree(job.scratch, ignore_errors=True)
 
 
 def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResult) -> None:

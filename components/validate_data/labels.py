@@ -83,7 +83,7 @@ class LabelCounts:
         self._counts = (
             pl.concat(parts).group_by("value", "split", "__block__").agg(pl.col("rows").sum())
         )
-        self._is_full = self._counts.height > _MAX_COUNTED
+        self._is_full = self._counts["value"].n_unique() > _MAX_COUNTED
 
     def result(self) -> LabelFacts:
         """The label's facts."""

@@ -115,8 +115,11 @@ def _variants(subject: Subject) -> dict[str, pl.DataFrame]:
     thinned = (
         train.with_row_index("__row").filter(~common | (pl.col("__row") % 8 == 0)).drop("__row")
     )
-    numbers = cs.by_name(list(subject.task.columns.features)) & (cs.float() | cs.integer())
-    moved = train.with_columns((numbers.cast(pl.Float64) * 2 + 1).cast(pl.Float64))
+    features = cs.by_name(list(subject.task.columns.features))
+    # Integers stay integers: a fit may count or index by them.
+    moved = train.with_columns(
+        (features & cs.float()) * 2 + 1, (features & cs.integer()).cast(pl.Int64) * 2 + 1
+    )
     return {
         "train": train,
         "half of train": half,

@@ -62,6 +62,8 @@ def metric_direction(subject: Subject) -> CheckResult:
     width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
     perfect = _perfect_predictions(task, labels, width)
     order = generator.permutation(len(labels))
+    if len(np.unique(labels)) == 1:
+        return judge.skipped("the validation sample holds one label only")
     scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
     if set(scores) != set(task.metrics) or "loss" in scores:
         return judge.failed(
@@ -72,6 +74,10 @@ def metric_direction(subject: Subject) -> CheckResult:
     for name, direction in task.metrics.items():
         values = (scores[name], shuffled[name], moved[name])
         gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
+        if gain == 0:
+            # A total or a bias does not see the pairing; predictions off the labels it must see.
+            wrong = task.score(_moved_predictions(task, perfect), labels)[name]
+            gain = values[0] - wrong if direction == "maximize" else wrong - values[0]
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
                 f"{name} ({direction}) is {values[0]:.4g} for perfect and {values[1]:.4g} for "
@@ -83,6 +89,15 @@ def metric_direction(subject: Subject) -> CheckResult:
                 f"{name} depends on the rows' order", hint="score all examples alike"
             )
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Predictions that are wrong for every example."""
+    if task.kind == "regression":
+        return perfect + perfect.std()
+    if task.kind == "binary":
+        return 1.0 - perfect
+    return np.take(perfect, np.arange(-1, perfect.shape[1] - 1), axis=1)
 
 
 def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:

@@ -41,13 +41,14 @@ class LocalLauncher(Launcher):
 
     @override
     def start(self, job: TrainingJob) -> None:
+        # The workers end when this lease is given up, or when this process dies. Nothing of the
+        # folder may be touched before it is held: another run may be training in it.
+        lease = RunLease(job.root)
+        lease.acquire()
         job.logs.mkdir(parents=True, exist_ok=True)
         job.interrupted.unlink(missing_ok=True)
         shutil.rmtree(job.errors, ignore_errors=True)
         write_atomically(job.root / JOB_FILE, job.to_json().encode())
-        # The workers end when this lease is given up, or when this process dies.
-        lease = RunLease(job.root)
-        lease.acquire()
         log = job.logs / "job.log"
         self.log = str(log)
         with log.open("ab") as output:
@@ -73,7 +74,9 @@ class LocalLauncher(Launcher):
             code = attempt.process.wait()
         finally:
             # Workers outlive a torchrun that was killed; without the lease they end at once, and
-            # the next attempt's `acquire` waits until they have.
+            # the next attempt's `acquire` waits until they have. The encoded data does not
+            # outlive the attempt; while workers may still read it, the folder stays ours.
+            shutil.rmtree(attempt.job.scratch, ignore_errors=True)
             attempt.lease.release()
         if code == 0:
             return JobState.SUCCEEDED
@@ -111,10 +114,12 @@ def worker_environment(
         **{name: value for name, value in environment.items() if name != "_KFP_RUNTIME"},
         # The workers import what this process can import: the task may lie beside the contract.
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        LEASE: str(lease.path),
+        LEASE: lease.address,
         "OMP_NUM_THREADS": str(threads),
         "POLARS_MAX_THREADS": str(threads),
         # A shared rendezvous store hands a restarted rank the addresses of dead ones.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # Without a workspace of fixed size, cuBLAS multiplies in an order that changes.
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         **MALLOC,
     }

@@ -22,6 +22,11 @@ SUPERVISOR = (
 )
 
 
+def address(folder):
+    """As the supervisor that holds the lease now tells its members."""
+    return f"{folder / 'lease'}#{(folder / 'lease').read_text()}"
+
+
 def start(program, *arguments, **environment):
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
@@ -36,7 +41,7 @@ def start(program, *arguments, **environment):
 
 def test_member_ends_when_its_supervisor_is_killed(tmp_path):
     supervisor = start(SUPERVISOR, str(tmp_path))
-    member = start(MEMBER, **{LEASE: str(tmp_path / "lease")})
+    member = start(MEMBER, **{LEASE: address(tmp_path)})
     os.kill(supervisor.pid, signal.SIGKILL)
     supervisor.wait()
     assert member.wait(timeout=20) == EXIT_CODE
@@ -46,7 +51,7 @@ def test_member_ends_when_its_supervisor_is_killed(tmp_path):
 
 def test_new_supervisor_waits_for_members_of_a_dead_one(tmp_path):
     supervisor = start(SUPERVISOR, str(tmp_path))
-    member = start(MEMBER, **{LEASE: str(tmp_path / "lease")})
+    member = start(MEMBER, **{LEASE: address(tmp_path)})
     os.kill(supervisor.pid, signal.SIGKILL)
     supervisor.wait()
     lease = RunLease(tmp_path)
@@ -71,9 +76,22 @@ def test_second_supervisor_is_refused_while_the_first_lives(tmp_path):
 def test_member_lives_while_its_supervisor_does(tmp_path):
     lease = RunLease(tmp_path)
     lease.acquire()
-    member = start(MEMBER, **{LEASE: str(tmp_path / "lease")})
+    member = start(MEMBER, **{LEASE: address(tmp_path)})
     time.sleep(1)
     assert member.poll() is None
     lease.release()
     assert member.wait(timeout=20) == EXIT_CODE
     member.stdout.close()
+
+
+def test_process_that_started_under_a_dead_supervisor_does_not_join_the_next(tmp_path):
+    first = RunLease(tmp_path)
+    first.acquire()
+    told = first.address
+    first.release()
+    second = RunLease(tmp_path)
+    second.acquire()
+    late = start(MEMBER, **{LEASE: told})
+    assert late.wait(timeout=20) == EXIT_CODE
+    second.release()
+    late.stdout.close()

@@ -29,7 +29,7 @@ def run(store, occasion, report):
         made, _ = decide_and_record(
             store,
             "demo",
-            run_id,
+            (run_id, digest),
             lambda state: decide(
                 chosen, seen or report(drifted=True), state, settings or TriggersSection()
             ),

@@ -75,6 +75,10 @@ MISTAKES = {
         with_line("training", "global_batch_size = 1000\nmicro_batch_size = 300"),
         ["global_batch_size = 1000", "multiple", "global_batch_size = 600"],
     ),
+    "chosen by a metric that is not kept by": (
+        with_line("training", 'metric = "roc_auc"') + '\n[selection]\nmetric = "log_loss"\n',
+        ["[training] metric", "log_loss", "may not have been kept"],
+    ),
     "single strategy on two processes": (
         with_line("training", 'strategy = "single"'),
         ["strategy", "num_processes = 1"],

@@ -31,21 +31,22 @@ def end(home, run, status):
     [("failed", True), ("interrupted", True), ("running", True), ("succeeded", False)],
 )
 def test_newest_run_is_continued_unless_it_succeeded(home, contract, status, continued):
-    run = home.new_run(contract, "continuous_training", {})
+    run = home.new_run(contract, "continuous_training", "code")
     end(home, run, status)
-    found = home.unfinished_run(contract, "continuous_training")
+    found = home.unfinished_run(contract, "continuous_training", "code")
     assert (found is not None) == continued
 
 
-def test_another_contract_or_pipeline_is_another_run(home, contract):
-    home.new_run(contract, "continuous_training", {})
+def test_another_contract_pipeline_or_code_is_another_run(home, contract):
+    home.new_run(contract, "continuous_training", "code")
     other = contract.model_copy(update={"data": contract.data.model_copy(update={"label": "z"})})
-    assert home.unfinished_run(other, "continuous_training") is None
-    assert home.unfinished_run(contract, "drift_monitoring") is None
+    assert home.unfinished_run(other, "continuous_training", "code") is None
+    assert home.unfinished_run(contract, "drift_monitoring", "code") is None
+    assert home.unfinished_run(contract, "continuous_training", "other code") is None
 
 
 def test_steps_from_one_on_are_forgotten(home, contract):
-    run = home.new_run(contract, "continuous_training", {})
+    run = home.new_run(contract, "continuous_training", "code")
     for name in ("snapshot_data-1", "select_checkpoint-1", "evaluate_model-1"):
         (home.folder(run.run_id) / "steps" / name).mkdir(parents=True)
     home.forget_from(run, "select_checkpoint")
@@ -78,6 +79,8 @@ def test_half_written_event_is_not_read(tmp_path):
     with journal.path.open("a") as stream:
         stream.write('{"kind": "step_sta')
     assert len(list(journal.events())) == 1
+    journal.append("step_started", step="a", key="a-1", log="")
+    assert [event["kind"] for event, _ in journal.events()] == ["run", "step_started"]
 
 
 @pytest.mark.parametrize("layout", ["mine.py", "mine/__init__.py"])

@@ -123,5 +123,5 @@ def test_workers_get_an_environment_of_their_own(tmp_path):
     assert found["KEPT"] == "1"
     assert found["OMP_NUM_THREADS"] == found["POLARS_MAX_THREADS"] == "3"
     assert found["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
-    assert found[LEASE] == str(lease.path)
+    assert found[LEASE] == lease.address
     assert set(filter(None, sys.path)) == set(found["PYTHONPATH"].split(os.pathsep))
