@@ -35,6 +35,8 @@ def table(kind: str, *, width: int = 6, rows: int = ROWS, positive: float = 0.5)
         label = generator.integers(0, 2, rows)
     elif kind == "weak":
         label = (0.25 * score + 2 * generator.logistic(size=rows) > 0).astype(np.int64)
+    elif kind == "zero-inflated":
+        label = np.maximum(score - np.quantile(score, 0.7), 0.0)
     else:
         label = 50 + 10 * score
     columns = {f"x{i}": x[:, i] * 10 ** (i % 3) + i for i in range(width)}

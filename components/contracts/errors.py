@@ -39,3 +39,9 @@ class BadTaskError(PerennialError):
 
 class TrainingFailedError(PerennialError):
     """The training job ended without a finished training."""
+
+
+class NoCheckpointError(PerennialError):
+    """None of a training's checkpoints can be read."""
+
+    stale_steps = ("train_model",)

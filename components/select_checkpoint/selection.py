@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from components.contracts.errors import PerennialError
 from components.contracts.training import CheckpointRecord, Direction, ScoredCandidate
@@ -92,10 +93,7 @@ def select(
     )
     _require_one(pairs, records)
     draws = blocks.draws(RESAMPLES)
-    drawn = [resample(task, metric, each, blocks, draws) for _, each in pairs]
-    # A candidate whose metric has no fast form gets fewer draws; the pairing needs equal ones.
-    shared = min(len(row) for row in drawn)
-    values = np.stack([row[:shared] for row in drawn])
+    values = _paired([resample(task, metric, each, blocks, draws) for _, each in pairs])
     candidates = tuple(
         ScoredCandidate(
             step=record.step,
@@ -166,3 +164,9 @@ def _finite(scored: Scored) -> bool:
 def _bounded(error: float) -> float:
     """One block tells nothing about noise, so no difference is put down to it."""
     return error if math.isfinite(error) else 0.0
+
+
+def _paired(drawn: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Draws of all candidates, [candidates, draws]; one without a fast form has fewer of them."""
+    shared = min(len(row) for row in drawn)
+    return np.stack([row[:shared] for row in drawn])

@@ -9,7 +9,7 @@ from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import open_tracking
 from components.contracts.data import Split
-from components.contracts.errors import PerennialError
+from components.contracts.errors import NoCheckpointError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
 from components.engine.checkpoint import load_checkpoint_model
@@ -24,12 +24,6 @@ from components.select_checkpoint.report import write_report
 from components.select_checkpoint.selection import metric_and_direction, select
 
 logger = logging.getLogger(__name__)
-
-
-class NoCheckpointError(PerennialError):
-    """Nothing is left to select from."""
-
-    stale_steps = ("train_model",)
 
 
 @pipeline_step("select_checkpoint", outputs=("challenger", "report", "metrics"))

@@ -157,3 +157,13 @@ def test_mistake_is_found_before_training(project, mistake):
     home = Home(project / "home")
     steps = [record.step for record in step_records(home.folder(home.runs()[-1].run_id))]
     assert steps == ["snapshot_data", "validate_data"]
+
+
+def test_mended_data_is_seen_by_the_same_command(project):
+    keep = {path: path.read_bytes() for path in (project / "data").rglob("*.parquet")}
+    VALIDATED["column without a value"][0](project)
+    assert "validate_data failed" in perennial(project, "run").stderr
+    for path, content in keep.items():
+        path.write_bytes(content)
+    done = perennial(project, "run")
+    assert done.returncode == 0, done.stderr

@@ -156,3 +156,8 @@ def test_two_runs_are_identical(root):
 def test_another_seed_gives_another_model(root):
     first, second = (finished(tiny_job(root, strategy="single", seed=seed)) for seed in (1, 2))
     assert largest_difference(weights(first), weights(second)) > 1e-3
+
+
+def test_bfloat16_under_fsdp_trains_batch_normalisation_too(root):
+    half = finished(tiny_job(root, options=TinyOptions(batch_norm=True), precision="bf16"))
+    assert half.steps == 20

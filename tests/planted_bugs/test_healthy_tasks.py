@@ -1,5 +1,8 @@
 """Healthy tasks must pass every skeleton check: a check that cries wolf is soon switched off."""
 
+from typing import ClassVar
+
+import numpy as np
 import pytest
 from torch import nn
 
@@ -21,6 +24,24 @@ class WithBatchNorm(TabularClassification):
         return model
 
 
+class CountsAmounts(TabularClassification):
+    """Indexes by an integer column while it is fitted."""
+
+    def fit(self, train):
+        super().fit(train)
+        np.bincount(train.select("amount").collect()["amount"].to_numpy())
+
+
+class WithBias(TabularRegression):
+    """Has a metric that a permutation of the predictions does not change."""
+
+    metrics: ClassVar = {**TabularRegression.metrics, "absolute_bias": "minimize"}
+
+    def score(self, predictions, labels):
+        bias = abs(float(predictions.mean() - labels.mean()))
+        return super().score(predictions, labels) | {"absolute_bias": bias}
+
+
 HEALTHY = {
     "binary": (TabularClassification, "binary", {}),
     "multiclass": (TabularClassification, "multiclass", {}),
@@ -31,6 +52,9 @@ HEALTHY = {
     "deep": (TabularRegression, "regression", {"options": {"hidden": [128, 128, 128, 128]}}),
     "batch norm": (WithBatchNorm, "binary", {}),
     "dropout": (TabularClassification, "multiclass", {"options": {"dropout": 0.5}}),
+    "zero-inflated": (TabularRegression, "zero-inflated", {}),
+    "fit that counts integers": (CountsAmounts, "binary", {}),
+    "metric blind to pairing": (WithBias, "regression", {}),
     "few rows": (TabularRegression, "regression", {"rows": 1200}),
     **{f"seed {seed}": (TabularClassification, "binary", {"seed": seed}) for seed in (0, 2, 3, 4)},
 }

@@ -93,11 +93,12 @@ def metric_direction(subject: Subject) -> CheckResult:
 
 def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:
     """Predictions that are wrong for every example."""
+    moved: NDArray[np.float64] = 1.0 - perfect
     if task.kind == "regression":
-        return perfect + perfect.std()
-    if task.kind == "binary":
-        return 1.0 - perfect
-    return np.take(perfect, np.arange(-1, perfect.shape[1] - 1), axis=1)
+        moved = perfect + perfect.std()
+    elif task.kind == "multiclass":
+        moved = np.take(perfect, np.arange(-1, perfect.shape[1] - 1), axis=1)
+    return moved
 
 
 def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:

@@ -117,3 +117,13 @@ def test_pruning_keeps_what_it_is_told(tmp_path):
     prune(tmp_path, [10, 30])
     assert [int(path.name[5:]) for path in committed(tmp_path)] == [10, 30]
     assert not checkpoint_path(tmp_path, 20).exists()
+
+
+def test_what_a_deletion_that_was_cut_short_has_left_is_cleared_away(tmp_path):
+    kept = write(tmp_path, 20)
+    half_deleted = write(tmp_path, 10)
+    (half_deleted / MARKER).unlink()
+    discard_uncommitted(tmp_path)
+    assert committed(tmp_path) == [kept]
+    assert not half_deleted.exists()
+    write(tmp_path, 10)

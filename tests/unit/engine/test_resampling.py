@@ -156,3 +156,11 @@ def test_equal_data_give_equal_draws():
     blocks = Blocks(np.arange(10), 10, "row")
     np.testing.assert_array_equal(blocks.draws(50), blocks.draws(50))
     assert (blocks.draws(50).sum(axis=1) == 10).all()
+
+
+def test_rows_without_a_time_share_one_block_and_leave_the_days_apart():
+    times = [datetime(2024, 1, day) for day in range(1, 31)] + [None, None]
+    rows = pl.DataFrame({"y": [0] * 32, "t": pl.Series(times, dtype=pl.Datetime("us"))})
+    blocks = blocks_of(rows, DataSection(uri="d", label="y", time="t"))
+    assert blocks.count == 31
+    assert blocks.index[30] == blocks.index[31]

@@ -56,3 +56,14 @@ def test_arrival_that_was_not_handled_comes_again(contract, tmp_path):
 def test_too_few_partitions_is_said(contract, tmp_path):
     with pytest.raises(PerennialError, match="cannot start with 6"):
         next(Replay(contract, tmp_path / "replay").arrivals(6, None))
+
+
+def test_replay_never_goes_beyond_the_data(contract, tmp_path):
+    numbers = [a.number for a in Replay(contract, tmp_path / "replay").arrivals(4, 9)]
+    assert numbers == [4, 5]
+
+
+@pytest.mark.parametrize(("first", "until"), [(0, None), (3, 2), (3, 0)])
+def test_impossible_bounds_are_refused(contract, tmp_path, first, until):
+    with pytest.raises(PerennialError, match="cannot start"):
+        next(Replay(contract, tmp_path / "replay").arrivals(first, until))

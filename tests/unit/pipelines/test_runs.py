@@ -97,3 +97,18 @@ def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
 def test_folder_without_version_control_has_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit_of(tmp_path) == ""
+
+
+def test_changing_a_module_that_the_task_imports_changes_the_code_digest(contract, tmp_path):
+    (tmp_path / "mine.py").write_text("import layers")
+    (tmp_path / "layers.py").write_text("A = 1")
+    before = code_digest(contract, [tmp_path])
+    (tmp_path / "layers.py").write_text("A = 2")
+    assert code_digest(contract, [tmp_path]) != before
+
+
+def test_addresses_of_the_environment_are_the_homes(home, monkeypatch):
+    assert home.tracking_uri.startswith("sqlite:///")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
+    monkeypatch.setenv("PERENNIAL_STORE_URI", "/elsewhere")
+    assert (home.tracking_uri, home.store_uri) == ("http://tracking", "/elsewhere")

@@ -60,3 +60,18 @@ def test_missing_values_are_zero_and_marked(table, bins):
             states, pl.DataFrame({"holed": pl.Series([missing], dtype=pl.Float64)})
         )
         assert inputs[0].tolist() == [0.0] * (len(inputs[0]) - 1) + [1.0]
+
+
+@pytest.mark.parametrize("bins", [0, 8])
+def test_column_that_was_constant_in_training_stays_harmless_when_it_changes(bins):
+    constant = pl.DataFrame({"rate": np.full(100_003, 0.1)})  # its deviation is 1e-17, not 0
+    states = fit_numbers(constant.lazy(), ["rate"], bins)
+    assert np.abs(encode_numbers(states, pl.DataFrame({"rate": [0.2]}))).max() < 1
+
+
+def test_statistics_are_the_same_bits_every_time(tmp_path):
+    values = np.random.default_rng(0).normal(size=200_000)
+    for part in range(4):
+        pl.DataFrame({"x": values[part::4]}).write_parquet(tmp_path / f"{part}.parquet")
+    states = [fit_numbers(pl.scan_parquet(tmp_path), ["x"], 8) for _ in range(5)]
+    assert all(state == states[0] for state in states)

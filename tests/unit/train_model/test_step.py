@@ -16,9 +16,9 @@ from components.contracts.training import TrainingResult
 from components.engine.job import training_fingerprint
 from components.train_model.config import ResourcesSection, TrainModelConfig
 from components.train_model.identity import training_job
-from components.train_model.launchers.local import worker_environment
+from components.train_model.launchers.local import LocalLauncher, worker_environment
 from components.train_model.step import train_model_step
-from tiny_training import TinyOptions, tiny_section
+from tiny_training import TinyOptions, tiny_job, tiny_section
 
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")
 
@@ -125,3 +125,16 @@ def test_workers_get_an_environment_of_their_own(tmp_path):
     assert found["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert found[LEASE] == lease.address
     assert set(filter(None, sys.path)) == set(found["PYTHONPATH"].split(os.pathsep))
+
+
+def test_a_run_that_is_refused_leaves_the_running_one_alone(root, tmp_path):
+    job = tiny_job(root)
+    job.scratch.mkdir(parents=True)
+    job.errors.mkdir(parents=True)
+    running = RunLease(job.root)
+    running.acquire()
+    with pytest.raises(PerennialError, match="another run is active"):
+        LocalLauncher(1).start(job)
+    assert job.scratch.exists()
+    assert job.errors.exists()
+    running.release()
