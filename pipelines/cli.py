@@ -147,7 +147,18 @@ def _execute(options: argparse.Namespace, contract: Contract, pipeline: str) -> 
 def _replay(options: argparse.Namespace, contract: Contract) -> int:
     from pipelines.replay import Replay
 
-    replay = Replay(contract, _home(options).path / "replay" / contract.model.name)
+    home = _home(options)
+    replay = Replay(contract, home.path / "replay" / contract.model.name)
+    wanted = replay.contract.data.uri
+    own = [run for run in home.runs() if run.model == contract.model.name]
+    others = [run for run in own if run.data_uri != wanted]
+    if others:
+        raise PerennialError(
+            f"{home.path} already holds runs of {contract.model.name} on other data",
+            evidence=f"{others[0].run_id} was run on {others[0].data_uri}: a champion that has "
+            "seen the future would be compared with",
+            action="replay in a home of its own: --home",
+        )
     for arrival in replay.arrivals(options.first or 3, options.until):
         print(f"\n=== {', '.join(arrival.keys)} arrived ===", flush=True)
         code = _execute(options, replay.contract, arrival.pipeline)

@@ -64,6 +64,11 @@ class RunRecord(Artifact):
     parameters: dict[str, str]
     """The pipeline's parameters."""
 
+    @property
+    def data_uri(self) -> str:
+        """The dataset that the run reads."""
+        return Contract.from_json(self.parameters["contract"]).data.uri
+
 
 @dataclass(frozen=True)
 class Home:

@@ -144,6 +144,7 @@ def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str
         environment.CODE_DIGEST: run.code_digest,
         environment.COMMIT: commit_of(launch.code_folder),
         environment.LEASE: lease.address,
+        environment.CACHE: inherited.get(environment.CACHE) or str(home.path / "cache"),
         "TMPDIR": str(home.folder(run.run_id) / SCRATCH),
         "PYTHONPATH": os.pathsep.join(search),
         "PYTHONUNBUFFERED": "1",

@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 
+from components.clients.environment import data_cache
 from components.clients.object_store import open_store, sha256_of_file
 from components.contracts.data import DataSection, Split, SplitSection
 from components.contracts.errors import BadDataError
@@ -33,7 +33,7 @@ class Dataset:
 
     def __init__(self, snapshot: Snapshot, cache: Path | None = None) -> None:
         self.snapshot = snapshot
-        self._cache = cache or default_cache()
+        self._cache = cache or data_cache()
         self._paths = [self._verified(file) for file in snapshot.files]
 
     def scan(self, split: Split | None = None) -> pl.LazyFrame:
@@ -110,11 +110,6 @@ class Dataset:
                 "corrections go into a new partition",
             )
         return path
-
-
-def default_cache() -> Path:
-    """Where the files of remote stores are kept on this machine."""
-    return Path(tempfile.gettempdir()) / "perennial-data"
 
 
 def split_filter(snapshot: Snapshot, split: Split) -> pl.Expr:

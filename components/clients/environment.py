@@ -1,6 +1,7 @@
 """The deployment's addresses, read from environment variables in this one place."""
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,14 @@ RUN_ID = "PERENNIAL_RUN_ID"
 CODE_DIGEST = "PERENNIAL_CODE_DIGEST"
 COMMIT = "PERENNIAL_COMMIT"
 LEASE = "PERENNIAL_LEASE"
+CACHE = "PERENNIAL_CACHE"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_RUN_ID = "MLFLOW_RUN_ID"
+
+
+def data_cache() -> Path:
+    """Where the files of remote stores are kept between reads."""
+    return Path(os.environ.get(CACHE) or Path(tempfile.gettempdir()) / "perennial-data")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from polars import read_parquet_schema
 from polars.exceptions import PolarsError
 from pyarrow import ArrowException
 
-from components.clients.dataset import default_cache
+from components.clients.environment import data_cache
 from components.clients.object_store import (
     ConflictError,
     ObjectStore,
@@ -40,7 +40,7 @@ def take_snapshot(data: DataSection, split: SplitSection, cache: Path | None = N
     store = open_store(data.uri)
     found = list_partitions(store)
     with ThreadPoolExecutor(_PINNING_THREADS) as pool:
-        partitions = list(pool.map(lambda item: pin(store, item, cache or default_cache()), found))
+        partitions = list(pool.map(lambda item: pin(store, item, cache or data_cache()), found))
     columns = common_columns(partitions)
     check_roles(data, split, columns)
     snapshot = Snapshot(
