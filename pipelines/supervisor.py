@@ -118,6 +118,8 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
 
 def _end(driver: subprocess.Popen[bytes], lease: RunLease, console: Console) -> None:
     """End what is left of the process group: politely, then surely."""
+    if driver.poll() is not None and lease.wait_for_members(0.0):
+        return  # nobody is left, and the group's number may be somebody else's by now
     if driver.poll() is None:
         console.note("stopping: a training in progress writes a checkpoint first")
     for kind, patience in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
