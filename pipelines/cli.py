@@ -26,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PerennialError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return BAD_INPUT
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("\nstopped; run it again, without --from or --new, to continue", file=sys.stderr)
         return INTERRUPTED
