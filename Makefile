@@ -59,7 +59,7 @@ golden: setup ## rewrite the golden pipelines and show what changed
 	$(BIN)/perennial compile --out tests/pipelines/golden
 	git diff --stat tests/pipelines/golden
 
-picture: $(VENV)/.demo ## the README's picture of a report, from the newest run
+picture: $(VENV)/.demo ## the README's picture of a report, from the newest promotion
 	$(BIN)/python benchmarks/report_picture.py images/report.png
 
 clean: ## remove the virtual environment and everything a demo left

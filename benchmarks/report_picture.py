@@ -1,4 +1,4 @@
-"""The README's picture: the newest promoted run's report, as headless Chromium shows it.
+"""The README's picture: why the newest champion was promoted, as headless Chromium shows it.
 
 python benchmarks/report_picture.py images/report.png [--home .perennial]
 """
@@ -8,13 +8,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.run_page import REPORT_FILE
-from pipelines.runs import Home, step_records
+from components.contracts.gate import Verdict
+from pipelines.runs import Home
 
-WIDTH, HEIGHT = 1330, 1150
+WIDTH, HEIGHT = 1330, 1480
 LARGEST_BYTES = 300_000
+
+
+def promoted(run: Path) -> Iterator[Path]:
+    """The gate's page of a run in which a challenger beat a champion."""
+    for verdict in run.glob("steps/evaluate_model-*/verdict"):
+        found = Verdict.read(verdict)
+        if found.promote and found.champion_version:
+            yield verdict.with_name("report")
 
 
 def main() -> None:
@@ -27,20 +36,18 @@ def main() -> None:
     if chromium is None:
         sys.exit("needs chromium on PATH")
     home = Home(options.home.resolve())
-    reports = [
-        home.folder(run.run_id) / REPORT_FILE
-        for run in home.runs()
-        if any(record.step == "register_model" for record in step_records(home.folder(run.run_id)))
-    ]
-    if not reports:
-        sys.exit(f"no run in {home.path} has registered a model; run `make demo` first")
-    with tempfile.TemporaryDirectory(prefix="perennial-picture-") as profile:
+    pages = [page for run in home.runs() for page in promoted(home.folder(run.run_id))]
+    if not pages:
+        sys.exit(f"no run in {home.path} has replaced a champion; run `make demo` first")
+    with tempfile.TemporaryDirectory(prefix="perennial-picture-") as scratch:
+        page = Path(scratch) / "page.html"  # Chromium goes by the ending
+        shutil.copyfile(pages[-1], page)
         subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
              "--no-first-run", "--disable-background-networking", "--disable-component-update",
-             "--disable-sync", "--hide-scrollbars", f"--user-data-dir={profile}",
+             "--disable-sync", "--hide-scrollbars", f"--user-data-dir={scratch}/profile",
              f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={options.target.resolve()}",
-             reports[-1].as_uri()],
+             page.as_uri()],
             check=True, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     size = options.target.stat().st_size
