@@ -10,11 +10,11 @@ import pytest
 from components.check_skeleton.battery import CHECKS, run_checks
 from components.check_skeleton.config import SkeletonSection
 from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset, split_expression
-from components.clients.object_store import sha256_of_file
-from components.contracts.data import DataSection, Split, SplitSection
+from components.clients.dataset import Dataset
+from components.contracts.data import DataSection, SplitSection
 from components.contracts.skeleton import CheckResult
-from components.contracts.snapshot import DataFile, Snapshot
+from components.contracts.snapshot import Snapshot
+from components.snapshot_data.manifest import take_snapshot
 
 ROWS = 4000
 SETTINGS = SkeletonSection(sample_rows=1024, batch_rows=64)
@@ -49,26 +49,9 @@ def table(kind: str, *, width: int = 6, rows: int = ROWS, positive: float = 0.5)
 
 
 def pinned(frame: pl.DataFrame, folder) -> Snapshot:
-    path = folder / "rows.parquet"
-    frame.write_parquet(path)
+    frame.write_parquet(folder / "rows.parquet")
     data = DataSection(uri=str(folder), label="label", ids=("row",))
-    split = SplitSection()
-    counts = frame.select(split_expression(data, split).alias("s"))["s"].value_counts()
-    return Snapshot(
-        data=data,
-        split=split,
-        files=(
-            DataFile(
-                uri=str(path),
-                size_bytes=path.stat().st_size,
-                sha256=sha256_of_file(path),
-                rows=frame.height,
-            ),
-        ),
-        columns={name: str(dtype) for name, dtype in frame.schema.items()},
-        rows=frame.height,
-        split_rows={Split(name): count for name, count in counts.iter_rows()},
-    )
+    return take_snapshot(data, SplitSection())
 
 
 @pytest.fixture(scope="session")

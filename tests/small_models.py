@@ -9,16 +9,16 @@ import polars as pl
 import pytest
 import torch
 
-from components.clients.dataset import Dataset, split_expression
+from components.clients.dataset import Dataset
 from components.clients.environment import Environment
-from components.clients.object_store import sha256_of_file
 from components.clients.tracking import open_mlflow
 from components.contracts.data import DataSection, Split, SplitSection
 from components.contracts.skeleton import SkeletonReport
-from components.contracts.snapshot import DataFile, Snapshot
+from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.export import write_weights
 from components.engine.task import load_task
+from components.snapshot_data.manifest import take_snapshot
 
 TASK = "components.tasks.tabular:TabularClassification"
 OPTIONS = {"hidden": [], "dropout": 0.0}
@@ -49,28 +49,9 @@ def stream(seed: int = 0, *, days: int = DAYS) -> pl.DataFrame:
 def write_snapshot(folder: Path, frame: pl.DataFrame, **split: object) -> Snapshot:
     """The frame as a dataset of one file, and its snapshot."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "part.parquet"
-    frame.write_parquet(path)
+    frame.write_parquet(folder / "part.parquet")
     data = DataSection(uri=str(folder), label="label", time="time", ids=("row",), meta=("region",))
-    rule = SplitSection(**split)
-    counts = frame.select(split_expression(data, rule).alias("split"))["split"].value_counts()
-    made = Snapshot(
-        data=data,
-        split=rule,
-        files=(
-            DataFile(
-                uri=str(path),
-                size_bytes=path.stat().st_size,
-                sha256=sha256_of_file(path),
-                rows=frame.height,
-            ),
-        ),
-        columns={name: str(dtype) for name, dtype in frame.schema.items()},
-        rows=frame.height,
-        split_rows={Split(name): rows for name, rows in counts.iter_rows()},
-        time_min=frame["time"].min(),
-        time_max=frame["time"].max(),
-    )
+    made = take_snapshot(data, SplitSection(**split))
     # As every step sees it: read back from its file.
     return Snapshot.from_json(made.to_json())
 
