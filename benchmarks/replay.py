@@ -37,7 +37,7 @@ from components.contracts.data import Split
 from components.contracts.gate import Verdict
 from components.contracts.monitoring import RetrainingDecision
 from components.contracts.snapshot import Snapshot
-from components.engine.evaluation import score_batch
+from components.engine.evaluation.scoring import score_batch
 from components.engine.export import load_model
 from components.engine.task import Task
 from pipelines.console import Console

@@ -30,7 +30,7 @@ from components.contracts.section import Section
 from components.contracts.snapshot import DataFile, Snapshot
 from components.contracts.training import TrainingResult
 from components.engine import worker
-from components.engine.checkpoint import load_checkpoint_model
+from components.engine.checkpoints.checkpointer import load_checkpoint_model
 from components.engine.config import TrainingSection
 from components.engine.job import TrainingJob
 from components.engine.task import LABEL, Task
@@ -169,7 +169,7 @@ def tiny_section(**changes) -> TrainingSection:
     """Settings under which each of 20 steps matters."""
     values = {
         "steps": 20, "global_batch_size": 32, "micro_batch_size": 16, "evaluate_every_steps": 8,
-        "log_every_steps": 3, "evaluation_rows": 31, "max_grad_norm": 0.5,
+        "log_every_steps": 3, "evaluation_rows": 31, "clipping": {"max_norm": 0.5},
     }  # fmt: skip
     return TrainingSection(**(values | changes))
 

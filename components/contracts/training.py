@@ -16,7 +16,8 @@ class EvaluationPoint(Section):
 
     step: int
     train_loss: float
-    """Mean loss per example over the steps since the evaluation before."""
+    """Mean loss per example over the updates since the evaluation before; that evaluation's own
+    value, when all of them were left out."""
     metrics: dict[str, float]
     """Task metrics and `loss` on the validation sample."""
 

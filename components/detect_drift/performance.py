@@ -19,7 +19,7 @@ from components.contracts.monitoring import WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.detect_drift.reference import MIN_Z_SCORE, student_limit
-from components.engine.evaluation import BATCH_ROWS, score_batch
+from components.engine.evaluation.scoring import BATCH_ROWS, score_batch
 from components.engine.task import Task
 
 MIN_LOSS_BLOCKS = 3

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import FrameType
 from typing import TypeVar, cast
@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from components.contracts.errors import PerennialError
+from components.engine.config import TrainingSection
+from components.engine.parallelism.layout import Layout
 
 T = TypeVar("T")
 # The first rank fits the task and encodes the data while the others wait for it.
@@ -20,12 +22,21 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class World:
-    """This process among all."""
+    """This process among all.
+
+    Attributes:
+        rank: Among all processes.
+        local_rank: Among those of this machine.
+        size: Number of processes.
+        device: Where this process computes.
+        arranged: The mesh of processes; None until `arrange` was called.
+    """
 
     rank: int
     local_rank: int
     size: int
     device: torch.device
+    arranged: Layout | None = None
 
     @classmethod
     def join(cls) -> "World":
@@ -50,6 +61,31 @@ class World:
             device = torch.device("cpu")
             dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
         return cls(dist.get_rank(), local_rank, dist.get_world_size(), device)
+
+    def arrange(self, training: TrainingSection) -> "World":
+        """This world with its processes laid out as the contract says.
+
+        Raises:
+            PerennialError: the dimensions do not multiply to the number of processes.
+        """
+        return replace(self, arranged=Layout.of(training, self.size, self.device))
+
+    @property
+    def layout(self) -> Layout:
+        """The mesh of processes."""
+        if self.arranged is None:
+            raise RuntimeError("World.arrange() comes before the layout is used")
+        return self.arranged
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of every global batch this process computes."""
+        return self.layout.data_rank
+
+    @property
+    def data_size(self) -> int:
+        """Into how many parts every global batch is divided."""
+        return self.layout.data_size
 
     @property
     def is_first(self) -> bool:

@@ -9,21 +9,80 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 
-NORMALIZATION_POLICY = MixedPrecisionPolicy(param_dtype=torch.float32, output_dtype=torch.bfloat16)
+COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# The constants of torch.amp.GradScaler.
+INITIAL_LOSS_SCALE = 2.0**16
+GROWTH_STEPS = 2000
 
 
-def fsdp_policy(training: TrainingSection) -> MixedPrecisionPolicy:
+def choose_kernels(training: TrainingSection, device: torch.device) -> None:
+    """Apply the switches that hold for the whole process.
+
+    Raises:
+        PerennialError: the device has no TF32.
+    """
+    if training.allow_tf32 and device.type != "cuda":
+        raise PerennialError(
+            "training.allow_tf32 = true, but this process computes on a CPU",
+            action="remove it, or train on a GPU of the Ampere generation or later",
+        )
+    torch.backends.cuda.matmul.allow_tf32 = training.allow_tf32
+    torch.backends.cudnn.allow_tf32 = training.allow_tf32
+
+
+def fsdp_policy(
+    training: TrainingSection, *, is_normalization: bool = False
+) -> MixedPrecisionPolicy:
     """Types of gathered parameters and of the gradients' reduction."""
-    if training.precision == "fp32":
+    dtype = COMPUTE_DTYPES[training.precision]
+    if dtype == torch.float32:
         return MixedPrecisionPolicy()
-    # Outputs stay bfloat16 between blocks; the engine turns the model's own into float32.
-    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if is_normalization:
+        return MixedPrecisionPolicy(param_dtype=torch.float32, output_dtype=dtype)
+    # Outputs stay in the short type between blocks; the engine turns the model's own into float32.
+    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
 
 def computation(training: TrainingSection, device: torch.device) -> AbstractContextManager[object]:
     """What every forward pass runs in."""
-    if training.precision == "fp32" or training.strategy == "fsdp":
+    if training.precision == "fp32" or training.strategy in ("fsdp", "hsdp"):
         return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return torch.autocast(device.type, dtype=COMPUTE_DTYPES[training.precision])
+
+
+class LossScale:
+    """The factor that keeps float16 gradients away from zero; 1 for other precisions.
+
+    It halves when a gradient overflows, whose update is then left out, and doubles after
+    `GROWTH_STEPS` updates without. Every rank sees the same gradient norm, so all agree.
+
+    Args:
+        training: Its precision.
+        value: Where an earlier attempt got to.
+        good_steps: Updates since it last changed.
+    """
+
+    def __init__(self, training: TrainingSection, value: float = 0.0, good_steps: int = 0) -> None:
+        self.is_dynamic = training.precision == "fp16"
+        self.value = (value or INITIAL_LOSS_SCALE) if self.is_dynamic else 1.0
+        self.good_steps = good_steps
+
+    def overflowed(self) -> bool:
+        """Halve; False when there is nothing left to halve: then it is no overflow."""
+        if not self.is_dynamic or self.value <= 1.0:
+            return False
+        self.value /= 2.0
+        self.good_steps = 0
+        return True
+
+    def succeeded(self) -> None:
+        """Count an update."""
+        if not self.is_dynamic:
+            return
+        self.good_steps += 1
+        if self.good_steps == GROWTH_STEPS:
+            self.value *= 2.0
+            self.good_steps = 0

@@ -37,10 +37,7 @@ class StepRandomness:
     def __init__(self, seed: int, rank: int) -> None:
         self._seed = seed
         self._rank = rank
-        self.generator = torch.Generator()
-        """For the task's `augment`."""
 
     def begin(self, step: int) -> None:
-        """Set the global and the augmentation generator for one update."""
+        """Set the global generator for one update."""
         torch.manual_seed(derived_seed(self._seed, self._rank, step, 0))
-        self.generator.manual_seed(derived_seed(self._seed, self._rank, step, 1))

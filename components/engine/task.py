@@ -20,9 +20,12 @@ from components.contracts.section import Section
 from components.contracts.training import Direction
 
 Batch: TypeAlias = dict[str, Tensor]
-"""Tensors by name; the first dimension of each is the example. `label` is the target."""
+"""Tensors by name; the first dimension of each is the example. `label` is the target, `weight`
+(optional, shape [B]) is how much an example counts, in tokens for instance. The others are the
+model's inputs."""
 
 LABEL = "label"
+WEIGHT = "weight"
 
 
 class NoOptions(Section):
@@ -43,9 +46,10 @@ class Task(ABC):
 
     Options: ClassVar[type[Section]] = NoOptions
     """The task's own options; unknown keys in the contract are refused with it."""
-    kind: Literal["binary", "multiclass", "regression"]
+    kind: Literal["binary", "multiclass", "regression", "statistic"]
     """What `predict` returns: P(label = 1) of shape [B], class probabilities of shape [B, C], or
-    values of shape [B]."""
+    values of shape [B]. A task of kind `statistic` (language models, retrieval) measures each
+    example instead: see `statistic`."""
     metrics: Mapping[str, Direction]
     """The keys that `score` returns, and which way each is better; `loss` is added by the engine.
     The first is the default for selection and gate."""
@@ -80,11 +84,23 @@ class Task(ABC):
 
     @abstractmethod
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The loss of each example, shape [B]; the engine averages over the global batch."""
+        """The loss of each example, shape [B].
+
+        The engine averages over the global batch, by the batch's `weight` where it has one.
+        """
 
     @abstractmethod
     def predict(self, output: Tensor) -> Tensor:
         """The model's output → predictions, as `kind` says."""
+
+    def statistic(self, output: Tensor, batch: Batch) -> Tensor:
+        """For kind `statistic`: what `score` averages, one number per example, shape [B].
+
+        A language model's is its loss per token, a retrieval model's the rank of the right answer.
+        `score` then receives these as `predictions`, and the examples' weights (1 without
+        `weight`) as `labels`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is of kind {self.kind!r}")
 
     @abstractmethod
     def score(
@@ -118,8 +134,8 @@ class Task(ABC):
 
 
 def inputs_of(batch: Batch) -> Batch:
-    """The batch without its label: what the model is called with."""
-    return {name: tensor for name, tensor in batch.items() if name != LABEL}
+    """The batch without label and weight: what the model is called with."""
+    return {name: tensor for name, tensor in batch.items() if name not in (LABEL, WEIGHT)}
 
 
 def load_task(path: str, options: Mapping[str, JsonValue], columns: TaskColumns) -> Task:

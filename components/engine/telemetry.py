@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from components.clients.journal import Journal
+from components.contracts.errors import TrainingFailedError
 from components.contracts.training import EvaluationPoint, StepPoint
-from components.engine.checkpoint_folder import Progress, RunningSums
+from components.engine.checkpoints.folder import Progress, RunningSums
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
 
@@ -51,8 +52,10 @@ class Telemetry:
         self._interval_steps += 1
 
     def log(self, step: int, learning_rate: float) -> None:
-        """Make a point of the interval that ends here."""
+        """Make a point of the interval that ends here, if an update was applied in it."""
         steps, loss, norm = self._since_log.tolist()
+        if not steps:
+            return
         seconds = time.monotonic() - self._interval_start
         point = StepPoint(
             step=step, loss=loss / steps, learning_rate=learning_rate,
@@ -68,15 +71,27 @@ class Telemetry:
             self._tell(point)
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        """Make a point of an evaluation."""
+        """Make a point of an evaluation.
+
+        Raises:
+            TrainingFailedError: no update was ever applied.
+        """
         steps, loss, _ = self._since_evaluation.tolist()
-        self._evaluations.append(
-            EvaluationPoint(step=step, train_loss=loss / steps, metrics=metrics)
-        )
+        if steps:
+            train_loss = loss / steps
+        elif self._evaluations:
+            train_loss = self._evaluations[-1].train_loss
+        else:
+            raise TrainingFailedError(
+                f"not one of the first {step} updates was applied",
+                evidence="all gradients were left out because they were not finite",
+                action="train in fp32 or bf16, or lower the learning rate",
+            )
+        self._evaluations.append(EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics))
         self._since_evaluation.zero_()
         if self._is_speaker:
             values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
-            logger.info("evaluated step=%d train_loss=%.6g %s", step, loss / steps, values)
+            logger.info("evaluated step=%d train_loss=%.6g %s", step, train_loss, values)
 
     def restart_clock(self) -> None:
         """Begin an interval; what lies before it (an evaluation, a checkpoint) is not counted."""

@@ -22,20 +22,23 @@ from components.clients.dataset import Dataset
 from components.clients.lease import follow_lease
 from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
-from components.contracts.errors import BadTaskError
+from components.contracts.errors import BadTaskError, PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction, TrainingResult
-from components.engine.batching import GlobalOrder
-from components.engine.checkpoint import Checkpointer
+from components.engine.checkpoints.checkpointer import Checkpointer
 from components.engine.config import TrainingSection
-from components.engine.data import EncodedSplit, encode_split
+from components.engine.data.batching import BatchPlan, GlobalOrder
+from components.engine.data.encoded import EncodedSplit, encode_split
+from components.engine.data.loader import Loader
 from components.engine.distributed import StopSignal, World, rank_of_this_process
+from components.engine.evaluation.sampled import SampledEvaluation
 from components.engine.job import EXIT_INTERRUPTED, FittedTask, RankFailure, TrainingJob, read_job
 from components.engine.loop import Training, train
-from components.engine.optimizer import build_optimizer
-from components.engine.parallelize import parallelize, settle_buckets
+from components.engine.optimization.optimizer import build_optimizer
+from components.engine.parallelism.parallelize import parallelize, settle_buckets
+from components.engine.precision import LossScale, choose_kernels
 from components.engine.reproducibility import make_deterministic, seeded_model
-from components.engine.sampled_evaluation import SampledEvaluation
+from components.engine.resilience.guard import Guard
 from components.engine.task import Task, inputs_of, load_task
 from components.engine.telemetry import Telemetry
 
@@ -52,7 +55,7 @@ def main() -> int:
     stop.listen()
     training: Training | None = None
     try:
-        world = World.join()
+        world = World.join().arrange(job.training)
         training = build(job, world, stop)
         is_finished = train(training)
         if world.is_first:
@@ -69,7 +72,7 @@ def main() -> int:
 def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
     """Everything that the loop needs, in the state of the newest checkpoint."""
     section = job.training
-    section.gradient_accumulation_steps(world.size)
+    choose_kernels(section, world.device)
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     prepare_data(job, world, task, snapshot)
@@ -79,14 +82,38 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
     )
     model = initial_model(task, data, section, world)
     optimizer = build_optimizer(model, section)
-    retention = (section.keep_best, *retention_metric(task, section.metric))
+    retention = (section.checkpoints.keep_best, *retention_metric(task, section.metric))
     checkpointer = Checkpointer(job.checkpoints, job.fingerprint, retention, world)
     progress = checkpointer.restore(model, optimizer)
+    scale = LossScale(section, progress.loss_scale, progress.loss_scale_steps)
     return Training(
-        section=section, world=world, task=task, data=data,
-        order=GlobalOrder(data.rows, section.seed), model=model, optimizer=optimizer,
+        section=section, world=world, task=task, loader=build_loader(task, data, section, world),
+        model=model, optimizer=optimizer,
+        guard=Guard(section.anomalies, scale, progress.num_skipped),
         evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
         telemetry=Telemetry(section, world, progress), stop=stop, step=progress.step,
+        data_offset=progress.data_offset,
+    )  # fmt: skip
+
+
+def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world: World) -> Loader:
+    """This rank's part of the stream of training rows.
+
+    Raises:
+        PerennialError: batches cannot be pinned for a device that needs no pinning.
+    """
+    plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.data_size)
+    logger.info(plan.describe())
+    is_gpu = world.device.type == "cuda"
+    if section.loading.pin_memory and not is_gpu:
+        raise PerennialError(
+            "training.loading.pin_memory = true, but this process computes on a CPU",
+            action="remove it: pinned memory is what a GPU copies from",
+        )
+    return Loader(
+        task, data, GlobalOrder(data.rows, section.seed), plan, world.data_rank,
+        seed=section.seed, prefetch_batches=section.loading.prefetch_batches,
+        pin_memory=is_gpu and section.loading.pin_memory is not False,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from components.clients.dataset import Dataset, selected_split
 from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
-from components.engine.evaluation import score_split
+from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
 from components.evaluate_model.comparison import Contender
 

@@ -12,8 +12,7 @@ from components.contracts.errors import BadTaskError, PerennialError
 from components.contracts.gate import Comparison, SliceComparison
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction
-from components.engine.evaluation import Scored
-from components.engine.resampling import (
+from components.engine.evaluation.resampling import (
     Blocks,
     Counts,
     block_columns,
@@ -22,6 +21,7 @@ from components.engine.resampling import (
     sign_of,
     standard_error,
 )
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import Task
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from components.contracts.gate import Comparison, GateReason, SliceComparison
 from components.contracts.training import Direction
-from components.engine.resampling import sign_of
+from components.engine.evaluation.resampling import sign_of
 from components.evaluate_model.config import GateSection
 
 

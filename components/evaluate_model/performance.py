@@ -9,7 +9,7 @@ import polars as pl
 from components.clients.dataset import block_start
 from components.contracts.data import DataSection
 from components.contracts.gate import BlockPerformance
-from components.engine.evaluation import Scored
+from components.engine.evaluation.scoring import Scored
 
 
 def performance_by_block(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from components.contracts.gate import Comparison, Interval, Verdict
-from components.engine.evaluation import Scored
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import Task
 from components.evaluate_model.config import GateSection
 from components.reports.charts import interval_chart, line_chart

@@ -13,9 +13,9 @@ from components.contracts.gate import Verdict
 from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
-from components.engine.evaluation import score_split
+from components.engine.evaluation.resampling import blocks_of
+from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
-from components.engine.resampling import blocks_of
 from components.evaluate_model.champion import Champion, read_champion
 from components.evaluate_model.comparison import Contender, columns_to_keep, finite_contender
 from components.evaluate_model.config import EvaluateModelConfig

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from components.contracts.errors import PerennialError
 from components.contracts.gate import BlockPerformance, Verdict
-from components.engine.resampling import Blocks
+from components.engine.evaluation.resampling import Blocks
 from components.engine.task import Task
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import (

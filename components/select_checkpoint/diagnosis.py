@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.contracts.training import Direction, EvaluationPoint
-from components.engine.resampling import sign_of
+from components.engine.evaluation.resampling import sign_of
 
 # Fewer points do not tell a trend from noise: a quarter of eight is two.
 MIN_POINTS = 8

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from components.contracts.errors import PerennialError
 from components.contracts.training import CheckpointRecord, Direction, ScoredCandidate
-from components.engine.evaluation import Scored
-from components.engine.resampling import Blocks, resample, sign_of, standard_error
+from components.engine.evaluation.resampling import Blocks, resample, sign_of, standard_error
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import Task
 
 # Draws of the bootstrap: its standard error is then known to within 2.5% (1 / sqrt(2 x 800)).

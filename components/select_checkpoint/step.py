@@ -12,11 +12,11 @@ from components.contracts.data import Split
 from components.contracts.errors import NoCheckpointError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
-from components.engine.checkpoint import load_checkpoint_model
-from components.engine.checkpoint_folder import DamagedCheckpointError
-from components.engine.evaluation import Scored, score_split
+from components.engine.checkpoints.checkpointer import load_checkpoint_model
+from components.engine.checkpoints.folder import DamagedCheckpointError
+from components.engine.evaluation.resampling import block_columns, blocks_of
+from components.engine.evaluation.scoring import Scored, score_split
 from components.engine.export import write_weights
-from components.engine.resampling import block_columns, blocks_of
 from components.engine.task import Task
 from components.select_checkpoint.config import SelectCheckpointConfig
 from components.select_checkpoint.diagnosis import diagnose

@@ -18,7 +18,7 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadDataError
 from components.contracts.section import Section
 from components.contracts.training import Direction
-from components.engine.metrics import log_losses, roc_auc
+from components.engine.evaluation.metrics import log_losses, roc_auc
 from components.engine.task import LABEL, Batch, Task
 from components.tasks.tabular_mlp import TabularMLP
 from components.tasks.tabular_numbers import (

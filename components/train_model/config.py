@@ -37,5 +37,9 @@ class TrainModelConfig(Section):
                 f"training.strategy = 'single' is one process, but resources.num_processes = "
                 f"{processes}; set it to 1, or strategy to 'fsdp' or 'ddp'"
             )
-        self.training.gradient_accumulation_steps(processes)
+        if self.training.global_batch_size < processes:
+            raise ValueError(
+                f"training.global_batch_size = {self.training.global_batch_size} leaves some of "
+                f"resources.num_processes = {processes} without a row; raise it"
+            )
         return self

@@ -8,7 +8,7 @@ from components.clients.object_store import LocalObjectStore, open_store
 from components.contracts.errors import PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
-from components.engine.checkpoint_folder import DamagedCheckpointError, verify
+from components.engine.checkpoints.folder import DamagedCheckpointError, verify
 from components.engine.job import TrainingJob, training_fingerprint
 from components.train_model.config import TrainModelConfig
 

@@ -12,8 +12,8 @@ import pytest
 from components.clients.lease import RunLease
 from components.contracts.errors import PerennialError, TrainingFailedError
 from components.contracts.training import TrainingResult
-from components.engine.checkpoint import load_checkpoint_model
-from components.engine.checkpoint_folder import DamagedCheckpointError, committed, newest_intact
+from components.engine.checkpoints.checkpointer import load_checkpoint_model
+from components.engine.checkpoints.folder import DamagedCheckpointError, committed, newest_intact
 from components.engine.job import RankFailure
 from components.train_model.attempts import run_to_end, training_failed
 from components.train_model.launchers.local import LocalLauncher

@@ -8,9 +8,9 @@ import torch
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
-from components.engine.batching import GlobalOrder
-from components.engine.checkpoint import load_checkpoint_model
-from components.engine.evaluation import score_split
+from components.engine.checkpoints.checkpointer import load_checkpoint_model
+from components.engine.data.batching import GlobalOrder
+from components.engine.evaluation.scoring import score_split
 from components.engine.task import LABEL, load_task
 from tiny_training import TinyOptions, finished, largest_difference, tiny_job, weights
 
@@ -50,10 +50,10 @@ def plain_training(job):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_a_single_process_equals_plain_pytorch(root, optimizer):
-    from components.engine.config import AdamW, Schedule, Sgd
+    from components.engine.optimization.config import AdamW, Schedule, Sgd
 
     job = tiny_job(
-        root, strategy="single", micro_batch_size=32, max_grad_norm=None, log_every_steps=1,
+        root, strategy="single", micro_batch_size=32, clipping={"max_norm": None}, log_every_steps=1,
         schedule=Schedule(shape="linear", warmup_fraction=0.0),
         optimizer=AdamW() if optimizer == "adamw" else Sgd(name="sgd"),
     )  # fmt: skip
@@ -65,7 +65,7 @@ def test_a_single_process_equals_plain_pytorch(root, optimizer):
 
 
 def test_the_learning_rate_enters_the_update(root):
-    from components.engine.config import AdamW
+    from components.engine.optimization.config import AdamW
 
     slow = finished(tiny_job(root, strategy="single"))
     fast = finished(tiny_job(root, strategy="single", optimizer=AdamW(learning_rate=1e-3)))

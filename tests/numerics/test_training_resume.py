@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.engine.checkpoint_folder import CheckpointManifest, committed
+from components.engine.checkpoints.folder import CheckpointManifest, committed
 from tiny_training import (
     TinyOptions,
     finished,

@@ -8,7 +8,7 @@ from components.check_skeleton.free_outputs import best_constant, output_of, pro
 from components.check_skeleton.subject import Subject
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.evaluation import score_batch
+from components.engine.evaluation.scoring import score_batch
 
 # A start that costs half as much again as the best constant spends its first updates on the
 # label's mean: zero logits at 10 % positives do (0.69 against 0.33), at 30 % (0.61) they do not.

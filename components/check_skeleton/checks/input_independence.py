@@ -14,7 +14,7 @@ from components.check_skeleton.short_training import shuffled_batches, simplifie
 from components.check_skeleton.subject import Subject, head_of, rows_of
 from components.check_skeleton.verdict import CURVES, Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.evaluation import score_batch
+from components.engine.evaluation.scoring import score_batch
 from components.engine.task import LABEL, Batch, inputs_of
 
 NUM_EVALUATIONS = 8

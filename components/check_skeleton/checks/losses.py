@@ -106,7 +106,7 @@ def loss_not_clipped(subject: Subject) -> CheckResult:
     if max(silent.values()) > 0:
         return judge.failed(
             f"examples without gradient by distance from the label: {shown}",
-            hint="the loss is clipped or saturates; set training.max_grad_norm instead",
+            hint="the loss is clipped or saturates; use training.clipping instead",
         )
     if float(norms[30.0].median()) < 1e-3 * float(norms[3.0].median()):
         return judge.warned(

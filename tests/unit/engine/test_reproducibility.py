@@ -18,15 +18,13 @@ def draw(rank, step, *, after=()):
     randomness = StepRandomness(seed=1, rank=rank)
     for earlier in (*after, step):
         randomness.begin(earlier)
-    return torch.rand(3).tolist(), torch.rand(3, generator=randomness.generator).tolist()
+    return torch.rand(3).tolist()
 
 
 def test_a_step_draws_the_same_whatever_came_before():
     assert draw(0, 7) == draw(0, 7, after=range(7))
 
 
-def test_ranks_steps_and_generators_draw_different_numbers():
-    masks, augmentations = zip(
-        *(draw(rank, step) for rank in (0, 1) for step in (0, 1)), strict=True
-    )
-    assert len({tuple(values) for values in (*masks, *augmentations)}) == 8
+def test_ranks_and_steps_draw_different_numbers():
+    masks = [draw(rank, step) for rank in (0, 1) for step in (0, 1)]
+    assert len({tuple(values) for values in masks}) == 4

@@ -9,8 +9,8 @@ import pytest
 
 from components.contracts.data import DataSection, TaskColumns
 from components.contracts.errors import PerennialError
-from components.engine.evaluation import Scored
-from components.engine.resampling import blocks_of
+from components.engine.evaluation.resampling import blocks_of
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import load_task
 from components.evaluate_model.comparison import (
     Contender,

@@ -12,7 +12,7 @@ from components.contracts.data import ModelSection, SplitSection
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Verdict
 from components.contracts.section import canonical_json
-from components.engine.evaluation import Scored
+from components.engine.evaluation.scoring import Scored
 from components.evaluate_model.config import EvaluateModelConfig, GateSection
 from components.evaluate_model.report import calibration
 from components.evaluate_model.step import evaluate_model_step

@@ -18,7 +18,7 @@ from components.contracts.skeleton import CheckResult, SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
 from components.contracts.validation import ValidationReport
-from components.engine.evaluation import score_split
+from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
 from components.register_model.config import RegisterModelConfig, RegistrySection
 from components.register_model.step import register_model_step

@@ -11,8 +11,8 @@ from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.data import ModelSection, Split
 from components.contracts.errors import PerennialError
 from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
-from components.engine.checkpoint_folder import CheckpointManifest, Progress, commit, partial_path
-from components.engine.evaluation import score_split
+from components.engine.checkpoints.folder import CheckpointManifest, Progress, commit, partial_path
+from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
 from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
 from components.select_checkpoint.step import select_checkpoint_step

@@ -7,8 +7,8 @@ import pytest
 from components.contracts.data import TaskColumns
 from components.contracts.errors import PerennialError
 from components.contracts.training import CheckpointRecord
-from components.engine.evaluation import Scored
-from components.engine.resampling import Blocks
+from components.engine.evaluation.resampling import Blocks
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import load_task
 from components.select_checkpoint.selection import metric_and_direction, select
 

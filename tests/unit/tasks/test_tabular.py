@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from components.contracts.data import TaskColumns
 from components.contracts.errors import BadDataError
 from components.contracts.section import canonical_json
-from components.engine.evaluation import score_batch
+from components.engine.evaluation.scoring import score_batch
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification, TabularOptions, TabularRegression
 

@@ -79,7 +79,7 @@ def test_an_s3_store_is_refused_for_now(environment, root, monkeypatch):
     ("config", "message"),
     [
         ({"training": {"strategy": "single"}}, "num_processes = 2"),
-        ({"resources": {"num_processes": 3}}, "global_batch_size = 1024 is no multiple"),
+        ({"resources": {"num_processes": 1025}}, "global_batch_size = 1024 leaves some"),
         ({"training": {"steps": 0}}, "steps"),
     ],
 )

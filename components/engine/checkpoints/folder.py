@@ -41,6 +41,14 @@ class Progress(Section):
     since_evaluation: RunningSums = RunningSums()
     seconds: float = 0.0
     num_resumes: int = 0
+    data_offset: int = 0
+    """Global batches of the stream that were left out: update s takes batch s + data_offset."""
+    num_skipped: int = 0
+    """Updates left out because they were not finite."""
+    loss_scale: float = 0.0
+    """Of float16; 0 means not used yet."""
+    loss_scale_steps: int = 0
+    """Updates since it last changed."""
 
 
 class CheckpointManifest(Artifact):

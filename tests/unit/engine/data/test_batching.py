@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.contracts.errors import BadDataError
-from components.engine.batching import GlobalOrder, fixed_sample
+from components.engine.data.batching import BatchPlan, GlobalOrder, fixed_sample
 
 
 def global_batch(rows, seed, step, size, world_size):
-    shares = [
-        GlobalOrder(rows, seed).share(step, size, rank, world_size) for rank in range(world_size)
-    ]
-    return np.concatenate(shares)
+    batch = GlobalOrder(rows, seed).indices(step * size, size)
+    plan = BatchPlan(size, 2, world_size)
+    parts = [part for rank in range(world_size) for part in plan.micro_batches(rank)]
+    return np.concatenate([batch[part] for part in parts])
 
 
 @pytest.mark.parametrize("rows", [5, 24, 100])
@@ -56,3 +56,23 @@ def test_the_evaluation_sample_is_fixed_and_in_file_order(rows, size, expected):
     assert len(set(sample)) == expected
     assert list(sample) == sorted(sample)
     np.testing.assert_array_equal(sample, fixed_sample(rows, size, seed=3))
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9))
+def test_every_rank_makes_equally_many_passes_over_all_rows(global_size, micro_size, data_size):
+    plan = BatchPlan(global_size, micro_size, data_size)
+    passes = [plan.micro_batches(rank) for rank in range(data_size)]
+    assert {len(parts) for parts in passes} == {plan.accumulation_steps}
+    rows = [row for parts in passes for part in parts for row in range(part.start, part.stop)]
+    assert rows == list(range(global_size))
+    assert max(part.stop - part.start for parts in passes for part in parts) <= micro_size
+
+
+@pytest.mark.parametrize(
+    ("global_size", "micro_size", "data_size", "passes"),
+    [(64, 8, 1, 8), (64, 8, 2, 4), (64, 8, 3, 3), (64, 64, 2, 1), (65, 8, 1, 9)],
+)
+def test_accumulation_follows_from_the_number_of_ranks(global_size, micro_size, data_size, passes):
+    plan = BatchPlan(global_size, micro_size, data_size)
+    assert plan.accumulation_steps == passes
+    assert f"{global_size} = {data_size} ranks x {passes} passes" in plan.describe()

@@ -8,8 +8,8 @@ from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError
 from components.contracts.snapshot import Snapshot
-from components.engine import data
-from components.engine.data import EncodedSplit, encode_split
+from components.engine.data import encoded
+from components.engine.data.encoded import EncodedSplit, encode_split
 from components.engine.task import LABEL
 from tiny_training import TinyTask
 
@@ -28,13 +28,13 @@ def task(dataset):
 
 @pytest.mark.parametrize("chunk", [7, 64, 10_000])
 def test_the_encoded_split_equals_encoding_at_once(dataset, task, tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(data, "ENCODE_ROWS", chunk)
+    monkeypatch.setattr(encoded, "ENCODE_ROWS", chunk)
     encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
-    encoded = EncodedSplit(tmp_path / "train")
+    split = EncodedSplit(tmp_path / "train")
     expected = task.encode(dataset.scan(Split.TRAIN).collect())
-    assert encoded.rows == dataset.snapshot.split_rows[Split.TRAIN]
-    rows = np.array([3, 0, 3, encoded.rows - 1])
-    for name, tensor in encoded.gather(rows).items():
+    assert split.rows == dataset.snapshot.split_rows[Split.TRAIN]
+    rows = np.array([3, 0, 3, split.rows - 1])
+    for name, tensor in split.gather(rows).items():
         torch.testing.assert_close(tensor, expected[name][torch.from_numpy(rows)], rtol=0, atol=0)
 
 
@@ -62,7 +62,7 @@ def type_by_first_row(batch, rows):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(data, "ENCODE_ROWS", 5)
+    monkeypatch.setattr(encoded, "ENCODE_ROWS", 5)
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError
-from components.engine.batching import Indices
-from components.engine.task import LABEL, Batch, Task
+from components.engine.data.batching import Indices
+from components.engine.task import LABEL, WEIGHT, Batch, Task
 
 ENCODE_ROWS = 16_384  # bounds memory while encoding; larger chunks were no faster
 
@@ -28,6 +28,8 @@ class EncodedSplit:
         # Plain views: gathering through the memmap subclass costs several times as much.
         self._arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
         self.rows = len(self._arrays[LABEL])
+        self.weights = self._arrays.get(WEIGHT)
+        """How much each row counts, shape [rows]; None means all the same."""
 
     def gather(self, rows: Indices) -> Batch:
         """The examples at these indices, as fresh tensors."""

@@ -5,7 +5,7 @@ from torch import nn
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
-from components.engine.parallelize import parallelize, require_strategy
+from components.engine.parallelism.parallelize import parallelize, require_strategy
 
 ALONE, PAIR = (
     World(rank=0, local_rank=0, size=size, device=torch.device("cpu")) for size in (1, 2)

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from components.contracts.errors import TrainingFailedError
-from components.engine.batching import fixed_sample
 from components.engine.config import TrainingSection
-from components.engine.data import EncodedSplit
+from components.engine.data.batching import fixed_sample
+from components.engine.data.encoded import EncodedSplit
 from components.engine.distributed import World, synchronize_buffers
-from components.engine.evaluation import BATCH_ROWS, score_batch
-from components.engine.parallelize import free_gathered_parameters
+from components.engine.evaluation.scoring import BATCH_ROWS, score_batch
+from components.engine.parallelism.parallelize import free_gathered_parameters
 from components.engine.precision import computation
 from components.engine.task import Task
 

@@ -7,9 +7,10 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from components.contracts.errors import PerennialError
-from components.engine.config import Strategy, TrainingSection
+from components.engine.config import TrainingSection
 from components.engine.distributed import World
-from components.engine.precision import NORMALIZATION_POLICY, fsdp_policy
+from components.engine.parallelism.config import Strategy
+from components.engine.precision import fsdp_policy
 from components.engine.task import Batch, Task
 
 
@@ -25,16 +26,18 @@ def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: 
             action="set resources.num_processes = 1, or strategy = 'fsdp' or 'ddp'",
         )
     model = model.to(world.device)
-    if training.strategy == "fsdp":
+    if training.strategy in ("fsdp", "hsdp"):
         policy = fsdp_policy(training)
-        if training.precision == "bf16":
+        mesh = world.layout.mesh if training.strategy == "hsdp" else world.layout.mesh["shard"]
+        if training.precision != "fp32":
             # Batch normalisation keeps its running statistics in float32 and refuses a mixture.
+            normalization = fsdp_policy(training, is_normalization=True)
             for module in model.modules():
                 if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-                    fully_shard(module, mp_policy=NORMALIZATION_POLICY)
+                    fully_shard(module, mesh=mesh, mp_policy=normalization)
         for block in task.blocks(model):
-            fully_shard(block, mp_policy=policy)
-        fully_shard(model, mp_policy=policy)
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
     elif training.strategy == "ddp":
         # Buffers are synchronised by `synchronize_buffers`, the same way for every strategy.
         model = DistributedDataParallel(model, broadcast_buffers=False)
@@ -51,7 +54,8 @@ def require_strategy(model: nn.Module, strategy: Strategy) -> None:
     sharded = {isinstance(parameter, DTensor) for parameter in model.parameters()}
     replicated = isinstance(model, DistributedDataParallel)
     found: Strategy = "ddp" if replicated else "fsdp" if sharded == {True} else "single"
-    if found != strategy or len(sharded) > 1:
+    asked = "fsdp" if strategy == "hsdp" else strategy
+    if found != asked or len(sharded) > 1:
         raise PerennialError(
             f"training.strategy = {strategy!r} was asked for, but the model runs as {found!r}",
             evidence=f"sharded parameters: {sorted(sharded)}",

@@ -17,8 +17,8 @@ from scipy.special import stdtrit
 from components.contracts.data import DataSection
 from components.contracts.gate import Interval
 from components.contracts.training import Direction
-from components.engine.evaluation import Scored
-from components.engine.metrics import log_losses
+from components.engine.evaluation.metrics import log_losses
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import Task
 
 Floats: TypeAlias = NDArray[np.float64]

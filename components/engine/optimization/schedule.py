@@ -2,7 +2,7 @@
 
 import math
 
-from components.engine.config import Schedule
+from components.engine.optimization.config import Schedule
 
 
 def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> float:

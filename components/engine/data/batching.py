@@ -5,6 +5,9 @@ The training data is an endless stream: one permutation of all rows after the ot
 the only state is the step, and every row is seen exactly once per epoch.
 """
 
+from dataclasses import dataclass
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,16 +43,51 @@ class GlobalOrder:
             count -= len(part)
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    def share(self, step: int, global_batch_size: int, rank: int, world_size: int) -> Indices:
-        """The rows of one update that one rank computes: an equal, contiguous part."""
-        size = global_batch_size // world_size
-        return self.indices(step * global_batch_size + rank * size, size)
-
     def _order(self, epoch: int) -> Indices:
         if epoch != self._epoch:
             self._permutation = np.random.default_rng([self._seed, epoch]).permutation(self.rows)
             self._epoch = epoch
         return self._permutation
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How a global batch is divided: over ranks, then into forward passes.
+
+    Attributes:
+        global_size: Rows of an update.
+        micro_size: Rows of a forward pass, at most.
+        data_size: Groups of processes that hold different rows.
+    """
+
+    global_size: int
+    micro_size: int
+    data_size: int
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Forward passes of every rank per update; equally many, for they are collectives."""
+        largest_share = -(-self.global_size // self.data_size)
+        return -(-largest_share // self.micro_size)
+
+    def share(self, data_rank: int) -> slice:
+        """One rank's rows of the global batch: contiguous, as equal as whole rows allow."""
+        start = data_rank * self.global_size // self.data_size
+        return slice(start, (data_rank + 1) * self.global_size // self.data_size)
+
+    def micro_batches(self, data_rank: int) -> list[slice]:
+        """Its forward passes, as equal as whole rows allow; where rows lack, some are empty."""
+        share = self.share(data_rank)
+        rows, passes = share.stop - share.start, self.accumulation_steps
+        edges = [share.start + index * rows // passes for index in range(passes + 1)]
+        return [slice(start, stop) for start, stop in pairwise(edges)]
+
+    def describe(self) -> str:
+        """The arithmetic, for logs and reports."""
+        return (
+            f"global batch {self.global_size} = {self.data_size} ranks x "
+            f"{self.accumulation_steps} passes x up to {self.micro_size} rows"
+        )
 
 
 def fixed_sample(rows: int, size: int | None, seed: int) -> Indices:

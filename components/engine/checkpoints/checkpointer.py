@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from components.contracts.errors import BadTaskError
 from components.contracts.training import CheckpointRecord, Direction, TrainingResult
-from components.engine.checkpoint_folder import (
+from components.engine.checkpoints.folder import (
     CheckpointManifest,
     KeptAs,
     Progress,

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from components.contracts.errors import PerennialError
-from components.engine.checkpoint_folder import (
+from components.engine.checkpoints.folder import (
     MARKER,
     CheckpointManifest,
     DamagedCheckpointError,

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from components.engine.config import Schedule
-from components.engine.schedule import learning_rate
+from components.engine.optimization.config import Schedule
+from components.engine.optimization.schedule import learning_rate
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,15 @@ import polars as pl
 import pytest
 
 from components.contracts.data import DataSection, TaskColumns
-from components.engine import resampling
-from components.engine.evaluation import Scored
-from components.engine.resampling import Blocks, blocks_of, interval, resample, standard_error
+from components.engine.evaluation import resampling
+from components.engine.evaluation.resampling import (
+    Blocks,
+    blocks_of,
+    interval,
+    resample,
+    standard_error,
+)
+from components.engine.evaluation.scoring import Scored
 from components.engine.task import load_task
 
 COLUMNS = TaskColumns(label="label", features={"x": "Float64"})

@@ -1,0 +1,1 @@
+"""The training state on disk: whole or not at all, found damaged or loaded exactly."""

@@ -1,0 +1,18 @@
+"""The knobs of data loading."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from components.contracts.section import Section
+
+
+class Loading(Section):
+    """How batches get ready while the model computes."""
+
+    prefetch_batches: Annotated[int, Field(ge=0, le=64)] = 2
+    """Batches gathered ahead by a thread; 0 gathers them in the loop. Raise it when the reported
+    data wait is more than a few percent and varies."""
+    pin_memory: bool | None = None
+    """Page-locked batches, which a GPU copies while it computes. None means: on a GPU. Turn it off
+    when locked memory is limited."""

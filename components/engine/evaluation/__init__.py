@@ -1,0 +1,1 @@
+"""How good is a model: scores on a split, exact metrics, intervals."""

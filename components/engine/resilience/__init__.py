@@ -1,0 +1,1 @@
+"""What happens when a training goes wrong: numbers, processes, slow ranks."""

@@ -1,0 +1,46 @@
+"""The loss is the mean over the whole global batch, however unevenly that is divided."""
+
+import pytest
+
+from tiny_training import finished, largest_difference, tiny_job, weights
+
+UNEVEN = 33
+
+
+@pytest.mark.parametrize(
+    ("processes", "strategy", "micro_batch_size"),
+    [(1, "single", 5), (2, "fsdp", 16), (2, "ddp", 7), (3, "fsdp", 4), (4, "fsdp", 2)],
+)
+def test_uneven_shares_and_passes_give_the_mean_of_the_whole_batch(
+    root, processes, strategy, micro_batch_size
+):
+    whole = finished(
+        tiny_job(
+            root, strategy="single", global_batch_size=UNEVEN, micro_batch_size=UNEVEN,
+            log_every_steps=1,
+        )
+    )  # fmt: skip
+    divided = finished(
+        tiny_job(
+            root, strategy=strategy, processes=processes, global_batch_size=UNEVEN,
+            micro_batch_size=micro_batch_size, log_every_steps=1,
+        )
+    )  # fmt: skip
+    assert largest_difference(weights(whole), weights(divided)) <= 1e-6
+    for one, many in zip(whole.history, divided.history, strict=True):
+        assert many.loss == pytest.approx(one.loss, rel=1e-5)
+        assert many.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
+
+
+def test_a_rank_may_have_fewer_rows_than_passes(root):
+    settings = {"global_batch_size": 5, "log_every_steps": 1}
+    whole = finished(tiny_job(root, strategy="single", micro_batch_size=5, **settings))
+    divided = finished(tiny_job(root, processes=3, micro_batch_size=1, **settings))
+    assert largest_difference(weights(whole), weights(divided)) <= 1e-6
+
+
+@pytest.mark.parametrize("prefetch_batches", [0, 1, 5])
+def test_prefetching_changes_nothing(root, prefetch_batches):
+    plain = finished(tiny_job(root, loading={"prefetch_batches": 0}))
+    ahead = finished(tiny_job(root, loading={"prefetch_batches": prefetch_batches}))
+    assert largest_difference(weights(plain), weights(ahead)) == 0.0

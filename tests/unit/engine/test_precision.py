@@ -1,0 +1,41 @@
+import pytest
+import torch
+
+from components.contracts.errors import PerennialError
+from components.engine.config import TrainingSection
+from components.engine.precision import GROWTH_STEPS, LossScale, choose_kernels
+
+HALF, FULL = TrainingSection(precision="fp16"), TrainingSection()
+
+
+def test_tf32_on_a_cpu_is_refused():
+    choose_kernels(FULL, torch.device("cpu"))
+    with pytest.raises(PerennialError, match="allow_tf32 = true"):
+        choose_kernels(TrainingSection(allow_tf32=True), torch.device("cpu"))
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_a_quiet_time():
+    scale = LossScale(HALF)
+    before = scale.value
+    assert scale.overflowed()
+    assert scale.value == before / 2
+    for _ in range(GROWTH_STEPS):
+        scale.succeeded()
+    assert scale.value == before
+
+
+def test_a_scale_that_cannot_halve_any_more_is_no_excuse():
+    scale = LossScale(HALF, value=1.0)
+    assert not scale.overflowed()
+
+
+def test_other_precisions_are_not_scaled():
+    scale = LossScale(FULL)
+    scale.succeeded()
+    assert (scale.value, scale.overflowed()) == (1.0, False)
+
+
+def test_a_resumed_scale_continues():
+    scale = LossScale(HALF, value=8.0, good_steps=GROWTH_STEPS - 1)
+    scale.succeeded()
+    assert (scale.value, scale.good_steps) == (16.0, 0)
