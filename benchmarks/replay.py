@@ -102,7 +102,7 @@ def champion_folder(home: Home, model: str, to: Path) -> tuple[str, Path]:
 def model_scores(folder: Path, rows: pl.DataFrame) -> NDArray[np.float64]:
     """P(late) of each row."""
     task, model = load_model(folder)
-    return score_batch(task, model, task.encode(rows))[1]
+    return score_batch(task, model, task.encode(rows)).predictions
 
 
 def baseline_scores(

@@ -1,4 +1,4 @@
-"""The command line: `perennial check | run | monitor | status | report | runs | compile`."""
+"""The command line; `perennial --help` lists the verbs."""
 
 import argparse
 import os
@@ -53,6 +53,21 @@ def check(options: argparse.Namespace) -> int:
     features = snapshot.task_columns.features
     print(f"# {len(features)} features: {', '.join(features)}")
     print(f"# {options.contract} is valid")
+    return 0
+
+
+def probe(options: argparse.Namespace) -> int:
+    """Measure on this machine which micro-batch size or learning rate to take."""
+    from pipelines.probe import probe_batch_size, probe_lr
+
+    contract = _load(options)
+    _check_task(contract)
+    if options.knob == "lr":
+        lines = probe_lr(contract, options.out or Path("probe-lr.html"))
+    else:
+        lines = probe_batch_size(contract, options.max or 8192)
+    for line in lines:
+        print(line, flush=True)
     return 0
 
 
@@ -193,6 +208,10 @@ def _home(options: argparse.Namespace) -> Home:
 def _refuse_mixtures(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Options that would be ignored are mistakes."""
     given = vars(options)
+    if given.get("knob") == "lr" and options.max is not None:
+        parser.error("--max belongs to `probe batch-size`")
+    if given.get("knob") == "batch-size" and options.out is not None:
+        parser.error("--out belongs to `probe lr`")
     if not given.get("replay"):
         for name in ("first", "until"):
             if given.get(name) is not None:
@@ -231,6 +250,11 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     add(check, contract)
+    knob = argparse.ArgumentParser(add_help=False)
+    knob.add_argument("knob", choices=("batch-size", "lr"), help="what to find out")
+    probing = add(probe, knob, contract)
+    probing.add_argument("--max", type=int, help="batch-size: largest to try (default: 8192)")
+    probing.add_argument("--out", type=Path, help="lr: the picture's file (default: probe-lr.html)")
     running = add(run, contract, home, again)
     running.add_argument(
         "--replay", action="store_true", help="let the dataset's partitions arrive one by one"

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -39,6 +40,7 @@ FEATURES = 6
 
 
 class TinyOptions(Section):
+    width: int = 17
     dropout: float = 0.0
     batch_norm: bool = False
     fault: Literal["", "nan", "raise", "kill", "terminate", "averaged"] = ""
@@ -83,15 +85,17 @@ class TinyTask(Task):
 
     def losses(self, output, batch):
         losses = (output.squeeze(-1) - batch[LABEL]).square()
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not output.is_meta:  # such passes only count FLOPs
             losses = self._strike(losses)
             self.calls += 1
         return losses
 
     def _strike(self, losses):
         options = self.options
-        is_due = self.calls == options.fault_call and dist.get_rank() == options.fault_rank
-        if not options.fault or not is_due or (options.once and Path(options.once).exists()):
+        if not options.fault or self.calls != options.fault_call:
+            return losses
+        is_due = dist.get_rank() == options.fault_rank
+        if not is_due or (options.once and Path(options.once).exists()):
             return losses
         if options.once:
             Path(options.once).touch()
@@ -118,13 +122,16 @@ class TinyTask(Task):
 class TinyModel(nn.Module):
     def __init__(self, options):
         super().__init__()
-        norm = [nn.BatchNorm1d(17)] if options.batch_norm else []
+        norm = [nn.BatchNorm1d(options.width)] if options.batch_norm else []
         self.blocks = nn.ModuleList(
             [
                 nn.Sequential(
-                    nn.Linear(FEATURES, 17), *norm, nn.ReLU(), nn.Dropout(options.dropout)
+                    nn.Linear(FEATURES, options.width),
+                    *norm,
+                    nn.ReLU(),
+                    nn.Dropout(options.dropout),
                 ),
-                nn.Sequential(nn.Linear(17, 9), nn.ReLU(), nn.Dropout(options.dropout)),
+                nn.Sequential(nn.Linear(options.width, 9), nn.ReLU(), nn.Dropout(options.dropout)),
             ]
         )
         self.head = nn.Linear(9, 1)
@@ -203,15 +210,20 @@ def with_options(job: TrainingJob, options: TinyOptions) -> TrainingJob:
     return job.model_copy(update={"model": model})
 
 
-def run_ranks(job: TrainingJob) -> list[int]:
-    """Run every rank of a job once; returns their exit codes."""
+def run_ranks(job: TrainingJob, main: Callable[[], int] = worker.main) -> list[int]:
+    """Run every rank of a job once; returns their exit codes.
+
+    Args:
+        job: What to train.
+        main: What every rank does; of a module in `tests/`, or pickled by `functools.partial`.
+    """
     path = job.root / "job.json"
     write_atomically(path, job.to_json().encode())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = [
-        _context().Process(target=_run_rank, args=(str(path), rank, job.num_processes, port))
+        _context().Process(target=_run_rank, args=(str(path), rank, job.num_processes, port, main))
         for rank in range(job.num_processes)
     ]
     for rank in ranks:
@@ -256,7 +268,7 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _run_rank(job: str, rank: int, world_size: int, port: int) -> None:
+def _run_rank(job: str, rank: int, world_size: int, port: int, main: Callable[[], int]) -> None:
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
@@ -264,7 +276,7 @@ def _run_rank(job: str, rank: int, world_size: int, port: int) -> None:
     os.environ.pop(LEASE, None)
     torch.set_num_threads(1)
     sys.argv = ["worker", job]
-    code = worker.main()
+    code = main()
     sys.stdout.flush()
     os._exit(code)
 

@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torch import Tensor, nn
 
 from components.check_skeleton.free_outputs import best_constant, output_of, probe
 from components.check_skeleton.subject import Subject
 from components.contracts.errors import BadTaskError
+from components.engine.evaluation.scoring import ScoredBatch, score_in_parts
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 MOST_NUMBERS = 4096
@@ -55,9 +56,9 @@ def measure_baselines(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
         BadTaskError: the task's own baseline has another shape than its predictions.
     """
     task, batch = subject.task, subject.task.encode(test_rows)
-    labels = batch[LABEL].double().numpy()
-    constant, losses = _constant(subject, batch)
-    scores = {"constant": task.score(constant, labels) | {"loss": float(losses.mean())}}
+    constant = _constant(subject, batch)
+    labels = constant.labels
+    scores = {"constant": constant.metrics(task)}
     notes = []
     linear = linear_model(subject)
     if isinstance(linear, str):
@@ -66,10 +67,10 @@ def measure_baselines(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
         scores["linear"] = task.score(linear(batch), labels)
     own = task.baseline(test_rows)
     if own is not None:
-        if own.shape != constant.shape:
+        if own.shape != constant.predictions.shape:
             raise BadTaskError(
                 "the task's baseline(rows) has another shape than its predictions",
-                evidence=f"{list(own.shape)} for {list(constant.shape)}",
+                evidence=f"{list(own.shape)} for {list(constant.predictions.shape)}",
                 action="return what predict returns, one entry per row",
             )
         scores["task"] = task.score(own.astype(np.float64), labels)
@@ -82,8 +83,7 @@ def control_losses(subject: Subject) -> Control | None:
     if isinstance(linear, str):
         return None
     labels = subject.validation[LABEL].double().numpy()
-    constant, _ = _constant(subject, subject.validation)
-    pair = linear(subject.validation), constant
+    pair = linear(subject.validation), _constant(subject, subject.validation).predictions
     return Control(*(_plain_losses(subject.task, predicted, labels) for predicted in pair))
 
 
@@ -91,6 +91,8 @@ def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
     """Predictions of a linear model of the encoded inputs, or why there is none."""
     inputs = inputs_of(subject.train)
     refusal = _refusal(inputs)
+    if subject.task.kind == "statistic":
+        refusal = "the task measures examples, a linear model predicts labels"
     if refusal:
         return refusal
     table = _table(inputs)
@@ -149,13 +151,23 @@ def _table(inputs: Batch) -> Floats:
     return np.concatenate(flat, axis=1)
 
 
-def _constant(subject: Subject, batch: Batch) -> tuple[Floats, Floats]:
-    """Predictions and losses of the training sample's best constant: class shares, or the mean."""
-    task, rows = subject.task, len(batch[LABEL])
+def _constant(subject: Subject, batch: Batch) -> ScoredBatch:
+    """The training sample's best constant, scored: class shares, the mean, token frequencies."""
+    task = subject.task
     best, _ = best_constant(task, output_of(subject, probe(subject)), subject.train)
-    output = best.expand(rows, *best.shape[1:])
-    with torch.no_grad():
-        return task.predict(output).double().numpy(), task.losses(output, batch).double().numpy()
+    return score_in_parts(task, _Constant(best), batch)
+
+
+class _Constant(nn.Module):
+    """Gives every example the same output."""
+
+    def __init__(self, output: Tensor) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        rows = len(next(iter(inputs.values())))
+        return self.output.expand(rows, *self.output.shape[1:])
 
 
 def _plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:

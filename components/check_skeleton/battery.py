@@ -23,6 +23,7 @@ from components.check_skeleton.checks.losses import loss_floor, loss_not_clipped
 from components.check_skeleton.checks.overfitting import overfit_one_batch
 from components.check_skeleton.checks.predictions import metric_direction, predictions
 from components.check_skeleton.checks.reproducibility import reproducibility
+from components.check_skeleton.checks.sequences import example_weights, future_independence
 from components.check_skeleton.subject import Subject, seeded
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
@@ -38,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     state_round_trip,
     augmentation,
     per_example_losses,
+    example_weights,
     predictions,
     metric_direction,
     loss_floor,
@@ -46,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     initial_loss,
     initial_bias,
     example_independence,
+    future_independence,
     input_use,
     parameter_gradients,
     overfit_one_batch,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from components.check_skeleton.subject import Subject
+from components.check_skeleton.subject import Subject, mean_loss, rows_of
+from components.check_skeleton.token_outputs import frequencies, is_per_token, right_tokens
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 256
@@ -43,13 +44,30 @@ def free_outputs(task: Task, output: Tensor, batch: Batch) -> FreeOutputs:
         batch: Holds the labels.
     """
     constant, constant_loss = best_constant(task, output, batch)
-    ideal, floor = _minimise(task, constant.expand_as(output).clone(), batch)
+    if is_per_token(output, batch[LABEL]):
+        ideal, floor = right_tokens(task, output, batch)
+    else:
+        ideal, floor = _minimise(task, constant.expand_as(output).clone(), batch)
     return FreeOutputs(constant, ideal, constant_loss, floor)
 
 
 def best_constant(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
     """The best output that is the same for every example, shape [1, …], and its mean loss."""
+    if is_per_token(output, batch[LABEL]):
+        constant = frequencies(output, batch)
+        return constant, float(mean_loss(constant_losses(task, constant, batch), batch))
     return _minimise(task, torch.zeros_like(output[:1]), batch)
+
+
+def constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
+    """The loss of each example under one output for all, shape [N], some at a time."""
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(batch[LABEL]), task.scoring_rows):
+            part = rows_of(batch, slice(start, start + task.scoring_rows))
+            shape = (len(part[LABEL]), *constant.shape[1:])
+            parts.append(task.losses(constant.expand(shape), part))
+    return torch.cat(parts)
 
 
 def best_outputs(subject: Subject) -> FreeOutputs:
@@ -60,7 +78,7 @@ def best_outputs(subject: Subject) -> FreeOutputs:
 
 def probe(subject: Subject) -> Batch:
     """Examples with different inputs and, in turn, different labels."""
-    return subject.balanced(PROBED_ROWS)
+    return subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
 
 
 def output_of(subject: Subject, batch: Batch) -> Tensor:
@@ -74,14 +92,14 @@ def _minimise(task: Task, start: Tensor, batch: Batch) -> tuple[Tensor, float]:
     """Outputs, broadcast over the batch, at the smallest mean loss found, and that loss."""
     rows = len(batch[LABEL])
 
-    def mean_loss(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         free = torch.from_numpy(values).to(start.dtype).reshape(start.shape).requires_grad_()
-        loss = task.losses(free.expand(rows, *start.shape[1:]), batch).mean()
+        loss = mean_loss(task.losses(free.expand(rows, *start.shape[1:]), batch), batch)
         (gradient,) = torch.autograd.grad(loss, free)
         return float(loss.detach()), gradient.double().flatten().numpy()
 
     found = minimize(
-        mean_loss, start.double().flatten().numpy(), jac=True, method="L-BFGS-B",
+        objective, start.double().flatten().numpy(), jac=True, method="L-BFGS-B",
         options={"maxiter": 100, "ftol": 0.0, "gtol": 1e-9},
     )  # fmt: skip
     return torch.from_numpy(found.x).to(start.dtype).reshape(start.shape), float(found.fun)

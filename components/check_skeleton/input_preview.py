@@ -26,7 +26,8 @@ class Preview:
         header: `describe`'s keys.
         rows: One example each.
         tensors: Name, type, shape, smallest, mean and largest value of each tensor.
-        pictures: An inline SVG when an input looks like images, else empty.
+        pictures: An inline SVG of the task's pictures, or of an input that looks like them; else
+            empty.
     """
 
     header: tuple[str, ...]
@@ -44,8 +45,10 @@ def preview(subject: Subject) -> Preview:
     keys = dict.fromkeys(key for example in examples for key in example)
     header = tuple(sorted(keys, key=lambda key: key not in (LABEL, subject.task.columns.label)))
     rows = tuple(tuple(example.get(key, "")[:60] for key in header) for example in examples)
-    captions = [str(batch[LABEL][index].item()) for index in range(count)]
-    return Preview(header, rows, _tensor_table(subject.train), _pictures(batch, captions))
+    labels = batch[LABEL]
+    captions = [str(labels[index].item()) if labels.ndim == 1 else "" for index in range(count)]
+    pictures = _pictures(_pixels(subject.task, batch, count), captions)
+    return Preview(header, rows, _tensor_table(subject.train), pictures)
 
 
 def _described(task: Task, batch: Batch, index: int) -> dict[str, str]:
@@ -65,14 +68,28 @@ def _tensor_table(batch: Batch) -> tuple[tuple[str, ...], ...]:
     return tuple(table)
 
 
-def _pictures(batch: Batch, captions: Sequence[str]) -> str:
+def _pixels(task: Task, batch: Batch, count: int) -> list[NDArray[np.uint8]]:
+    """The examples as the task shows them, or any input that looks like pictures."""
+    try:
+        own = [task.picture(batch, index) for index in range(count)]
+    except Exception:  # user code may raise anything, and the report must be written
+        own = []
+    known = [picture for picture in own if picture is not None]
+    if known:
+        return known
     images = next((t for t in inputs_of(batch).values() if _looks_like_images(t)), None)
     if images is None:
-        return ""
-    pixels = images[: len(captions)].float()
+        return []
+    pixels = images[:count].float()
     pixels = pixels.unsqueeze(1) if pixels.ndim == 3 else pixels
     low, high = float(pixels.min()), float(pixels.max())
-    shown = ((pixels - low) / max(high - low, 1e-12) * 255).byte().permute(0, 2, 3, 1).numpy()
+    shown = ((pixels - low) / max(high - low, 1e-12) * 255).byte().permute(0, 2, 3, 1)
+    return list(shown.numpy())
+
+
+def _pictures(shown: Sequence[NDArray[np.uint8]], captions: Sequence[str]) -> str:
+    if not shown:
+        return ""
     parts = [
         _picture(image, caption, column)
         for column, (image, caption) in enumerate(zip(shown, captions, strict=True))
@@ -92,7 +109,10 @@ def _looks_like_images(tensor: Tensor) -> bool:
 
 def _picture(image: NDArray[np.uint8], caption: str, column: int) -> str:
     left = column * (PICTURE_PIXELS + 8)
-    # Repeated pixels stay sharp; a browser would blur an image of 8 by 8.
+    # Repeated pixels stay sharp; a browser would blur an image of 8 by 8. Large ones are thinned.
+    image = image if image.ndim == 3 else image[:, :, None]
+    step = -(-max(image.shape[:2]) // (2 * PICTURE_PIXELS))
+    image = image[::step, ::step]
     factor = max(PICTURE_PIXELS // max(image.shape[:2]), 1)
     content = base64.b64encode(png(image.repeat(factor, axis=0).repeat(factor, axis=1))).decode()
     return (

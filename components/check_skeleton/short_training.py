@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.subject import Subject, rows_of
+from components.check_skeleton.subject import Subject, mean_loss, rows_of
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -33,7 +33,7 @@ def updates(
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(trainable, lr=learning_rate) if trainable else None
     for batch in batches:
-        loss = task.losses(model(**inputs_of(batch)), batch).mean()
+        loss = mean_loss(task.losses(model(**inputs_of(batch)), batch), batch)
         if optimizer is not None and loss.requires_grad:
             optimizer.zero_grad()
             torch.autograd.backward(loss)

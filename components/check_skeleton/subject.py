@@ -1,5 +1,6 @@
 """Subject: the task under examination, with bounded samples of its data, encoded once."""
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from components.check_skeleton.config import SkeletonSection
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError, PerennialError
-from components.engine.task import LABEL, Batch, Task, inputs_of
+from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
 READ_ROWS = 65_536
 
@@ -75,6 +76,8 @@ class Subject:
         """Positions of examples with different inputs, ordered so that the labels take turns."""
         distinct = distinct_examples(inputs_of(self.train))
         labels = self.train[LABEL][distinct]
+        if labels.ndim > 1:
+            return distinct  # sequences of labels hardly ever repeat
         turns = torch.zeros(len(distinct), dtype=torch.long)
         # Numbers that all differ all have the first turn; only repeated ones move back.
         for value in np.unique(labels.numpy()):
@@ -129,6 +132,30 @@ def head_of(batch: Batch, rows: int) -> Batch:
     return {name: tensor[:rows] for name, tensor in batch.items()}
 
 
+def is_sequence(name: str, batch: Batch) -> bool:
+    """Whether a tensor [B, T] is laid out like the labels: position by position, no columns."""
+    tensor = batch[name]
+    return tensor.ndim == 2 and LABEL in batch and tensor.shape == batch[LABEL].shape
+
+
+def stirred_model(subject: Subject) -> nn.Module:
+    """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
+    model = copy.deepcopy(subject.build_model()).eval()
+    generator = torch.Generator().manual_seed(subject.seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def mean_loss(losses: Tensor, batch: Batch) -> Tensor:
+    """The mean as the engine takes it: by weight where the batch has one."""
+    if WEIGHT not in batch:
+        return losses.mean()
+    return (losses * batch[WEIGHT]).sum() / batch[WEIGHT].sum()
+
+
 def distinct_examples(inputs: Batch) -> Tensor:
     """Positions of the first example of each different input, ascending."""
     first: dict[bytes, int] = {}
@@ -141,7 +168,7 @@ def distinct_examples(inputs: Batch) -> Tensor:
 def _require_examples(*batches: Batch) -> None:
     for batch in batches:
         lengths = {name: len(tensor) for name, tensor in batch.items()}
-        if LABEL not in batch or len(batch) == 1 or len(set(lengths.values())) != 1:
+        if LABEL not in batch or not inputs_of(batch) or len(set(lengths.values())) != 1:
             raise BadTaskError(
                 f"encode must return inputs and {LABEL!r}, one entry per example in each",
                 evidence=f"tensor lengths: {lengths}",

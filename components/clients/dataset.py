@@ -16,6 +16,9 @@ from components.contracts.snapshot import DataFile, Snapshot
 
 SPLIT_COLUMN = "__split__"
 _PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
+# Values of these columns take kilobytes each: 2,048 pictures of 100 kB are 0.2 GB.
+_WIDE_TYPES = ("Binary", "List", "Array")
+_WIDE_ROWS = 2_048
 _MICROSECONDS = timedelta(microseconds=1)
 _ZONE = re.compile(r"time_zone='([^']+)'")
 
@@ -79,6 +82,9 @@ class Dataset:
         yield from self._stream(self.scan().with_columns(split), rows)
 
     def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        types = self.snapshot.columns.values()
+        if self.snapshot.data.text or any(each.startswith(_WIDE_TYPES) for each in types):
+            rows = min(rows, _WIDE_ROWS)
         try:
             for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
                 for start in range(0, batch.height, rows):

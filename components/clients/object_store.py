@@ -13,12 +13,20 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import boto3
+from boto3.exceptions import Boto3Error
+from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 from typing_extensions import override
 
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import BadDataError, PerennialError
 
+_PART_BYTES = 16 * 1024 * 1024
+# 64 MiB in memory at most; a part that fails is sent again, without the others.
+_PARTS = TransferConfig(
+    multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=4
+)
+_UPLOADING = ".uploading"
 _MISSING_CODES = ("404", "NoSuchKey")
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
 
@@ -79,6 +87,28 @@ class ObjectStore(ABC):
             PerennialError: there is no such object.
         """
 
+    @abstractmethod
+    def upload(self, key: str, file: Path) -> None:
+        """Write an object from a file, part by part, so that a large one needs little memory.
+
+        Readers see the old or the new content, never a part.
+        """
+
+    @abstractmethod
+    def download(self, key: str, file: Path) -> None:
+        """Copy an object's content to a file, part by part.
+
+        Raises:
+            BadDataError: there is no such object.
+        """
+
+    @abstractmethod
+    def discard_uploads(self, prefix: str) -> int:
+        """Forget uploads under a prefix that never ended, and say how many.
+
+        For the one writer of the prefix: an upload that is under way is forgotten with them.
+        """
+
 
 class LocalObjectStore(ObjectStore):
     """A folder as an object store."""
@@ -133,6 +163,30 @@ class LocalObjectStore(ObjectStore):
         if not path.is_file():
             raise _missing(f"{self.uri}/{key}")
         return path
+
+    @override
+    def upload(self, key: str, file: Path) -> None:
+        target = self.root / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}{_UPLOADING}")
+        with self._locked(key):
+            shutil.copyfile(file, partial)
+            partial.replace(target)
+
+    @override
+    def download(self, key: str, file: Path) -> None:
+        shutil.copyfile(self.fetch(key, file.parent), file)
+
+    @override
+    def discard_uploads(self, prefix: str) -> int:
+        partials = [
+            path
+            for path in self.root.rglob(f".*{_UPLOADING}")
+            if path.with_name(path.name[1:]).relative_to(self.root).as_posix().startswith(prefix)
+        ]
+        for path in partials:
+            path.unlink(missing_ok=True)
+        return len(partials)
 
     def _files(self) -> Iterator[Path]:
         def stop(error: OSError) -> None:
@@ -229,6 +283,34 @@ class S3ObjectStore(ObjectStore):
                 raise
         return target
 
+    @override
+    def upload(self, key: str, file: Path) -> None:
+        with self._explained("write to"):
+            self._client.upload_file(str(file), self.bucket, self.prefix + key, Config=_PARTS)
+
+    @override
+    def download(self, key: str, file: Path) -> None:
+        with self._explained("read from"):
+            try:
+                self._client.download_file(self.bucket, self.prefix + key, str(file), Config=_PARTS)
+            except ClientError as error:
+                if error.response["Error"]["Code"] in _MISSING_CODES:
+                    raise _missing(f"{self.uri}/{key}") from error
+                raise
+
+    @override
+    def discard_uploads(self, prefix: str) -> int:
+        with self._explained("write to"):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self.bucket, Prefix=self.prefix + prefix
+            )
+            found = [upload for page in pages for upload in page.get("Uploads", [])]
+            for upload in found:
+                self._client.abort_multipart_upload(
+                    Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+        return len(found)
+
     def _download(self, key: str, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Each process writes a file of its own: the workers of one machine fetch at once.
@@ -251,7 +333,7 @@ class S3ObjectStore(ObjectStore):
     def _explained(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, Boto3Error) as error:
             raise PerennialError(
                 f"cannot {doing} {self.uri}",
                 evidence=str(error),

@@ -67,3 +67,12 @@ def write_atomically(target: Path, content: bytes) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power, as its flushed files do."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -55,6 +55,10 @@ class DataSection(Section):
     """Columns kept for reports and slices only."""
     features: tuple[ColumnName, ...] = ()
     """What the model sees. Empty means every column without another role."""
+    text: tuple[ColumnName, ...] = ()
+    """Columns of free text, which have a role of their own as well. Name them: their lengths and
+    characters are then validated and watched for drift, where the values of other text columns
+    count as categories. For a language model the one column may be feature and label at once."""
     available_at: dict[ColumnName, ColumnName] = Field(default_factory=dict)
     """For a feature that is recorded by an event of its own: the column holding the time at which
     its value became known. A value known after the prediction time is leakage."""
@@ -72,7 +76,7 @@ class DataSection(Section):
         ]
         for role, columns in named:
             for column in columns:
-                if column in roles and {role, roles[column]} != {"group", "meta"}:
+                if column in roles and not self._may_be_both(column, {role, roles[column]}):
                     raise ValueError(
                         f"column {column!r} is named as {roles[column]} and as {role}; "
                         "give each column one role"
@@ -81,6 +85,10 @@ class DataSection(Section):
         if self.available_at and self.time is None:
             raise ValueError("available_at needs `time`, the column holding the prediction time")
         return self
+
+    def _may_be_both(self, column: str, roles: set[str]) -> bool:
+        is_own_label = column in self.text and roles == {"label", "features"}
+        return is_own_label or roles == {"group", "meta"}
 
 
 class SplitSection(Section):

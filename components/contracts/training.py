@@ -6,9 +6,13 @@ from pydantic import JsonValue
 
 from components.contracts.artifact import Artifact
 from components.contracts.data import ImportPath, TaskColumns
+from components.contracts.memory import MemoryPlan
 from components.contracts.section import Section
 
 Direction = Literal["maximize", "minimize"]
+KeptAs = tuple[Literal["best", "interval", "last"], ...]
+"""Why a checkpoint is kept: among the best, at a multiple of `keep_every_steps`, the newest."""
+Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
 
 
 class EvaluationPoint(Section):
@@ -31,9 +35,53 @@ class StepPoint(Section):
     learning_rate: float
     gradient_norm: float
     """Before clipping, over all parameters; the interval's mean."""
+    clipped_share: float = 0.0
+    """Share of the interval's updates that clipping changed; about a tenth is healthy."""
     examples_per_second: float
     data_wait_share: float
     """Share of the interval's time spent waiting for the next batch."""
+    update_ratio: float = 0.0
+    """Length of the interval's last update divided by the length of the weights, over a fixed part
+    of them; about 1e-3 is healthy, 1e-2 unstable, 1e-5 hardly learns."""
+    memory_bytes: int = 0
+    """Peak so far: of the device (GPU) or of the process (CPU), the first rank's."""
+    flops_per_second: float | None = None
+    """Arithmetic of all processes together; None when the model's cannot be counted."""
+    utilization: float | None = None
+    """Share of the devices' peak (MFU); None for devices whose peak is not known."""
+
+
+class Bottleneck(Section):
+    """What limits a step, by a trace of a few."""
+
+    verdict: Limit
+    remedy: str
+    """The knob to turn."""
+    steps: int
+    """Traced updates, of the first rank."""
+    seconds_per_step: float
+    """While tracing, which itself costs time."""
+    data_wait_share: float
+    overhead_share: float
+    """Share of the time in which the device waited for the host (GPU), or in which operations were
+    dispatched instead of computed (CPU)."""
+    computing_share: float
+    """Share of the operations' time in matrix products, convolutions and attention."""
+    operations: dict[str, float]
+    """The largest, as shares of the operations' time."""
+    trace: str = ""
+    """File for Perfetto or chrome://tracing."""
+
+
+class CollectiveWaits(Section):
+    """How long each process waited for the others, measured over a few steps."""
+
+    step: int
+    wait_seconds: tuple[float, ...]
+    """Per step in collectives, by rank."""
+    step_seconds: float
+    slow_rank: int | None
+    """The one that all others waited for, if one stood out."""
 
 
 class CheckpointRecord(Section):
@@ -43,7 +91,7 @@ class CheckpointRecord(Section):
     uri: str
     metrics: dict[str, float]
     """Validation-sample metrics at its step."""
-    kept_as: tuple[Literal["best", "last"], ...]
+    kept_as: KeptAs
 
 
 class TrainingResult(Artifact):
@@ -65,6 +113,9 @@ class TrainingResult(Artifact):
     steps: int
     world_size: int
     strategy: str
+    """The one that ran: what was asked for, or what the plan chose."""
+    memory_plan: MemoryPlan | None = None
+    """How `auto` was decided; None when a strategy was given."""
     num_parameters: int
     history: tuple[StepPoint, ...]
     evaluations: tuple[EvaluationPoint, ...]
@@ -72,6 +123,13 @@ class TrainingResult(Artifact):
     seconds: float
     """Time spent training, over all attempts."""
     num_resumes: int
+    num_skipped: int = 0
+    """Updates left out because loss or gradient was not finite."""
+    num_rewinds: int = 0
+    """Returns to a checkpoint because of a jump of the loss."""
+    collective_waits: tuple[CollectiveWaits, ...] = ()
+    bottleneck: Bottleneck | None = None
+    """What `training.profile` found."""
 
 
 class ScoredCandidate(Section):
@@ -82,7 +140,7 @@ class ScoredCandidate(Section):
     metrics: dict[str, float]
     standard_error: float
     """Of the selection metric, by bootstrap over blocks of time (or rows without a time)."""
-    kept_as: tuple[Literal["best", "last"], ...]
+    kept_as: KeptAs
 
 
 class Challenger(Artifact):

@@ -19,7 +19,7 @@ from components.contracts.monitoring import WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.detect_drift.reference import MIN_Z_SCORE, student_limit
-from components.engine.evaluation.scoring import BATCH_ROWS, score_batch
+from components.engine.evaluation.scoring import score_batch
 from components.engine.task import Task
 
 MIN_LOSS_BLOCKS = 3
@@ -103,12 +103,13 @@ def window_losses(
         label = label.fill_nan(None)
     block = block_start(snapshot.data)
     wanted = rows.filter(label.is_not_null(), block.is_in(list(position)))
-    sums, counts = np.zeros(len(windows)), np.zeros(len(windows))
-    for batch in wanted.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+    sums, weights, counts = (np.zeros(len(windows)) for _ in range(3))
+    for batch in wanted.collect_batches(chunk_size=task.scoring_rows, maintain_order=True):
         days = batch.select(block.replace_strict(position, return_dtype=pl.Int64))
         window = days.to_series().to_numpy()
-        losses, _, _ = score_batch(task, model, task.encode(batch))
-        np.add.at(sums, window, losses)
+        scored = score_batch(task, model, task.encode(batch))
+        np.add.at(sums, window, scored.weights * scored.losses)
+        np.add.at(weights, window, scored.weights)
         np.add.at(counts, window, 1)
     if not np.isfinite(sums).all():
         broken = windows[int(np.argmin(np.isfinite(sums)))]
@@ -119,9 +120,9 @@ def window_losses(
             "under `expectations`",
         )
     return tuple(
-        BlockPerformance(start=window.start, rows=int(count), loss=float(total / count))
-        for window, total, count in zip(windows, sums, counts, strict=True)
-        if count
+        BlockPerformance(start=window.start, rows=int(count), loss=float(total / weight))
+        for window, total, weight, count in zip(windows, sums, weights, counts, strict=True)
+        if weight
     )
 
 

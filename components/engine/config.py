@@ -1,18 +1,56 @@
 """The `[training]` section: budget, batch, optimizer, precision and layout."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.contracts.section import Section
 from components.engine.checkpoints.config import Checkpoints
 from components.engine.data.config import Loading
-from components.engine.optimization.config import AdamW, Averaging, Clipping, Optimizer, Schedule
-from components.engine.parallelism.config import Memory, Parallelism, Strategy
+from components.engine.optimization.compatibility import check_layout, check_schedule
+from components.engine.optimization.config import (
+    AdamW,
+    Averaging,
+    Clipping,
+    NormClipping,
+    Optimizer,
+)
+from components.engine.optimization.schedule_config import Cosine, Schedule
+from components.engine.parallelism.config import (
+    Memory,
+    Parallelism,
+    Strategy,
+    check_memory,
+    check_parallelism,
+)
 from components.engine.profiling.config import Profile
-from components.engine.resilience.config import Anomalies, Watchdog
+from components.engine.resilience.config import Anomalies, Stragglers, Watchdog
 
 PositiveInt = Annotated[int, Field(ge=1)]
+
+
+GHOST_BATCH_SIZE = 64
+"""What generalised best in the guide's source (Hoffer et al., 2017) and in most reports since."""
+
+
+class Normalization(Section):
+    """Over which examples batch normalisation takes its statistics."""
+
+    batch_norm: Literal["local", "sync", "ghost"] = "local"
+    """`local`: the rows of one process and forward pass. `sync`: those of all processes; choose it
+    when they have fewer than about 16 each, or when the number of processes must not matter.
+    `ghost`: chunks of fixed size; choose it when a larger batch generalises worse."""
+    ghost_batch_size: PositiveInt | None = None
+    """Rows of a chunk under `ghost`, at most; None means 64. Tune it between 16 and 128."""
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        if self.ghost_batch_size is not None and self.batch_norm != "ghost":
+            raise ValueError(
+                f"ghost_batch_size = {self.ghost_batch_size} has no use under batch_norm = "
+                f'"{self.batch_norm}": set batch_norm = "ghost", or remove it'
+            )
+        return self
 
 
 class TrainingSection(Section):
@@ -32,10 +70,10 @@ class TrainingSection(Section):
     statistics."""
     optimizer: Optimizer = AdamW()
     """`adamw` (default) or another by `name`, with its own knobs."""
-    schedule: Schedule = Schedule()
-    """The learning rate over the steps."""
-    clipping: Clipping = Clipping()
-    """What happens to gradients that are too long."""
+    schedule: Schedule = Cosine()
+    """The learning rate over the steps: `cosine` (default) or another by `shape`."""
+    clipping: Clipping = NormClipping()
+    """What happens to gradients that are too long: by `norm` (default) or another `method`."""
     averaging: Averaging | None = None
     """A moving average of the weights that is evaluated and saved beside them. Turn it on when the
     validation metric jumps from one evaluation to the next."""
@@ -47,8 +85,8 @@ class TrainingSection(Section):
     """Let a GPU multiply float32 matrices with 10-bit mantissas: up to 8 times faster, a relative
     error of 1e-3. Refused on CPUs, which cannot."""
     compile: bool = False
-    """Compile each block (`torch.compile`). Worth its minutes on GPUs and for wide models; on CPUs
-    small models became slower."""
+    """Compile each block (`torch.compile`), or the whole model where the task names none. Worth
+    its minutes on GPUs and for wide models; on CPUs small models became slower."""
     strategy: Strategy = "fsdp"
     """`fsdp` shards weights, gradients and optimizer state over the processes; `ddp` replicates
     them: faster for models that fit everywhere; `hsdp` shards within and replicates between groups
@@ -58,6 +96,8 @@ class TrainingSection(Section):
     """Further dimensions of the device mesh, for models too large for sharding alone."""
     memory: Memory = Memory()
     """What is given up to save memory."""
+    normalization: Normalization = Normalization()
+    """Over which examples batch normalisation takes its statistics."""
     loading: Loading = Loading()
     """How batches get ready."""
     evaluate_every_steps: PositiveInt = 100
@@ -74,8 +114,36 @@ class TrainingSection(Section):
     """What happens when an update is not to be trusted."""
     watchdog: Watchdog = Watchdog()
     """What happens when a step does not end."""
+    stragglers: Stragglers = Stragglers()
+    """How the process that all others wait for is found."""
+    peak_tflops: Annotated[float, Field(gt=0.0)] | None = None
+    """What one device can do at best at this precision, in TFLOP/s, for the utilisation (MFU). None
+    takes it from a table of GPUs; set it for others, and for CPUs after measuring a large matrix
+    product."""
     profile: Profile | None = None
     """A short trace with a verdict: waiting for data, for the host, for memory or computing."""
     metric: str = ""
     """What makes a checkpoint worth keeping: one of the task's metrics, or `loss`. Empty means the
     metric of `[selection]`, else the task's first; leave it so."""
+
+    @model_validator(mode="after")
+    def _checkpoints_fit(self) -> Self:
+        kept, taken = self.checkpoints.keep_every_steps, self.evaluate_every_steps
+        if kept is not None and kept % taken:
+            raise ValueError(
+                f"checkpoints.keep_every_steps = {kept} names steps without a checkpoint: one is "
+                f"taken every evaluate_every_steps = {taken} steps; take a multiple of that"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _optimizer_fits(self) -> Self:
+        check_layout(self.optimizer, self.strategy, self.parallelism)
+        check_schedule(self.optimizer, self.schedule, self.steps)
+        return self
+
+    @model_validator(mode="after")
+    def _memory_fits(self) -> Self:
+        check_parallelism(self.strategy, self.parallelism)
+        check_memory(self.memory, self.strategy, self.parallelism)
+        return self

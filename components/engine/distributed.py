@@ -1,7 +1,9 @@
 """Distributed: who am I among the processes, and how do we agree?"""
 
+import math
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import FrameType
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
-from components.engine.parallelism.layout import Layout
+from components.engine.parallelism.layout import DIMENSIONS, Layout
 
 T = TypeVar("T")
 # The first rank fits the task and encodes the data while the others wait for it.
@@ -123,15 +125,44 @@ def rank_of_this_process() -> int:
     return int(os.environ["RANK"])
 
 
+def machine_of_this_process() -> int:
+    """The number that torchrun gave this machine in this attempt."""
+    return int(os.environ.get("GROUP_RANK", "0"))
+
+
 def synchronize_buffers(model: nn.Module, world: World) -> None:
-    """Give every rank the first rank's buffers (running statistics).
+    """Give every rank the mean of all ranks' buffers (running statistics), in one collective.
 
     Done before each update, each evaluation and each checkpoint, so that the buffers depend
-    neither on the strategy nor on when a checkpoint was taken.
+    neither on the strategy nor on when a checkpoint was taken. Summed in float64, where the mean
+    of equal float32 numbers is that number: to agree once more changes nothing. Buffers that no
+    checkpoint holds are derived, so equal anyway. Stages of a pipeline have buffers of their own
+    and agree each for itself.
     """
-    if world.size > 1:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
+    dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
+    buffers = [_as_numbers(buffer) for buffer in _stored_buffers(model)] if dimensions else []
+    if not buffers:
+        return
+    sums = torch.cat([buffer.double().flatten() for buffer in buffers])
+    for name in dimensions:
+        dist.all_reduce(sums, group=world.layout.mesh.get_group(name))
+    means = sums / math.prod(map(world.layout.size, dimensions))
+    start = 0
+    for buffer in buffers:
+        mean = means[start : start + buffer.numel()]
+        buffer.copy_(mean.view(buffer.shape))
+        start += buffer.numel()
+
+
+def _stored_buffers(model: nn.Module) -> Iterator[Tensor]:
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield buffer
+
+
+def _as_numbers(buffer: Tensor) -> Tensor:
+    return torch.view_as_real(buffer) if buffer.is_complex() else buffer
 
 
 class StopSignal:

@@ -1,31 +1,80 @@
 """Export: a trained model as one portable folder, and back."""
 
 import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from components.clients.object_store import sha256_of_file
-from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.training import Challenger
+from components.engine.checkpoints.shard import bytes_of
+from components.engine.checkpoints.shelf import obtain_checkpoint
 from components.engine.task import Task, load_task
 
 WEIGHTS_FILE = "model.safetensors"
+# Types and their names in the format, in the order that it aligns them by.
+DTYPES = {
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fn: "F8_E4M3", torch.int16: "I16", torch.uint16: "U16", torch.float16: "F16",
+    torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32", torch.float32: "F32",
+    torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64",
+}  # fmt: skip
 
 
 def write_weights(model: nn.Module, folder: Path) -> str:
     """Store a full (unsharded) model's parameters and buffers; returns their file's SHA-256."""
-    # Cloned: tied weights share memory, which the format does not allow.
-    tensors = {
-        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in model.state_dict().items()
+    state = model.state_dict()
+    return _write(
+        {name: (v.dtype, v.shape) for name, v in state.items()}, state.__getitem__, folder
+    )
+
+
+def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = False) -> str:
+    """Store a checkpoint's weights as `write_weights` would, without a model around them.
+
+    However many processes wrote the checkpoint, and however large it is: one tensor at a time is
+    in memory.
+
+    Args:
+        checkpoint: As in `CheckpointRecord.uri`.
+        folder: Of the new file.
+        averaged: Take the moving average where there is one, in the place of the weights.
+
+    Raises:
+        DamagedCheckpointError: its bytes are not those that were written.
+    """
+    reader = FileSystemReader(obtain_checkpoint(str(checkpoint)))
+    metadata = reader.read_metadata()
+    reader.set_up_storage_reader(metadata, is_coordinator=True)
+    keys: dict[str, str] = {}
+    for part in ("model", "averaged") if averaged else ("model",):
+        names = (key for key in metadata.state_dict_metadata if key.startswith(f"{part}."))
+        keys |= {key.removeprefix(f"{part}."): key for key in names}
+
+    def read(name: str) -> Tensor:
+        dtype, shape = layout[name]
+        tensor = torch.empty(shape, dtype=dtype)
+        planner = DefaultLoadPlanner(flatten_state_dict=False)
+        planner.set_up_planner({keys[name]: tensor}, metadata, is_coordinator=True)
+        reader.read_data(planner.create_local_plan(), planner).wait()
+        return tensor
+
+    stored = {name: metadata.state_dict_metadata[key] for name, key in keys.items()}
+    layout = {
+        name: (found.properties.dtype, found.size)
+        for name, found in stored.items()
+        if isinstance(found, TensorStorageMetadata)
     }
-    content = safetensors.torch.save(tensors)
-    write_atomically(folder / WEIGHTS_FILE, content)
-    return hashlib.sha256(content).hexdigest()
+    return _write(layout, read, folder)
 
 
 def load_model(folder: Path) -> tuple[Task, nn.Module]:
@@ -55,3 +104,39 @@ def load_model(folder: Path) -> tuple[Task, nn.Module]:
             action="the task's code changed since; check out the commit in the model's lineage",
         ) from error
     return task, model.eval()
+
+
+def _write(
+    layout: Mapping[str, tuple[torch.dtype, torch.Size]],
+    read: Callable[[str], Tensor],
+    folder: Path,
+) -> str:
+    """Write tensors one by one, byte for byte as `safetensors` would; returns the SHA-256."""
+    # Wide types first, so that each tensor is aligned; the order of their names within a type.
+    ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
+    names = sorted(layout, key=lambda name: (-ranks[layout[name][0]], name))
+    header: dict[str, object] = {}
+    stop = 0
+    for name in names:
+        dtype, shape = layout[name]
+        start, stop = stop, stop + shape.numel() * dtype.itemsize
+        entry = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, stop]}
+        header[name] = entry
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    target = folder / WEIGHTS_FILE
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.tmp")
+    digest = hashlib.sha256()
+    with temporary.open("wb") as stream:
+        for piece in (len(text).to_bytes(8, "little"), text):
+            stream.write(piece)
+            digest.update(piece)
+        for name in names:
+            content = bytes_of(read(name))
+            stream.write(content)
+            digest.update(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(target)
+    return digest.hexdigest()

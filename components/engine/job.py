@@ -1,10 +1,11 @@
 """Training job: all that a worker needs to know, and where its files lie. Imports no torch."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from components.contracts.artifact import Artifact
 from components.contracts.data import ModelSection
@@ -28,6 +29,10 @@ class TrainingJob(Section):
     num_processes: int
     folder: str
     """Where checkpoints, logs and the result of this training live."""
+    store_uri: str = ""
+    """Where checkpoints live instead, when that is not a folder: `s3://bucket/prefix`."""
+    contract: dict[str, JsonValue] = Field(default_factory=dict)
+    """What the fingerprint is the digest of, by name."""
 
     @property
     def root(self) -> Path:
@@ -40,6 +45,11 @@ class TrainingJob(Section):
         return self.root / "checkpoints"
 
     @property
+    def checkpoints_uri(self) -> str:
+        """Where checkpoints are kept; copies of them may lie in `checkpoints`."""
+        return f"{self.store_uri}/checkpoints" if self.store_uri else str(self.checkpoints)
+
+    @property
     def errors(self) -> Path:
         """What the ranks of the current attempt died of."""
         return self.root / "errors"
@@ -48,6 +58,11 @@ class TrainingJob(Section):
     def interrupted(self) -> Path:
         """Written when the current attempt stopped behind a checkpoint because of a signal."""
         return self.root / "interrupted"
+
+    @property
+    def first_step(self) -> Path:
+        """Written when the current attempt has finished its first step."""
+        return self.root / "first-step"
 
     @property
     def logs(self) -> Path:
@@ -84,7 +99,9 @@ class RankFailure(Section):
     time: float
     """Seconds since the epoch."""
     is_consequence: bool
-    """The rank only lost its connection to another one that died."""
+    """The rank only lost its connection to another one, or waited for it."""
+    is_hang: bool = False
+    """It was ended because nothing moved: another attempt may."""
 
     @classmethod
     def first_of(cls, folder: Path) -> Self | None:
@@ -93,7 +110,33 @@ class RankFailure(Section):
         return min(failures, key=lambda found: (found.is_consequence, found.time), default=None)
 
 
-def training_fingerprint(
+class JobFailure(Artifact):
+    """Why the last attempt that failed did.
+
+    File tree: `error.json`.
+    """
+
+    file_name: ClassVar[str] = "error.json"
+
+    reason: str
+    """In one line, with what becomes of it."""
+    first: RankFailure | None
+    """The exception that the others followed from; None when all ranks were killed from outside."""
+    silent_ranks: tuple[int, ...]
+    """Those that ended without an exception of their own: killed, most often."""
+
+    @classmethod
+    def of(cls, job: TrainingJob, reason: str) -> Self:
+        """What the ranks of an attempt left behind."""
+        spoke = {int(path.stem.removeprefix("rank-")) for path in job.errors.glob("rank-*.json")}
+        return cls(
+            reason=reason,
+            first=RankFailure.first_of(job.errors),
+            silent_ranks=tuple(sorted(set(range(job.num_processes)) - spoke)),
+        )
+
+
+def training_contract(
     snapshot: Snapshot,
     model: ModelSection,
     training: TrainingSection,
@@ -101,19 +144,23 @@ def training_fingerprint(
     num_processes: int,
     threads_per_process: int,
     code_digest: str,
-) -> str:
-    """Equal fingerprints mean bit-identical weights.
+) -> dict[str, JsonValue]:
+    """All that determines the weights: equal contracts mean bit-identical ones.
 
     The number of processes and threads is part of it: both change the order of summation.
     """
-    parts: list[JsonValue] = [
-        snapshot.digest(),
-        model.task,
-        dict(model.options),
-        training.to_json(),
-    ]
-    identity = canonical_json([*parts, num_processes, threads_per_process, code_digest])
-    return hashlib.sha256(identity.encode()).hexdigest()
+    return {
+        "snapshot": snapshot.digest(),
+        "model": {"task": model.task, "options": dict(model.options)},
+        "training": training.model_dump(mode="json"),
+        "resources": {"num_processes": num_processes, "threads_per_process": threads_per_process},
+        "code": code_digest,
+    }
+
+
+def training_fingerprint(contract: Mapping[str, JsonValue]) -> str:
+    """The digest of a training's contract."""
+    return hashlib.sha256(canonical_json(dict(contract)).encode()).hexdigest()
 
 
 def read_job(path: Path) -> TrainingJob:

@@ -5,8 +5,11 @@ micro-batch; the gradients are averaged over the ranks, measured, judged, clippe
 happens at a step depends on (seed, step) and the state at that step alone.
 """
 
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +20,24 @@ from components.engine.config import TrainingSection
 from components.engine.data.loader import Loader, RankBatch
 from components.engine.distributed import StopSignal, World, synchronize_buffers
 from components.engine.evaluation.sampled import SampledEvaluation
-from components.engine.optimization.clipping import local_squared_norm, scale_gradients
-from components.engine.optimization.optimizer import set_learning_rate
-from components.engine.optimization.schedule import learning_rate
-from components.engine.parallelism.parallelize import set_gradient_sync
+from components.engine.optimization.averaging import AveragedWeights
+from components.engine.optimization.clipping import Clipper, local_squared_norm
+from components.engine.optimization.optimizer import follow_schedule
+from components.engine.optimization.update_ratio import UpdateRatio
+from components.engine.parallelism.context import own_sequences
+from components.engine.parallelism.parallelize import set_gradient_sync, unwrapped
+from components.engine.parallelism.pipeline import Pipeline
 from components.engine.precision import computation
+from components.engine.profiling.profiler import Profiler
 from components.engine.reproducibility import StepRandomness
 from components.engine.resilience.guard import Guard, Judgement
+from components.engine.resilience.not_finite import collect, failure
+from components.engine.resilience.stragglers import StragglerProbe
+from components.engine.resilience.watchdog import Watchdog
 from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 from components.engine.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -33,6 +45,7 @@ class Training:
     """The parts that the loop joins.
 
     Attributes:
+        errors: Where every rank puts bad batches on record.
         step: Updates made.
         data_offset: Global batches left out of the stream so far.
     """
@@ -43,10 +56,16 @@ class Training:
     loader: Loader
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    averaged: AveragedWeights | None
+    clipper: Clipper
     guard: Guard
     evaluate: SampledEvaluation
     checkpointer: Checkpointer
     telemetry: Telemetry
+    profiler: Profiler
+    watchdog: Watchdog
+    stragglers: StragglerProbe
+    errors: Path
     stop: StopSignal
     step: int = 0
     data_offset: int = 0
@@ -56,28 +75,43 @@ def train(training: Training) -> bool:
     """Spend the budget; False when a signal ended it early, behind a checkpoint."""
     section, model, optimizer = training.section, training.model, training.optimizer
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    randomness = StepRandomness(section.seed, training.world.data_rank)
+    ratio = UpdateRatio(parameters, training.world)
+    randomness = StepRandomness(section.seed, training.world.layout.random_rank)
     model.train()
     while training.step < section.steps:
+        done = training.step + 1
+        is_last = done == section.steps
+        is_logged = is_last or done % section.log_every_steps == 0
+        is_evaluated = is_last or done % section.evaluate_every_steps == 0
+        training.watchdog.begin("update", training.step)
+        training.profiler.before(done)
+        training.stragglers.before(done)
         batch = next_batch(training)
         randomness.begin(training.step)
         synchronize_buffers(model, training.world)
-        loss = add_gradients(training, batch)
-        norm, loss, judgement, stop = agree(training, loss, parameters)
-        rate = learning_rate(
-            section.optimizer.learning_rate, section.schedule, training.step, section.steps
-        )
+        part = add_gradients(training, batch)
+        norm, loss, judgement, stop = agree(training, part, parameters)
+        if judgement in (Judgement.SKIP, Judgement.STOP):
+            record_not_finite(training, judgement, batch, part)
+        rate = follow_schedule(optimizer, section, training.step)
         if judgement is Judgement.APPLY:
-            clip(training, norm, parameters)
-            set_learning_rate(optimizer, rate)
+            clipped = training.clipper.clip(parameters, norm, training.guard.scale.value)
+            if is_logged:
+                ratio.remember()
             optimizer.step()
-            training.telemetry.update(torch.stack([torch.ones_like(loss), loss, norm]))
+            training.guard.scale.succeeded()
+            if training.averaged is not None:
+                training.averaged.update(training.step)
+            training.telemetry.update(torch.stack([torch.ones_like(loss), loss, norm, clipped]))
         optimizer.zero_grad(set_to_none=True)
-        training.step += 1
-        is_last = training.step == section.steps
-        if is_last or training.step % section.log_every_steps == 0:
-            training.telemetry.log(training.step, rate)
-        is_evaluated = is_last or training.step % section.evaluate_every_steps == 0
+        training.stragglers.after(done)
+        if judgement is Judgement.REWIND:
+            rewind(training)
+            continue
+        training.step = done
+        training.profiler.after(done, is_interrupted=is_evaluated or stop)
+        if is_logged:
+            training.telemetry.log(done, rate, ratio.measure())
         if is_evaluated or stop:
             save(training, is_evaluated=is_evaluated)
         if stop and not is_last:
@@ -89,8 +123,9 @@ def next_batch(training: Training) -> RankBatch:
     """This rank's share of the update's global batch."""
     start = time.monotonic()
     batch = training.loader.batch(training.step + training.data_offset)
+    parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
     training.telemetry.waited(time.monotonic() - start)
-    return batch
+    return replace(batch, micro_batches=parts)
 
 
 def add_gradients(training: Training, batch: RankBatch) -> Tensor:
@@ -100,7 +135,11 @@ def add_gradients(training: Training, batch: RankBatch) -> Tensor:
     # Divided by the weight of the whole global batch, not of the micro-batch: the sum over
     # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
     # of ranks undoes.
-    scale = training.world.data_size / batch.weight * training.guard.scale.value
+    layout = training.world.layout
+    scale = layout.averaging_size / batch.weight * training.guard.scale.value
+    if isinstance(model, Pipeline):
+        losses_of = partial(weighted_losses, training.task)
+        return model.add_gradients(batch.micro_batches, losses_of, scale) / batch.weight
     for index, cpu_batch in enumerate(batch.micro_batches):
         micro_batch = {
             name: tensor.to(device, non_blocking=True) for name, tensor in cpu_batch.items()
@@ -109,9 +148,13 @@ def add_gradients(training: Training, batch: RankBatch) -> Tensor:
         with computation(section, device):
             output = model(**inputs_of(micro_batch))
         losses = weighted_losses(training.task, output.float(), micro_batch)
-        torch.autograd.backward(losses.sum() * scale)
         total += losses.detach().sum()
-    return total / batch.weight
+        auxiliary = training.task.auxiliary_losses(unwrapped(model))
+        if auxiliary is not None:
+            losses = losses + weighted(auxiliary, micro_batch)
+        torch.autograd.backward(losses.sum() * scale)
+    # Tensor groups compute the same losses, which count once.
+    return total / batch.weight if layout.is_first_of_tensor_group else torch.zeros_like(total)
 
 
 def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
@@ -120,13 +163,18 @@ def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
     Raises:
         BadTaskError: the task averaged them itself, which would weigh examples wrongly.
     """
-    losses = task.losses(output, batch)
+    losses = task.training_losses(output, batch)
     if losses.shape != (len(batch[LABEL]),):
         raise BadTaskError(
-            f"{type(task).__name__}.losses must return one loss per example",
+            f"{type(task).__name__}.training_losses must return one loss per example",
             evidence=f"{len(batch[LABEL])} examples gave a tensor of shape {list(losses.shape)}",
             action="use reduction='none' and average over everything but the first dimension",
         )
+    return weighted(losses, batch)
+
+
+def weighted(losses: Tensor, batch: Batch) -> Tensor:
+    """Times how much each example counts."""
     return losses * batch[WEIGHT] if WEIGHT in batch else losses
 
 
@@ -136,14 +184,15 @@ def agree(
     """Gradient norm and loss of the global batch, what to do with it, and whether to stop.
 
     One small reduction tells every rank the same.
-
-    Raises:
-        TrainingFailedError: the loss or the norm is not finite.
     """
     world, section = training.world, training.section
     squares = local_squared_norm(parameters, world.layout).to(loss.device)
-    signals = world.sum(torch.stack([squares, loss, loss.new_tensor(training.stop.requested)]))
-    norm = signals[0].sqrt() / training.guard.scale.value
+    scale = training.guard.scale.value
+    excess = training.clipper.local_excess(parameters, scale)
+    stop = loss.new_tensor(training.stop.requested)
+    signals = world.sum(torch.stack([squares, loss, stop, excess]))
+    norm = signals[0].sqrt() / scale
+    training.clipper.learn_excess(signals[3])
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
     done = training.step + 1
@@ -151,38 +200,83 @@ def agree(
     is_read = is_read or done == section.steps
     steps = (section.log_every_steps, section.evaluate_every_steps)
     is_read = is_read or any(done % every == 0 for every in steps)
+    unread = training.guard.unread
+    unread.append(signals[1])
     if not is_read:
         return norm, signals[1], Judgement.APPLY, False
-    judgement = training.guard.judge(done, float(signals[1]), float(norm))
+    judgement = training.guard.judge(done, torch.stack(unread).tolist(), float(norm))
+    unread.clear()
     return norm, signals[1], judgement, bool(signals[2] > 0)
 
 
-def clip(training: Training, norm: Tensor, parameters: list[nn.Parameter]) -> None:
-    """Undo the loss scale, and scale gradients longer than the limit down to it."""
-    scale, limit = training.guard.scale.value, training.section.clipping.max_norm
-    if limit is None and scale == 1.0:
-        return
-    factor = torch.ones_like(norm, dtype=torch.float32)
-    if limit is not None:
-        factor = torch.clamp(limit / (norm.float() + 1e-6), max=1.0)
-    scale_gradients(parameters, factor / scale)
+def record_not_finite(
+    training: Training, judgement: Judgement, batch: RankBatch, part: Tensor
+) -> None:
+    """Save which rows and tensors are at fault.
+
+    Raises:
+        TrainingFailedError: the update must not be left out.
+    """
+    step = training.step + 1
+    seen = collect(
+        training.world, training.model, training.errors, step=step, loss=part, rows=batch.rows
+    )
+    error = failure(step, training.guard.skipped, seen)
+    if judgement is Judgement.STOP:
+        raise error
+    logger.warning("left out: %s", error.problem)
+
+
+def rewind(training: Training) -> None:
+    """Return to the last checkpoint before the jump; leave out the batches since.
+
+    Raises:
+        TrainingFailedError: there is none, or it has been done too often.
+    """
+    guard = training.guard
+    spoilt_from = guard.begin_rewind()
+    training.watchdog.begin("checkpoint", training.step)
+    training.checkpointer.discard_from(spoilt_from)
+    progress = training.checkpointer.restore(training.model, training.optimizer)
+    if not progress.step:
+        raise guard.no_way_back()
+    left_out = training.step + 1 - progress.step
+    logger.warning("rewound from=%d to=%d left_out=%d", training.step, progress.step, left_out)
+    training.data_offset += left_out
+    training.step = progress.step
+    training.guard = Guard.resume(training.section, progress)
+    training.guard.rewinds, training.guard.trusted_step = guard.rewinds, progress.step
+    training.telemetry.rewind(progress)
+    training.clipper = Clipper(
+        training.section.clipping, progress.gradient_norms, training.world.device
+    )
+
+
+def evaluate(training: Training) -> dict[str, float]:
+    """The metrics of the model, and those of its average as `averaged_…` if there is one."""
+    metrics = training.evaluate(training.model, training.step)
+    if training.averaged is not None:
+        with training.averaged.swapped():
+            averaged = training.evaluate(training.model, training.step)
+        metrics |= {f"averaged_{name}": value for name, value in averaged.items()}
+    return metrics
 
 
 def save(training: Training, *, is_evaluated: bool) -> None:
     """Evaluate, where it is due, then write a checkpoint that holds the metrics of its step."""
+    training.watchdog.begin("checkpoint", training.step)
     metrics = {}
     if is_evaluated:
-        metrics = training.evaluate(training.model, training.step)
+        metrics = evaluate(training)
         training.telemetry.evaluated(training.step, metrics)
     synchronize_buffers(training.model, training.world)
-    guard = training.guard
     progress = training.telemetry.progress(training.step).model_copy(
         update={
             "data_offset": training.data_offset,
-            "num_skipped": guard.skipped,
-            "loss_scale": guard.scale.value if guard.scale.is_dynamic else 0.0,
-            "loss_scale_steps": guard.scale.good_steps,
+            "collective_waits": training.stragglers.samples,
+            "gradient_norms": training.clipper.observed(),
         }
     )
+    progress = training.guard.record(progress)
     training.checkpointer.save(training.model, training.optimizer, progress, metrics)
     training.telemetry.restart_clock()

@@ -18,6 +18,7 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.training import Direction
+from components.engine.parallelism.plan import ParallelPlan
 
 Batch: TypeAlias = dict[str, Tensor]
 """Tensors by name; the first dimension of each is the example. `label` is the target, `weight`
@@ -53,6 +54,10 @@ class Task(ABC):
     metrics: Mapping[str, Direction]
     """The keys that `score` returns, and which way each is better; `loss` is added by the engine.
     The first is the default for selection and gate."""
+    invariant_metrics: ClassVar[frozenset[str]] = frozenset()
+    """For kind `statistic`: metrics that mean the same for two models that weigh the examples
+    differently, such as bits per byte under two vocabularies. The others are compared only between
+    models with equal weights."""
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         self.options = options
@@ -89,12 +94,21 @@ class Task(ABC):
         The engine averages over the global batch, by the batch's `weight` where it has one.
         """
 
+    def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """What is minimised, shape [B]: `losses`, unless training asks for more than they say.
+
+        Label smoothing and auxiliary terms belong here. Evaluation, the gate, the limit on the
+        champion's loss and the skeleton checks use `losses`, which must mean the same for every
+        training.
+        """
+        return self.losses(output, batch)
+
     @abstractmethod
     def predict(self, output: Tensor) -> Tensor:
         """The model's output → predictions, as `kind` says."""
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
-        """For kind `statistic`: what `score` averages, one number per example, shape [B].
+        """For kind `statistic`: what `score` averages, shape [B], or [B, K] for several numbers.
 
         A language model's is its loss per token, a retrieval model's the rank of the right answer.
         `score` then receives these as `predictions`, and the examples' weights (1 without
@@ -120,13 +134,48 @@ class Task(ABC):
         """Random changes to a training batch; never applied in evaluation. None by default."""
         return batch
 
+    @property
+    def scoring_rows(self) -> int:
+        """Examples per forward pass of an evaluation; fewer where one example's output is large."""
+        return 4096
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The modules to shard one by one, in forward order; the rest is sharded as one."""
         return ()
 
+    @property
+    def scored_together(self) -> int:
+        """Neighbours in a split whose evaluation depends on each other, as in retrieval.
+
+        Evaluations never divide such a group, and `scoring_rows` is a multiple of it.
+        """
+        return 1
+
+    def parallel_plan(self) -> ParallelPlan | None:
+        """Where the model may be cut, for `training.parallelism`; None where it may not."""
+        return None
+
+    def auxiliary_losses(self, model: nn.Module) -> Tensor | None:
+        """What the last training pass adds to the loss of each example, shape [B], or None.
+
+        For losses on what happens inside the model, such as the balance of experts. They are
+        weighted like the others, and enter gradients, but neither reports nor evaluations.
+
+        Args:
+            model: As `build_model` made it, with weights that may be sharded.
+        """
+        return None
+
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
         """One example decoded from the tensors right before the model, for people to look at."""
         return {name: str(tensor[index].tolist()) for name, tensor in batch.items()}
+
+    def picture(self, batch: Batch, index: int) -> NDArray[np.uint8] | None:
+        """One example as pixels [H, W] or [H, W, 3], from the tensors right before the model.
+
+        None where an example is no picture.
+        """
+        return None
 
     def baseline(self, rows: pl.DataFrame) -> NDArray[np.float64] | None:
         """Predictions of a human or a rule of thumb, in `predict`'s shape, or None."""

@@ -1,17 +1,22 @@
 """Telemetry: the signals of stability and speed, without a synchronisation off the logging step."""
 
 import logging
+import resource
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from components.clients.journal import Journal
 from components.contracts.errors import TrainingFailedError
+from components.contracts.section import Section, canonical_json
 from components.contracts.training import EvaluationPoint, StepPoint
 from components.engine.checkpoints.folder import Progress, RunningSums
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
+from components.engine.optimization.clip_rate import constant_clipping
+from components.engine.profiling.flops import peak_flops
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal: people read no faster
 logger = logging.getLogger(__name__)
@@ -24,16 +29,32 @@ class Telemetry:
         training: Intervals and budget.
         world: This rank among all.
         progress: Where an earlier attempt got to.
+        file: One JSON line per point, as it happened; a resumed attempt repeats the points after
+            its checkpoint.
+        flops_per_example: Of forward and backward pass; None when unknown.
     """
 
-    def __init__(self, training: TrainingSection, world: World, progress: Progress) -> None:
+    def __init__(
+        self,
+        training: TrainingSection,
+        world: World,
+        progress: Progress,
+        file: Path,
+        flops_per_example: float | None,
+    ) -> None:
         self._training = training
         self._is_speaker = world.is_first
         self._journal = Journal.of_this_process()
+        self._file = file
+        self._device = world.device
+        self._flops_per_example = flops_per_example
+        self._peak_flops = peak_flops_of(training, world)
+        self.seconds_waited = 0.0
+        """For batches, in this attempt."""
         self._before = progress
         self._history = list(progress.history)
         self._evaluations = list(progress.evaluations)
-        # Sums of steps, losses and gradient norms, on the device: reading them is a sync.
+        # Sums of `update`'s measurements, on the device: reading them is a sync.
         self._since_log = _tensor(progress.since_log, world.device)
         self._since_evaluation = _tensor(progress.since_evaluation, world.device)
         self._interval_start = self._start = time.monotonic()
@@ -44,30 +65,40 @@ class Telemetry:
     def waited(self, seconds: float) -> None:
         """Count time spent waiting for a batch."""
         self._interval_wait += seconds
+        self.seconds_waited += seconds
 
     def update(self, measured: Tensor) -> None:
-        """Count one update: `[1, loss, gradient norm]`, on the device."""
+        """Count one update: `[1, loss, gradient norm, is clipped]`, on the device."""
         self._since_log += measured
         self._since_evaluation += measured
         self._interval_steps += 1
 
-    def log(self, step: int, learning_rate: float) -> None:
+    def log(self, step: int, learning_rate: float, update_ratio: float) -> None:
         """Make a point of the interval that ends here, if an update was applied in it."""
-        steps, loss, norm = self._since_log.tolist()
+        steps, loss, norm, clipped = self._since_log.tolist()
         if not steps:
             return
         seconds = time.monotonic() - self._interval_start
+        examples_per_second = self._interval_steps * self._training.global_batch_size / seconds
+        flops = self._flops_per_example and self._flops_per_example * examples_per_second
         point = StepPoint(
             step=step, loss=loss / steps, learning_rate=learning_rate,
-            gradient_norm=norm / steps,
-            examples_per_second=self._interval_steps * self._training.global_batch_size / seconds,
-            data_wait_share=self._interval_wait / seconds,
+            gradient_norm=norm / steps, clipped_share=clipped / steps,
+            examples_per_second=examples_per_second,
+            data_wait_share=self._interval_wait / seconds, update_ratio=update_ratio,
+            memory_bytes=peak_memory(self._device), flops_per_second=flops,
+            utilization=flops / self._peak_flops if flops and self._peak_flops else None,
         )  # fmt: skip
+        was_constant = constant_clipping(self._history)
         self._history.append(point)
         self._since_log.zero_()
         self.restart_clock()
+        warning = constant_clipping(self._history)
         if self._is_speaker:
+            if warning and not was_constant:
+                logger.warning("step=%d %s", step, warning)
             logger.info(_line(point))
+            self._write("step", point)
             self._tell(point)
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
@@ -76,7 +107,7 @@ class Telemetry:
         Raises:
             TrainingFailedError: no update was ever applied.
         """
-        steps, loss, _ = self._since_evaluation.tolist()
+        steps, loss, *_ = self._since_evaluation.tolist()
         if steps:
             train_loss = loss / steps
         elif self._evaluations:
@@ -87,10 +118,12 @@ class Telemetry:
                 evidence="all gradients were left out because they were not finite",
                 action="train in fp32 or bf16, or lower the learning rate",
             )
-        self._evaluations.append(EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics))
+        point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics)
+        self._evaluations.append(point)
         self._since_evaluation.zero_()
         if self._is_speaker:
             values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
+            self._write("evaluation", point)
             logger.info("evaluated step=%d train_loss=%.6g %s", step, train_loss, values)
 
     def restart_clock(self) -> None:
@@ -98,6 +131,17 @@ class Telemetry:
         self._interval_start = time.monotonic()
         self._interval_wait = 0.0
         self._interval_steps = 0
+
+    def rewind(self, progress: Progress) -> None:
+        """Forget what was measured after a checkpoint; the time is spent all the same."""
+        self._before = progress.model_copy(
+            update={"seconds": self._before.seconds, "num_resumes": self._before.num_resumes}
+        )
+        self._history = list(progress.history)
+        self._evaluations = list(progress.evaluations)
+        self._since_log = _tensor(progress.since_log, self._device)
+        self._since_evaluation = _tensor(progress.since_evaluation, self._device)
+        self.restart_clock()
 
     def progress(self, step: int) -> Progress:
         """All of it, for a checkpoint and for the result."""
@@ -110,6 +154,10 @@ class Telemetry:
             seconds=self._before.seconds + time.monotonic() - self._start,
             num_resumes=self._before.num_resumes,
         )
+
+    def _write(self, kind: str, point: Section) -> None:
+        with self._file.open("a") as stream:
+            stream.write(canonical_json({"kind": kind, **point.model_dump(mode="json")}) + "\n")
 
     def _tell(self, point: StepPoint) -> None:
         done, total = point.step, self._training.steps
@@ -125,20 +173,39 @@ class Telemetry:
         )  # fmt: skip
 
 
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the device (GPU) or of this process (CPU), the largest so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
+
+
+def peak_flops_of(training: TrainingSection, world: World) -> float | None:
+    """What all devices could do per second at best; None when that is not known."""
+    if training.peak_tflops is not None:
+        return training.peak_tflops * 1e12 * world.size
+    if world.device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(world.device)
+    peak = peak_flops(name, training.precision, allow_tf32=training.allow_tf32)
+    return peak and peak * world.size
+
+
 def _line(point: StepPoint) -> str:
     return (
         f"step={point.step} loss={point.loss:.6g} lr={point.learning_rate:.3g} "
-        f"grad_norm={point.gradient_norm:.4g} "
+        f"grad_norm={point.gradient_norm:.4g} clipped={point.clipped_share:.0%} "
         f"examples_per_second={point.examples_per_second:.0f} "
-        f"data_wait={point.data_wait_share:.1%}"
+        f"data_wait={point.data_wait_share:.1%} update_ratio={point.update_ratio:.2g}"
+        + (f" mfu={point.utilization:.1%}" if point.utilization is not None else "")
     )
 
 
 def _tensor(sums: RunningSums, device: torch.device) -> Tensor:
-    values = [float(sums.steps), sums.loss, sums.gradient_norm]
+    values = [float(sums.steps), sums.loss, sums.gradient_norm, sums.clipped]
     return torch.tensor(values, dtype=torch.float64, device=device)
 
 
 def _sums(tensor: Tensor) -> RunningSums:
-    steps, loss, norm = tensor.tolist()
-    return RunningSums(steps=int(steps), loss=loss, gradient_norm=norm)
+    steps, loss, norm, clipped = tensor.tolist()
+    return RunningSums(steps=int(steps), loss=loss, gradient_norm=norm, clipped=clipped)

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch import nn
 
 from components.clients.dataset import Dataset
 from components.clients.lease import follow_lease
+from components.clients.object_store import open_store
 from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
 from components.contracts.errors import BadTaskError, PerennialError
@@ -30,15 +32,31 @@ from components.engine.config import TrainingSection
 from components.engine.data.batching import BatchPlan, GlobalOrder
 from components.engine.data.encoded import EncodedSplit, encode_split
 from components.engine.data.loader import Loader
-from components.engine.distributed import StopSignal, World, rank_of_this_process
+from components.engine.distributed import (
+    StopSignal,
+    World,
+    machine_of_this_process,
+    rank_of_this_process,
+)
 from components.engine.evaluation.sampled import SampledEvaluation
 from components.engine.job import EXIT_INTERRUPTED, FittedTask, RankFailure, TrainingJob, read_job
 from components.engine.loop import Training, train
+from components.engine.normalization import normalized
+from components.engine.optimization.averaging import AveragedWeights
+from components.engine.optimization.clipping import Clipper
 from components.engine.optimization.optimizer import build_optimizer
+from components.engine.parallelism.context import own_sequences
+from components.engine.parallelism.memory_plan import plan_strategy, stored_plan
+from components.engine.parallelism.optimizer_state import share_optimizer_state
 from components.engine.parallelism.parallelize import parallelize, settle_buckets
-from components.engine.precision import LossScale, choose_kernels
+from components.engine.parallelism.pipeline import build_pipeline, num_parameters
+from components.engine.precision import choose_kernels
+from components.engine.profiling.flops import flops_per_example
+from components.engine.profiling.profiler import Profiler
 from components.engine.reproducibility import make_deterministic, seeded_model
 from components.engine.resilience.guard import Guard
+from components.engine.resilience.stragglers import StragglerProbe
+from components.engine.resilience.watchdog import Watchdog
 from components.engine.task import Task, inputs_of, load_task
 from components.engine.telemetry import Telemetry
 
@@ -58,12 +76,16 @@ def main() -> int:
         world = World.join().arrange(job.training)
         training = build(job, world, stop)
         is_finished = train(training)
+        training.checkpointer.wait()
+        training.watchdog.close()
         if world.is_first:
             write_result(job, training) if is_finished else job.interrupted.touch()
         world.barrier()
     except BaseException as error:  # whatever it is, a person must get to see it
         logger.exception("rank=%d failed", rank)
         record_failure(job, rank, training.step + 1 if training else 0, error)
+        if training:
+            training.checkpointer.settle()
         return 1
     logger.info("rank=%d step=%d finished=%s", rank, training.step, is_finished)
     return 0 if is_finished else EXIT_INTERRUPTED
@@ -78,21 +100,30 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
     prepare_data(job, world, task, snapshot)
     make_deterministic()
     data, validation = (
-        EncodedSplit(job.scratch / split) for split in (Split.TRAIN, Split.VALIDATION)
+        EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
     )
+    section = plan_strategy(job, world, task, data)
     model = initial_model(task, data, section, world)
     optimizer = build_optimizer(model, section)
-    retention = (section.checkpoints.keep_best, *retention_metric(task, section.metric))
-    checkpointer = Checkpointer(job.checkpoints, job.fingerprint, retention, world)
+    share_optimizer_state(optimizer, section, world)
+    averaged = AveragedWeights(model, section.averaging) if section.averaging else None
+    metric = retention_metric(task, section.metric)
+    checkpointer = Checkpointer(job, metric, world, averaged)
     progress = checkpointer.restore(model, optimizer)
-    scale = LossScale(section, progress.loss_scale, progress.loss_scale_steps)
+    telemetry = Telemetry(
+        section, world, progress, job.logs / "metrics.jsonl",
+        flops_per_example(task, data.gather(np.arange(1))),
+    )  # fmt: skip
     return Training(
         section=section, world=world, task=task, loader=build_loader(task, data, section, world),
-        model=model, optimizer=optimizer,
-        guard=Guard(section.anomalies, scale, progress.num_skipped),
+        model=model, optimizer=optimizer, averaged=averaged,
+        clipper=Clipper(section.clipping, progress.gradient_norms, world.device),
+        guard=Guard.resume(section, progress),
         evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
-        telemetry=Telemetry(section, world, progress), stop=stop, step=progress.step,
-        data_offset=progress.data_offset,
+        telemetry=telemetry, profiler=Profiler(section.profile, job.logs, world.rank, telemetry),
+        watchdog=Watchdog(section.watchdog, job, world),
+        stragglers=StragglerProbe(section.stragglers, world, progress.collective_waits),
+        errors=job.errors, stop=stop, step=progress.step, data_offset=progress.data_offset,
     )  # fmt: skip
 
 
@@ -121,8 +152,15 @@ def initial_model(
     task: Task, data: EncodedSplit, section: TrainingSection, world: World
 ) -> nn.Module:
     """The same initial model on every rank, parallelized and ready for its first update."""
-    model = parallelize(seeded_model(task, section.seed), task, section, world)
+    model = normalized(seeded_model(task, section.seed), section, world)
+    if section.parallelism.pipeline > 1:
+        return build_pipeline(
+            model, task, section, world, inputs=inputs_of(data.gather(np.arange(1))),
+            shard=partial(parallelize, task=task, training=section, world=world),
+        )  # fmt: skip
+    model = parallelize(model, task, section, world)
     batch = data.gather(np.arange(min(data.rows, section.micro_batch_size)))
+    (batch,) = own_sequences([batch], task, world.layout)
     settle_buckets(
         model, {name: value.to(world.device) for name, value in inputs_of(batch).items()}
     )
@@ -139,12 +177,21 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
     task.load_state(world.from_first(state))
     if dataset is not None:
         for split in (Split.TRAIN, Split.VALIDATION):
-            encode_split(task, dataset, split, job.scratch / split)
+            encode_split(task, dataset, split, encoded(job, split))
     world.barrier()
+
+
+def encoded(job: TrainingJob, split: Split) -> Path:
+    """Where this machine keeps an encoded split; the job's folder may be one for all machines."""
+    return job.scratch / f"machine-{machine_of_this_process()}" / split
 
 
 def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
     """What the task learns from the training split; an earlier attempt's, if there was one."""
+    store = open_store(job.store_uri) if job.store_uri else None
+    known = store.read(FittedTask.file_name) if store else None
+    if known is not None:
+        write_atomically(job.root / FittedTask.file_name, known)
     if (job.root / FittedTask.file_name).exists():
         fitted = FittedTask.read(job.root)
         if fitted.fingerprint == job.fingerprint:
@@ -152,6 +199,8 @@ def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, Js
     task.fit(dataset.scan(Split.TRAIN))
     fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
     fitted.write(job.root)
+    if store:
+        store.write(FittedTask.file_name, fitted.to_json().encode())
     return fitted.state
 
 
@@ -178,11 +227,14 @@ def write_result(job: TrainingJob, training: Training) -> None:
     TrainingResult(
         fingerprint=job.fingerprint, task=job.model.task, options=job.model.options,
         columns=training.task.columns, task_state=training.task.state(), steps=training.step,
-        world_size=training.world.size, strategy=job.training.strategy,
-        num_parameters=sum(parameter.numel() for parameter in training.model.parameters()),
+        world_size=training.world.size, strategy=training.section.strategy,
+        memory_plan=stored_plan(job),
+        num_parameters=num_parameters(training.model),
         history=progress.history, evaluations=progress.evaluations,
         checkpoints=training.checkpointer.records(), seconds=progress.seconds,
-        num_resumes=progress.num_resumes,
+        num_resumes=progress.num_resumes, num_skipped=training.guard.skipped,
+        num_rewinds=training.guard.rewinds, collective_waits=training.stragglers.samples,
+        bottleneck=training.profiler.bottleneck,
     ).write(job.root)  # fmt: skip
 
 

@@ -36,8 +36,10 @@ class Contender:
         """The same model on some of the rows."""
         scored = self.scored
         rows = scored.rows.filter(pl.Series(selected))
-        losses, predictions = scored.losses[selected], scored.predictions[selected]
-        return Contender(self.task, Scored(losses, predictions, scored.labels[selected], rows))
+        part = scored.at(selected)
+        return Contender(
+            self.task, Scored(part.losses, part.predictions, part.labels, part.weights, rows)
+        )
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,14 @@ def direction_of(task: Task, metric: str) -> Direction:
     return task.metrics[metric]
 
 
+def is_comparable(challenger: Contender, champion: Contender, metric: str) -> bool:
+    """Whether a metric means the same for both, which may weigh the rows differently."""
+    task = challenger.task
+    if task.kind != "statistic" or metric in task.invariant_metrics:
+        return True
+    return np.array_equal(challenger.scored.weights, champion.scored.weights)
+
+
 def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     """Each metric of both models, with the interval of the improvement."""
     task = match.challenger.task
@@ -132,6 +142,11 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     theirs = match.champion.scored.metrics(match.champion.task)
     comparisons = []
     for name in metrics:
+        if not is_comparable(match.challenger, match.champion, name):
+            comparisons.append(
+                Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
+            )
+            continue
         sign = sign_of(direction_of(task, name))
         estimate = sign * (ours[name] - theirs[name])
         improvement = interval(estimate, _improvements(match, name), match.blocks, match.confidence)

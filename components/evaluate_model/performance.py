@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from datetime import datetime, time
 
-import numpy as np
 import polars as pl
 
 from components.clients.dataset import block_start
 from components.contracts.data import DataSection
 from components.contracts.gate import BlockPerformance
-from components.engine.evaluation.scoring import Scored
+from components.engine.evaluation.scoring import Scored, concatenated
 
 
 def performance_by_block(
     scored: Sequence[Scored], data: DataSection
 ) -> tuple[BlockPerformance, ...]:
-    """Mean loss in each block of time.
+    """Mean loss in each block of time, by the examples' weights.
 
     Args:
         scored: The model on held-out splits, with the time column kept.
@@ -24,9 +23,11 @@ def performance_by_block(
     if not data.time:
         return ()
     starts = pl.concat([part.rows.select(start=block_start(data)) for part in scored])
-    losses = pl.Series("loss", np.concatenate([part.losses for part in scored]))
-    by_block = starts.with_columns(losses).group_by("start")
-    table = by_block.agg(pl.len().alias("rows"), pl.col("loss").mean()).sort("start")
+    whole = concatenated(scored)
+    sums = pl.DataFrame({"loss": whole.weights * whole.losses, "weight": whole.weights})
+    by_block = pl.concat([starts, sums], how="horizontal").group_by("start")
+    mean = pl.col("loss").sum() / pl.col("weight").sum()
+    table = by_block.agg(pl.len().alias("rows"), mean).sort("start")
     return tuple(
         BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss)
         for start, rows, loss in table.select("start", "rows", "loss").iter_rows()

@@ -60,6 +60,8 @@ def write_report(
             ),
             f"Test rows in {CALIBRATION_BINS} bins of equal size, by predicted probability.",
         )
+    if task.kind == "statistic":
+        page.text("There is no calibration curve: this task measures examples, it predicts none.")
     page.write(path)
 
 

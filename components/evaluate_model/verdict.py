@@ -1,6 +1,7 @@
 """Verdict: puts comparison, slices, baselines and floors together into one decision."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from components.contracts.errors import PerennialError
 from components.contracts.gate import BlockPerformance, Verdict
@@ -13,6 +14,7 @@ from components.evaluate_model.comparison import (
     compare,
     compare_slices,
     direction_of,
+    is_comparable,
 )
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.gate import Evidence, judge, summarize
@@ -43,6 +45,9 @@ def reach_verdict(
     names = _metrics(gate, task)
     metric = names[0]
     directions = {name: direction_of(task, name) for name in names}
+    if champion.contender and not is_comparable(challenger, champion.contender, metric):
+        failure = f"it counts other tokens, so {metric} does not compare"
+        champion = replace(champion, contender=None, failure=failure)
     draws = blocks.draws(gate.resamples)
     match = Match(challenger, champion.contender, blocks, draws, gate.confidence)
     comparisons = compare(match, names)

@@ -16,7 +16,7 @@ from components.engine.checkpoints.checkpointer import load_checkpoint_model
 from components.engine.checkpoints.folder import DamagedCheckpointError
 from components.engine.evaluation.resampling import block_columns, blocks_of
 from components.engine.evaluation.scoring import Scored, score_split
-from components.engine.export import write_weights
+from components.engine.export import export_weights
 from components.engine.task import Task
 from components.select_checkpoint.config import SelectCheckpointConfig
 from components.select_checkpoint.diagnosis import diagnose
@@ -47,7 +47,6 @@ def select_checkpoint_step(
         tolerance=section.selection.tolerance_standard_errors,
     )
     diagnosis = diagnose(result.evaluations, metric, direction)
-    _, model = load_checkpoint_model(Path(selection.chosen.uri), result)
     Challenger(
         task=result.task,
         options=result.options,
@@ -60,7 +59,7 @@ def select_checkpoint_step(
         candidates=selection.candidates,
         reason=selection.reason,
         diagnosis=diagnosis,
-        weights_sha256=write_weights(model, Path(challenger)),
+        weights_sha256=export_weights(selection.chosen.uri, Path(challenger)),
     ).write(Path(challenger))
     write_report(
         Path(report),
@@ -82,7 +81,7 @@ def _score(
     tasks, records, scored = [], [], []
     for record in result.checkpoints:
         try:
-            task, model = load_checkpoint_model(Path(record.uri), result)
+            task, model = load_checkpoint_model(record.uri, result)
         except DamagedCheckpointError as error:
             logger.warning("checkpoint=%s left out: %s", record.uri, error)
             continue

@@ -62,7 +62,8 @@ def role_of(snapshot: Snapshot, column: str) -> str:
     data = snapshot.data
     if column in snapshot.task_columns.features:
         known_at = data.available_at.get(column)
-        return f"feature, known at {known_at}" if known_at else "feature"
+        role = "feature, free text" if column in data.text else "feature"
+        return f"{role}, known at {known_at}" if known_at else role
     roles = [role for role, names in _named_columns(data) if column in names]
     return ", ".join(roles) or "unused"
 
@@ -74,6 +75,7 @@ def _named_columns(data: DataSection) -> Iterator[tuple[str, Sequence[str]]]:
     yield "ids", data.ids
     yield "meta", data.meta
     yield "features", data.features
+    yield "text", data.text
     yield "available_at", (*data.available_at, *data.available_at.values())
 
 
@@ -106,6 +108,9 @@ def _type_problems(
 ) -> Iterator[str]:
     if data.time and not columns[data.time].startswith(_TIME_TYPES):
         yield f"data.time {data.time!r} is {columns[data.time]}, expected Datetime or Date"
+    for column in data.text:
+        if columns[column] != "String":
+            yield f"data.text {column!r} is {columns[column]}, expected String"
     for feature, column in data.available_at.items():
         if data.time and columns[column] != columns[data.time]:
             yield (

@@ -20,6 +20,7 @@ from components.contracts.section import Section
 from components.contracts.training import Direction
 from components.engine.evaluation.metrics import log_losses, roc_auc
 from components.engine.task import LABEL, Batch, Task
+from components.tasks.class_labels import ClassLabels, encode_classes, fit_classes
 from components.tasks.tabular_mlp import TabularMLP
 from components.tasks.tabular_numbers import (
     NumericState,
@@ -52,18 +53,13 @@ class TabularOptions(Section):
     """Integer columns that are codes, not amounts; text columns are always categories."""
 
 
-class TabularState(Section):
-    """What the tabular tasks learn from the training split."""
+class TabularState(ClassLabels):
+    """What the tabular tasks learn from the training split; classes are empty for regression."""
 
     numeric: dict[str, NumericState]
     categories: dict[str, tuple[str, ...]]
-    classes: tuple[str, ...] = ()
-    """Label values in order; empty for regression."""
-    class_shares: tuple[float, ...] = ()
     target_mean: float = 0.0
     target_scale: float = 1.0
-    rows: int = 0
-    """Labelled rows of the training split."""
 
 
 class TabularTask(Task):
@@ -239,40 +235,16 @@ class TabularClassification(TabularTask):
 
     def expected_initial_loss(self) -> float:
         """The label's entropy: the last layer starts at the class prior."""
-        return -sum(share * math.log(share) for share in self.fitted.class_shares)
+        return self.fitted.entropy
 
     def _take_kind(self) -> None:
         self.kind = "binary" if len(self.fitted.classes) == 2 else "multiclass"
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
-        label = pl.col(self.columns.label)
-        counts = train.select(label.alias("value")).drop_nulls().group_by("value").len().collect()
-        # As text only after sorting: 10 comes after 9, and `encode` compares polars' own text.
-        counts = counts.sort("value").with_columns(pl.col("value").cast(pl.String))
-        if counts.height < 2:
-            raise BadDataError(
-                f"the label {self.columns.label!r} has {counts.height} classes to train on",
-                evidence=f"values: {counts['value'].to_list()}",
-                action="check the label's definition and the split; there is nothing to learn",
-            )
-        rows = int(counts["len"].sum())
-        return {
-            "classes": tuple(counts["value"]),
-            "class_shares": tuple(count / rows for count in counts["len"]),
-            "rows": rows,
-        }
+        return dict(fit_classes(train, self.columns.label))
 
     def _encode_label(self, labels: pl.Series) -> NDArray[np.int64]:
-        codes = {value: code for code, value in enumerate(self.fitted.classes)}
-        encoded = labels.cast(pl.String).replace_strict(codes, default=None, return_dtype=pl.Int64)
-        if encoded.null_count():
-            strange = labels.filter(encoded.is_null()).unique().to_list()
-            raise BadDataError(
-                f"the label {self.columns.label!r} has values that the training split did not have",
-                evidence=f"{strange[:5]} are not among {list(self.fitted.classes)}",
-                action="train on data that has every class, or drop these rows",
-            )
-        return encoded.to_numpy(writable=True)
+        return encode_classes(labels, self.fitted.classes)
 
     def _initial_output(self) -> Tensor:
         shares = torch.tensor(self.fitted.class_shares)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from components.contracts.errors import TrainingFailedError
-from components.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
+from components.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
 from components.train_model.restart_policy import decide_restart
 
@@ -35,7 +35,11 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
                 logger.warning("stopped by a signal state=%s; run again to resume", state)
                 raise SystemExit(EXIT_INTERRUPTED)
             failure = RankFailure.first_of(job.errors)
-            decision = decide_restart(state, failure, restarts=restarts, max_restarts=max_restarts)
+            decision = decide_restart(
+                state, failure, has_stepped=job.first_step.exists(),
+                restarts=restarts, max_restarts=max_restarts,
+            )  # fmt: skip
+            JobFailure.of(job, decision.reason).write(job.root)
             if not decision.restart:
                 raise training_failed(failure, decision.reason, launcher.log)
             restarts += 1
@@ -46,12 +50,19 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
 
 def training_failed(failure: RankFailure | None, reason: str, log: str) -> TrainingFailedError:
     """What a person needs to see of a job that ended without a result."""
-    if failure is None or failure.is_consequence:
+    if failure is None or (failure.is_consequence and not failure.is_hang):
         return TrainingFailedError(
             f"the training ended without a result: {reason}",
             evidence=f"last lines of {log}:\n{_tail(Path(log))}",
             action="a kill without a message is most often out of memory: lower "
             "training.micro_batch_size; run again to resume from the last checkpoint",
+        )
+    if failure.is_hang:
+        return TrainingFailedError(
+            f"the training stands still: {reason}",
+            evidence=failure.message,
+            action="read the stacks of the rank that is behind in errors/hang-rank-*.txt; raise "
+            "training.watchdog.minimum_seconds if the step was only slow",
         )
     frames = failure.traceback.strip().splitlines()
     return TrainingFailedError(

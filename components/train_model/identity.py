@@ -5,11 +5,11 @@ from pathlib import Path
 
 from components.clients.environment import Environment
 from components.clients.object_store import LocalObjectStore, open_store
-from components.contracts.errors import PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
-from components.engine.checkpoints.folder import DamagedCheckpointError, verify
-from components.engine.job import TrainingJob, training_fingerprint
+from components.engine.checkpoints.folder import DamagedCheckpointError
+from components.engine.checkpoints.shelf import folder_for, open_shelf
+from components.engine.job import TrainingJob, training_contract, training_fingerprint
 from components.train_model.config import TrainModelConfig
 
 logger = logging.getLogger(__name__)
@@ -20,18 +20,11 @@ def training_job(
 ) -> TrainingJob:
     """The job, in the one folder that belongs to its fingerprint.
 
-    Raises:
-        PerennialError: checkpoints cannot be written to the store.
+    With a store that is no folder, checkpoints go to the store; logs and copies of the
+    checkpoints lie in this machine's cache.
     """
-    store = open_store(environment.store_uri)
-    if not isinstance(store, LocalObjectStore):
-        raise PerennialError(
-            f"checkpoints cannot be written to {store.uri}",
-            evidence="the training's processes need one folder that all of them can reach",
-            action="set PERENNIAL_STORE_URI to a folder, on a cluster to a shared volume",
-        )
     resources = settings.resources
-    fingerprint = training_fingerprint(
+    contract = training_contract(
         Snapshot.read(snapshot_folder),
         settings.model,
         settings.training,
@@ -39,13 +32,22 @@ def training_job(
         threads_per_process=resources.threads_per_process,
         code_digest=environment.code_digest,
     )
+    fingerprint = training_fingerprint(contract)
+    store = open_store(environment.store_uri)
+    if isinstance(store, LocalObjectStore):
+        folder, store_uri = store.root / "training" / fingerprint[:16], ""
+    else:
+        store_uri = f"{store.uri}/training/{fingerprint[:16]}"
+        folder = folder_for(store_uri)
     return TrainingJob(
         fingerprint=fingerprint,
+        contract=contract,
         snapshot=str(snapshot_folder.absolute()),
         model=settings.model,
         training=settings.training,
         num_processes=resources.num_processes,
-        folder=str(store.root.absolute() / "training" / fingerprint[:16]),
+        folder=str(folder.absolute()),
+        store_uri=store_uri,
     )
 
 
@@ -53,9 +55,10 @@ def is_finished(job: TrainingJob) -> bool:
     """Whether an equal training ended before and its checkpoints are still there, intact."""
     if not (job.root / TrainingResult.file_name).exists():
         return False
+    shelf = open_shelf(job.checkpoints_uri)
     try:
         for kept in TrainingResult.read(job.root).checkpoints:
-            verify(Path(kept.uri))
+            shelf.obtain(kept.step)
     except DamagedCheckpointError as error:
         logger.warning("fingerprint=%s is trained again: %s", job.fingerprint, error)
         return False

@@ -13,19 +13,34 @@ class RestartDecision(Section):
 
 
 def decide_restart(
-    state: JobState, failure: RankFailure | None, *, restarts: int, max_restarts: int
+    state: JobState,
+    failure: RankFailure | None,
+    *,
+    has_stepped: bool,
+    restarts: int,
+    max_restarts: int,
 ) -> RestartDecision:
     """Restart what was killed from outside; an exception of the code would only come again.
+
+    So would the end of an attempt that never made a step: too little memory for the model, a
+    machine or a network that is set up wrongly.
 
     Args:
         state: How the attempt ended, not `SUCCEEDED`.
         failure: The first exception that a rank left behind.
+        has_stepped: Whether the attempt finished at least one step.
         restarts: Restarts so far.
         max_restarts: The budget.
     """
-    if failure is not None and not failure.is_consequence:
-        return RestartDecision(restart=False, reason=f"rank {failure.rank} raised {failure.type}")
     cause = "the job was asked to stop" if state is JobState.INTERRUPTED else "a process was killed"
+    if failure is not None and failure.is_hang:
+        cause = "it stood still"
+    elif failure is not None and not failure.is_consequence:
+        return RestartDecision(restart=False, reason=f"rank {failure.rank} raised {failure.type}")
+    if not has_stepped:
+        return RestartDecision(
+            restart=False, reason=f"{cause} before its first step; it would be again"
+        )
     if restarts >= max_restarts:
         return RestartDecision(
             restart=False, reason=f"{cause} and all {max_restarts} restarts are spent"

@@ -6,12 +6,14 @@ from pathlib import Path
 from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import Tracking, open_tracking
-from components.contracts.training import TrainingResult
+from components.contracts.training import StepPoint, TrainingResult
 from components.train_model.attempts import run_to_end
 from components.train_model.config import TrainModelConfig
 from components.train_model.identity import is_finished, training_job
 from components.train_model.launchers.local import LocalLauncher
 from components.train_model.report import final_metrics, summarize, training_page
+
+STEP_CURVES = tuple(name for name in StepPoint.model_fields if name != "step")
 
 
 @pipeline_step("train_model", outputs=("training", "report", "metrics"))
@@ -47,10 +49,9 @@ def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResul
             "training.num_parameters": result.num_parameters,
         }
     )
-    for name in ("loss", "learning_rate", "gradient_norm", "examples_per_second"):
-        tracking.log_curve(
-            f"train/{name}", [(point.step, getattr(point, name)) for point in result.history]
-        )
+    for name in STEP_CURVES:
+        measured = [(point.step, getattr(point, name)) for point in result.history]
+        tracking.log_curve(f"train/{name}", [pair for pair in measured if pair[1] is not None])
     for name in result.evaluations[-1].metrics:
         tracking.log_curve(
             f"validation/{name}",

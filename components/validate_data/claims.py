@@ -51,9 +51,14 @@ def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -
     claims += _role_claims(snapshot, facts)
     for feature in snapshot.task_columns.features:
         claims += _feature_claims(feature, section, facts)
+    for column, derived in facts.opaque.items():
+        claims += _opaque_claims(column, section)
+        for each in derived:
+            claims += _leakage_claims(each, section, facts)
     for column, expectation in section.columns.items():
         claims += _declared_claims(column, expectation)
-    for feature in sorted(set(section.leakage_allow) - set(snapshot.task_columns.features)):
+    known = {*snapshot.task_columns.features, *(each for d in facts.opaque.values() for each in d)}
+    for feature in sorted(set(section.leakage_allow) - known):
         claims.append(
             Claim(f"leakage_auc:{feature}", feature, "leakage_allow names no such feature: correct "
                   "it or remove it", high=1.0, severity="warning")
@@ -184,6 +189,29 @@ def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
             "an identifier: list it under data.ids or data.meta",
             high=section.max_distinct_share, severity="warning",
         )  # fmt: skip
+    yield from _leakage_claims(feature, section, facts)
+
+
+def _opaque_claims(column: str, section: ExpectationsSection) -> Iterator[Claim]:
+    yield Claim(
+        f"unreadable_share:{column}", column, "pictures that cannot be decoded, or lists with "
+        "values that are no finite numbers: write them again at the source",
+        high=section.max_unreadable_share,
+    )  # fmt: skip
+    yield Claim(
+        f"blank_share:{column}", column, "pictures of one colour, lists of one number or texts "
+        "without a word: look for a broken camera, crop or parser", high=section.max_blank_share,
+        severity="warning",
+    )  # fmt: skip
+    yield Claim(
+        f"repeated_share:{column}", column, "the same content comes under several ids: "
+        "deduplicate it, or split by a group that keeps copies together",
+        high=section.max_repeated_share, severity="warning",
+    )  # fmt: skip
+
+
+def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
+    """That a feature alone does not tell the label; the width of a picture may, too."""
     if f"leakage_auc:{feature}" in facts.values and feature not in section.leakage_allow:
         hint = (
             "alone it nearly tells the label: it is probably recorded after it; remove it, or "

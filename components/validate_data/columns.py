@@ -8,6 +8,7 @@ from typing import Literal
 
 import polars as pl
 
+from components.clients.opaque_columns import OpaqueKind, is_blank, is_unreadable
 from components.contracts.snapshot import Snapshot
 from components.validate_data.config import ColumnExpectation
 
@@ -53,12 +54,27 @@ def column_measures(
     snapshot: Snapshot,
     schema: pl.Schema,
     expectations: Mapping[str, ColumnExpectation],
+    *,
+    opaque: Mapping[str, OpaqueKind],
     now: datetime,
 ) -> dict[str, Measure]:
-    """All that is measured, by fact name, such as `missing:temp`."""
+    """All that is measured, by fact name, such as `missing:temp`.
+
+    Args:
+        snapshot: Names the columns' roles.
+        schema: Of the table with its derived columns.
+        expectations: Limits on columns.
+        opaque: Columns whose own values have no order.
+        now: The time after which a row's time lies in the future.
+    """
     measures = {"rows": Measure(pl.len())}
     for name, dtype in schema.items():
-        measures |= dict(_value_measures(name, dtype))
+        if name not in opaque:
+            measures |= dict(_value_measures(name, dtype))
+    for name, kind in opaque.items():
+        measures[f"missing:{name}"] = Measure(pl.col(name).is_null().sum())
+        measures[f"unreadable:{name}"] = Measure(is_unreadable(name, kind).sum())
+        measures[f"blank:{name}"] = Measure(is_blank(name, kind).sum())
     for name, expectation in expectations.items():
         if name in schema:
             bad = bad_values(name, schema[name], expectation)

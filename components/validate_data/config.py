@@ -55,7 +55,7 @@ class ExpectationsSection(Section):
     measured there has a standard error of up to 4.5 points: lower it only for trying things out."""
     label_kind: Literal["auto", "classes", "number"] = "auto"
     """`auto`: text, booleans and at most 100 different whole numbers are classes. Set `number` for
-    a count or a grade that is predicted as an amount."""
+    a count or a grade that is predicted as an amount. A label of free text is neither."""
     min_class_rows: Annotated[int, Field(ge=1)] = 10
     """Fewest rows of any class in any split. Below ten, a metric of that class is noise; raise it
     when decisions rest on a rare class."""
@@ -72,6 +72,15 @@ class ExpectationsSection(Section):
     max_duplicate_share: Share = 0.01
     """Share of rows that may repeat an earlier row, or its `data.ids`. Set it to 0 when the source
     delivers exactly once."""
+    max_repeated_share: Share = 0.05
+    """Share of pictures, lists or texts that may repeat an earlier one before a warning: the same
+    content under another id. Raise it for short texts, which people do repeat."""
+    max_unreadable_share: Share = 0.0
+    """Share of pictures that cannot be decoded, and of lists that hold anything but finite numbers.
+    Training and serving refuse such a row, so leave it at 0 and mend the source."""
+    max_blank_share: Share = 0.01
+    """Share of pictures of one colour, lists of one number and texts without a word before a
+    warning: what a broken camera or parser leaves. Raise it where such values are real."""
     max_overlap_share: Share = 0.01
     """Share of validation and test rows whose features and label, or ids, also occur in training,
     beyond the share by which training rows repeat each other by chance."""

@@ -8,6 +8,7 @@ import polars as pl
 import polars.selectors as cs
 
 from components.clients.dataset import SPLIT_COLUMN, Dataset, block_start
+from components.clients.opaque_columns import derive, derived_columns, opaque_columns
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import BlockSketch, FactValue
 from components.validate_data.columns import (
@@ -31,6 +32,7 @@ from components.validate_data.sketches import (
 BATCH_ROWS = 100_000
 # Fewer sampled values than this say little about how many different ones a column has.
 _MIN_DISTINCT_ROWS = 1_000
+_COUNTS_AS_SHARES = ("missing", "outside", "unlisted", "unmatched", "unreadable", "blank")
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class Facts:
         values: Fact → value; facts about a column are named `fact:column`.
         label: What the label looks like.
         blocks: Sketches in time order.
+        opaque: Columns of pictures, lists or free text, with their derived columns' names.
     """
 
     values: dict[str, FactValue]
     label: LabelFacts
     blocks: tuple[BlockSketch, ...]
+    opaque: dict[str, list[str]]
 
 
 def gather_facts(dataset: Dataset, section: ExpectationsSection, now: datetime) -> Facts:
@@ -73,12 +77,26 @@ class _Gathering:
     ) -> None:
         self._snapshot, self._schema, self._section = snapshot, schema, section
         data = snapshot.data
-        self._features = {name: schema[name] for name in snapshot.task_columns.features}
+        features = snapshot.task_columns.features
         label = schema[data.label]
+        own_text = [data.label] if data.label in data.text else []
+        self._opaque = opaque_columns(data, schema, dict.fromkeys([*features, *own_text]))
+        derived = dict.fromkeys(derived_columns(self._opaque), pl.Float64())
+        self._features: dict[str, pl.DataType] = {
+            **{name: schema[name] for name in features if name not in self._opaque}, **derived
+        }  # fmt: skip
         number = finite(data.label, label) if label.is_numeric() or label == pl.Boolean else None
         missing = {name: is_missing(name, dtype) for name, dtype in self._features.items()}
-        self._columns = ColumnCounts(column_measures(snapshot, schema, section.columns, now))
-        self._labels = LabelCounts(data.label, label, section.label_kind)
+        self._columns = ColumnCounts(
+            column_measures(
+                snapshot,
+                pl.Schema({**schema, **derived}),
+                section.columns,
+                opaque=self._opaque,
+                now=now,
+            )
+        )
+        self._labels = LabelCounts(data.label, label, "text" if own_text else section.label_kind)
         self._blocks = BlockCounts(missing, number)
         self._sample = RowSample(block_capacity(_num_blocks(snapshot)))
         self._keys = {name: KeySample() for name in self._key_columns()}
@@ -93,10 +111,12 @@ class _Gathering:
         batch = batch.with_columns(
             block.alias("__block__"),
             batch.select(self._schema.names()).hash_rows().alias("__key__"),
+            *derive(batch, self._opaque),
         )
         self._columns.add(batch)
         self._labels.add(batch)
         self._blocks.add(batch)
+        # Pictures and texts themselves are too large to keep; their statistics are not.
         used = dict.fromkeys([*self._features, self._snapshot.data.label])
         self._sample.add(batch.select(*used, SPLIT_COLUMN, "__block__", "__key__"))
         for name, columns in self._key_columns().items():
@@ -123,7 +143,8 @@ class _Gathering:
         blocks = block_sketches(
             counts, sample, self._features, means, self._snapshot.data.block_days
         )
-        return Facts(values, label, blocks)
+        opaque = {name: derived_columns({name: kind}) for name, kind in self._opaque.items()}
+        return Facts(values, label, blocks, opaque)
 
     def _table_facts(self, label: LabelFacts) -> dict[str, FactValue]:
         repeats = {name: keys.repeats() for name, keys in self._keys.items()}
@@ -152,7 +173,7 @@ class _Gathering:
                 facts[name] = _shown(value)
             elif kind == "high":
                 facts[name] = _shown(value)
-            elif kind in ("missing", "outside", "unlisted", "unmatched"):
+            elif kind in _COUNTS_AS_SHARES:
                 count = int(str(value))
                 facts[f"{kind}_share:{column}"] = count / rows
                 if kind == "missing":
@@ -163,8 +184,10 @@ class _Gathering:
 
     def _key_columns(self) -> dict[str, list[str]]:
         data = self._snapshot.data
-        keys = {"row": self._schema.names(), "id": list(data.ids), "features": list(self._features)}
+        features = list(self._snapshot.task_columns.features)
+        keys = {"row": self._schema.names(), "id": list(data.ids), "features": features}
         keys["group"] = [data.group] if data.group else []
+        keys |= {f"repeated:{name}": [name] for name in self._opaque}
         return {name: columns for name, columns in keys.items() if columns}
 
     def _keyed(self, name: str, columns: list[str], batch: pl.DataFrame) -> pl.DataFrame:
@@ -173,7 +196,7 @@ class _Gathering:
         keyed = pl.DataFrame({"key": rows, "split": split})
         if name == "features":
             keyed = keyed.with_columns(label=batch[self._snapshot.data.label].hash())
-        if name == "group":
+        if name == "group" or name.startswith("repeated:"):
             keyed = keyed.filter(batch[columns[0]].is_not_null())
         return keyed
 
@@ -183,6 +206,11 @@ def _repeat_facts(repeats: Mapping[str, Repeats]) -> dict[str, FactValue]:
         f"duplicate_{name}_share": found.duplicate_share
         for name, found in repeats.items()
         if name in ("row", "id")
+    }
+    facts |= {
+        name.replace(":", "_share:", 1): found.duplicate_share
+        for name, found in repeats.items()
+        if name.startswith("repeated:")
     }
     features = repeats["features"]
     facts["conflict_share"] = features.conflict_share

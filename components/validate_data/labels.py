@@ -10,7 +10,7 @@ from components.clients.dataset import SPLIT_COLUMN
 from components.contracts.data import Split
 from components.validate_data.columns import finite
 
-LabelKind = Literal["classes", "number"]
+LabelKind = Literal["classes", "number", "text"]
 
 # More different whole numbers than this are amounts; the tasks' losses are costly beyond it too.
 MAX_CLASSES = 100
@@ -22,8 +22,8 @@ class LabelFacts:
     """The label over the whole snapshot.
 
     Attributes:
-        kind: Classes, or a number.
-        classes: Rows of each class in each split, most frequent class first; empty for a number.
+        kind: Classes, a number, or free text.
+        classes: Rows of each class in each split, most frequent class first; else empty.
         num_values: Different values seen; counting stops at 100,000.
     """
 
@@ -60,7 +60,7 @@ class LabelCounts:
     """
 
     def __init__(
-        self, label: str, dtype: pl.DataType, kind: Literal["auto", "classes", "number"]
+        self, label: str, dtype: pl.DataType, kind: Literal["auto", "classes", "number", "text"]
     ) -> None:
         self._label, self._dtype, self._kind = label, dtype, kind
         self._counts = pl.DataFrame()
@@ -70,6 +70,11 @@ class LabelCounts:
         """Take in rows with the label, the split and the column `__block__`."""
         if self._is_full:
             return
+        if self._kind == "text":  # hashes, for what is counted are only different values
+            rows = rows.with_columns(
+                pl.when(pl.col(self._label).is_not_null()).then(pl.col(self._label).hash())
+                .alias(self._label)
+            )  # fmt: skip
         values = (
             finite(self._label, self._dtype) if self._dtype.is_numeric() else pl.col(self._label)
         )

@@ -44,7 +44,7 @@ def leakage_aucs(
         kind: What the label is.
     """
     rows = sample.head(SAMPLE_ROWS)
-    if rows.height < MIN_ROWS or rows[label].n_unique() < 2:
+    if kind == "text" or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
         return {}
     targets = _targets(rows[label], kind)
     if not targets:

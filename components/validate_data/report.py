@@ -123,7 +123,7 @@ def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> No
                 f"{facts[f'missing_share:{name}']:.2%}",
                 *(_shown(facts.get(f"{fact}:{name}")) for fact in ("low", "high", "leakage_auc")),
             ]
-            for name, dtype in snapshot.columns.items()
+            for name, dtype in {**snapshot.columns, **_derived_types(report, snapshot)}.items()
         ],
     )
     missing = {name: share for name, share in _by_column(report, "missing_share").items() if share}
@@ -176,6 +176,12 @@ def _share_series(
         ]
         for value in top
     }
+
+
+def _derived_types(report: ValidationReport, snapshot: Snapshot) -> dict[str, str]:
+    """What was derived of pictures, lists and texts, in place of a type."""
+    names = [name for name in _by_column(report, "missing_share") if name not in snapshot.columns]
+    return dict.fromkeys(names, "derived")
 
 
 def _by_column(report: ValidationReport, fact: str) -> dict[str, float]:

@@ -1,3 +1,5 @@
-"""The small stream of `tests/click_stream.py`."""
+"""The small stream of `tests/click_stream.py`, the tiny training of `tests/tiny_training.py`."""
 
 from click_stream import project, write_month
+from s3_server import bucket, s3_endpoint
+from tiny_training import root

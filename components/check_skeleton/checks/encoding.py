@@ -8,7 +8,12 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from components.check_skeleton.subject import Subject, distinct_examples, head_of
+from components.check_skeleton.subject import (
+    Subject,
+    distinct_examples,
+    head_of,
+    is_sequence,
+)
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, Task, inputs_of
@@ -70,22 +75,24 @@ def serving_inputs(subject: Subject) -> CheckResult:
     )
     rows = _spread(subject.train_rows)
     whole = inputs_of(subject.task.encode(rows))
+    columns = subject.task.columns
     try:
-        served = subject.task.encode(rows.select(list(subject.task.columns.features)))
+        served = subject.task.encode(rows.select(list(columns.features)))
     except Exception as error:  # user code may raise anything when its column is not there
         return judge.failed(
             f"encode needs a column that is no feature: {type(error).__name__}: {error}",
             hint="use columns.features only; when serving, the label and the ids do not exist",
         )
-    changed = _differences(whole, served)
+    # Where the label is a feature itself, as in language modeling, it may well be encoded.
+    is_own_label = columns.label in columns.features
+    changed = _differences(whole, inputs_of(served))
+    changed += [LABEL] if LABEL in served and not is_own_label else []
     if changed:
         return judge.failed(
             f"inputs change when only the features are given: {', '.join(changed)}",
             hint="the label or an id leaks into the inputs, or `label` is made up without it",
         )
-    return judge.passed(
-        f"{', '.join(whole)} depend on {len(subject.task.columns.features)} features"
-    )
+    return judge.passed(f"{', '.join(whole)} depend on {len(columns.features)} features")
 
 
 def labels(subject: Subject) -> CheckResult:
@@ -96,6 +103,9 @@ def labels(subject: Subject) -> CheckResult:
         source="guides: wrong labels; facts/data: off-by-one pairing",
     )
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    is_measured = subject.task.kind == "statistic"
+    if is_measured and encoded.ndim > 1:
+        return _judged_sequences(judge, raw, encoded)
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
             f"labels have shape {list(encoded.shape)} or are not finite",
@@ -116,17 +126,33 @@ def labels(subject: Subject) -> CheckResult:
             f"every sampled label is {codes.tolist()}",
             hint="check the label's definition and its encoding; there is nothing to learn",
         )
-    whole = bool((codes == np.round(codes)).all())
-    if subject.task.kind != "regression" and (not whole or codes.min() < 0):
+    classes = {"binary": "0, 1", "multiclass": "0, 1, 2, …"}.get(subject.task.kind)
+    is_whole = bool((codes == np.round(codes)).all()) and codes.min() >= 0
+    if classes and (not is_whole or (subject.task.kind == "binary" and codes.max() > 1)):
         return judge.failed(
-            f"class codes are {codes.tolist()[:8]}", hint="encode classes as 0, 1, 2, …"
-        )
-    if subject.task.kind == "binary" and codes.max() > 1:
-        return judge.failed(
-            f"class codes are {codes.tolist()[:8]}", hint="encode the classes as 0, 1"
+            f"class codes are {codes.tolist()[:8]}", hint=f"encode the classes as {classes}"
         )
     shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
     return judge.passed(f"{shown}, mean {encoded.double().mean():.4g}")
+
+
+def _judged_sequences(judge: Judge, raw: pl.Series, encoded: Tensor) -> CheckResult:
+    """Labels of many codes: one sequence for each value, not the same for all."""
+    sequences = [codes.tobytes() for codes in encoded.numpy()]
+    pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
+    twofold = pairs["raw"].len() - pairs["raw"].n_unique()
+    if twofold:
+        return judge.failed(
+            f"{twofold} label values have several sequences of codes",
+            hint="the labels are shuffled, shifted or drawn at random against the rows",
+        )
+    if pairs["code"].n_unique() < 2:
+        return judge.failed(
+            "every sampled label is the same sequence",
+            hint="check the label's definition and its encoding; there is nothing to learn",
+        )
+    used = len(np.unique(encoded.numpy()))
+    return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")
 
 
 def input_scale(subject: Subject) -> CheckResult:
@@ -150,7 +176,7 @@ def input_scale(subject: Subject) -> CheckResult:
             f"all {subject.num_rows()} sampled rows have the same inputs",
             hint="encode returns constants; compare the preview with the rows",
         )
-    columns = [column for name, tensor in inputs.items() for column in _columns(name, tensor)]
+    columns = [column for name in inputs for column in _columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
     large = {
         name: [round(float(values.mean()), 4), round(float(values.std()), 4)]
@@ -235,9 +261,10 @@ def _agree(first: Tensor, second: Tensor) -> bool:
     return torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def _columns(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The columns of a table; anything else, such as images, counts as one column."""
-    if tensor.ndim == 2:
+def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
+    """The columns of a table; anything else, such as images or tokens, counts as one column."""
+    tensor = batch[name]
+    if tensor.ndim == 2 and not is_sequence(name, batch):
         for index in range(tensor.shape[1]):
             yield f"{name}[{index}]", tensor[:, index]
     else:

@@ -1,13 +1,18 @@
 """Gradients: every parameter learns, every input matters, no example sees another one."""
 
-import copy
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from components.check_skeleton.short_training import shuffled_batches, updates
-from components.check_skeleton.subject import Subject, rows_of, seeded
+from components.check_skeleton.subject import (
+    Subject,
+    is_sequence,
+    rows_of,
+    seeded,
+    stirred_model,
+)
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, inputs_of
@@ -26,7 +31,9 @@ def example_independence(subject: Subject) -> CheckResult:
         expected="replacing one example leaves the losses of all others as they are",
         source="guides: gradients must depend on their own example only (view instead of permute)",
     )
-    batch, model = subject.balanced(PROBED_ROWS), _stirred(subject)
+    if subject.task.scored_together > 1:
+        return judge.skipped("the task compares examples with each other: `scored_together` > 1")
+    batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
     rows = len(batch[LABEL])
     before = _losses(subject, model, batch)
     mixed: dict[str, float] = {}
@@ -56,7 +63,7 @@ def input_use(subject: Subject) -> CheckResult:
         expected="every input tensor changes the loss",
         source="guides: visualise what the model really gets; an unused input is a silent failure",
     )
-    batch, model = subject.balanced(4 * PROBED_ROWS), _stirred(subject)
+    batch, model = subject.balanced(4 * PROBED_ROWS), stirred_model(subject)
     unused: list[str] = []
     columns: list[str] = []
     for name, tensor in inputs_of(batch).items():
@@ -141,17 +148,6 @@ def _judged(
     return judge.passed(f"{len(totals)} parameters, smallest sum {min(totals.values()):.2g}")
 
 
-def _stirred(subject: Subject) -> nn.Module:
-    """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
-    model = copy.deepcopy(subject.build_model()).eval()
-    generator = torch.Generator().manual_seed(subject.seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-    return model
-
-
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
     with torch.no_grad():
         return subject.task.losses(model(**inputs_of(batch)), batch).double()
@@ -165,7 +161,8 @@ def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> 
 
 def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:
     tensor = batch[name]
-    for column in range(tensor.shape[1] if tensor.ndim == 2 else 0):
+    is_table = tensor.ndim == 2 and not is_sequence(name, batch)
+    for column in range(tensor.shape[1] if is_table else 0):
         other = tensor.clone()
         other[:, column] = tensor[:, column].roll(1, 0)
         varies = not torch.equal(other, tensor)

@@ -5,10 +5,12 @@ import math
 import numpy as np
 
 from components.check_skeleton.free_outputs import best_constant, output_of, probe
-from components.check_skeleton.subject import Subject
+from components.check_skeleton.subject import Subject, head_of
+from components.check_skeleton.token_outputs import is_per_token
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.evaluation.scoring import score_batch
+from components.engine.evaluation.scoring import score_in_parts
+from components.engine.task import LABEL
 
 # A start that costs half as much again as the best constant spends its first updates on the
 # label's mean: zero logits at 10 % positives do (0.69 against 0.33), at 30 % (0.61) they do not.
@@ -25,13 +27,14 @@ def initial_loss(subject: Subject) -> CheckResult:
         source="guides: verify the loss at initialisation, ln C for C classes",
     )
     theory = subject.task.expected_initial_loss()
-    losses, _, _ = score_batch(subject.task, subject.build_model(), subject.train)
+    scored = score_in_parts(subject.task, subject.build_model(), subject.train)
+    losses = scored.losses
     if not math.isfinite(theory) or theory <= 0 or not np.isfinite(losses).all():
         return judge.failed(
             f"measured {losses.mean():.4g}, theory {theory:.4g}",
             hint="both must be finite and positive",
         )
-    measured = float(losses.mean())
+    measured = scored.mean_loss()
     error = float(losses.std(ddof=1) / math.sqrt(len(losses)))
     shown = f"{measured:.4g} ± {error:.2g}, theory {theory:.4g}"
     if abs(measured - theory) > tolerance * theory + NOISE_ERRORS * error:
@@ -53,9 +56,10 @@ def initial_bias(subject: Subject) -> CheckResult:
         expected=f"first loss below {COSTLY_START:g} times the best constant's",
         source="guides: initialise the final bias to the label's mean or prior",
     )
+    if is_per_token(output_of(subject, head_of(subject.train, 2)), subject.train[LABEL][:2]):
+        return judge.skipped("models of tokens have no bias in their last layer, by custom")
     constant, best = _constant(subject)
-    losses, _, _ = score_batch(subject.task, subject.build_model(), subject.train)
-    measured = float(losses.mean())
+    measured = score_in_parts(subject.task, subject.build_model(), subject.train).mean_loss()
     shown = f"{measured:.4g}, best constant {best:.4g}"
     if not measured <= COSTLY_START * best:
         return judge.warned(

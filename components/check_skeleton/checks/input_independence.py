@@ -9,16 +9,21 @@ from pydantic import JsonValue
 from torch import nn
 
 from components.check_skeleton.baselines import control_losses
-from components.check_skeleton.free_outputs import best_constant, output_of, probe
+from components.check_skeleton.free_outputs import (
+    best_constant,
+    constant_losses,
+    output_of,
+    probe,
+)
 from components.check_skeleton.short_training import shuffled_batches, simplified, updates
-from components.check_skeleton.subject import Subject, head_of, rows_of
+from components.check_skeleton.subject import Subject, head_of
 from components.check_skeleton.verdict import CURVES, Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.evaluation.scoring import score_batch
-from components.engine.task import LABEL, Batch, inputs_of
+from components.engine.evaluation.scoring import score_in_parts
+from components.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
 NUM_EVALUATIONS = 8
-SCORED_ROWS = 1024
+VARYING_ROWS = 1024
 # Real tasks keep more than this share of the constant's loss after a hundred updates or two.
 SUSPICIOUS_SHARE = 0.05
 # How much more clearly a linear model must see the signal before missing it is called a failure.
@@ -149,30 +154,26 @@ def _run(subject: Subject, rate: float, train: Batch, validation: Batch) -> _Run
             losses[step] = _losses(subject, model, validation)
             simplified(model)
     with torch.no_grad():
-        output = model.eval()(**inputs_of(head_of(validation, SCORED_ROWS)))
+        rows = min(VARYING_ROWS, subject.task.scoring_rows)
+        output = model.eval()(**inputs_of(head_of(validation, rows)))
     return _Run(losses, varies=not torch.allclose(output, output[:1].expand_as(output)))
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
-    """Loss of each example, shape [N], a part at a time."""
-    starts = range(0, len(batch[LABEL]), SCORED_ROWS)
-    parts = (rows_of(batch, slice(start, start + SCORED_ROWS)) for start in starts)
-    scored = (score_batch(subject.task, model, part) for part in parts)
-    return np.concatenate([losses for losses, _, _ in scored])
+    """Loss of each example, shape [N]."""
+    return score_in_parts(subject.task, model, batch).losses
 
 
 def _constant_losses(subject: Subject) -> NDArray[np.float64]:
     """Validation losses, shape [N], of the training sample's best constant output."""
     output = output_of(subject, probe(subject))
     constant, _ = best_constant(subject.task, output, subject.train)
-    rows = len(subject.validation[LABEL])
-    losses = subject.task.losses(constant.expand(rows, *constant.shape[1:]), subject.validation)
-    return losses.double().numpy()
+    return constant_losses(subject.task, constant, subject.validation).double().numpy()
 
 
 def _zeroed(batch: Batch) -> Batch:
     return {
-        name: tensor if name == LABEL else torch.zeros_like(tensor)
+        name: tensor if name in (LABEL, WEIGHT) else torch.zeros_like(tensor)
         for name, tensor in batch.items()
     }
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from components.check_skeleton.free_outputs import free_outputs, output_of
 from components.check_skeleton.short_training import simplified, updates
-from components.check_skeleton.subject import Subject
+from components.check_skeleton.subject import Subject, mean_loss
 from components.check_skeleton.verdict import CURVES, Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, inputs_of
@@ -98,7 +98,7 @@ def _best_fit(subject: Subject, batch: Batch) -> Fit:
 def _numbers_in_play(subject: Subject, batch: Batch) -> int:
     """How many single parameters get a gradient from this batch."""
     model = simplified(subject.build_model())
-    loss = subject.task.losses(model(**inputs_of(batch)), batch).mean()
+    loss = mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters or not loss.requires_grad:
         return 0

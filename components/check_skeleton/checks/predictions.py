@@ -1,18 +1,21 @@
 """Predictions and metrics: of the declared form, and agreeing with the loss on what is right."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from components.check_skeleton.free_outputs import best_outputs, output_of, probe
 from components.check_skeleton.subject import Subject, head_of
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.task import LABEL, Task
+from components.engine.task import LABEL, WEIGHT, Task
 
 _FORMS = {
     "binary": "P(label = 1) of shape [B], and the labels at the loss's minimum",
     "multiclass": "class probabilities of shape [B, C], and the labels at the loss's minimum",
     "regression": "values of shape [B] in the label's unit, and the labels at the loss's minimum",
+    "statistic": "finite statistics of shape [B] or [B, K], each of its own example",
 }
 
 
@@ -25,6 +28,8 @@ def predictions(subject: Subject) -> CheckResult:
     )
     task, batch = subject.task, probe(subject)
     output = output_of(subject, batch)
+    if task.kind == "statistic":
+        return _judged_statistics(judge, subject, output)
     predicted = task.predict(output).detach().double().numpy()
     labels = batch[LABEL].double().numpy()
     wrong = _wrong_form(task, predicted, len(labels))
@@ -58,6 +63,8 @@ def metric_direction(subject: Subject) -> CheckResult:
         source="selection and gate follow the declared direction blindly",
     )
     task, generator = subject.task, np.random.default_rng(subject.seed)
+    if task.kind == "statistic":
+        return _judged_measures(judge, subject)
     labels = subject.validation[LABEL].double().numpy()
     width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
     perfect = _perfect_predictions(task, labels, width)
@@ -87,6 +94,63 @@ def metric_direction(subject: Subject) -> CheckResult:
         if not np.isclose(values[0], values[2]):
             return judge.failed(
                 f"{name} depends on the rows' order", hint="score all examples alike"
+            )
+    return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def _judged_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
+    task, batch = subject.task, probe(subject)
+    rows = len(batch[LABEL])
+    found = task.statistic(output, batch)
+    if found.ndim not in (1, 2) or len(found) != rows or not bool(torch.isfinite(found).all()):
+        return judge.failed(
+            f"statistics have shape {list(found.shape)} for {rows} examples, or are not finite",
+            hint="return one number per example, or a row of numbers",
+        )
+    group = task.scored_together
+    alone = task.statistic(output[:group], head_of(batch, group))
+    if not torch.allclose(alone, found[:group], rtol=1e-4, atol=1e-6):
+        return judge.failed(
+            "the statistic of an example depends on others in its batch",
+            hint="measure each example by itself; `score` sees all of them together",
+        )
+    return judge.passed(f"shape {list(found.shape)}")
+
+
+def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
+    """The metrics at the loss's minimum, at the start, in another order, and under weights."""
+    task, batch = subject.task, probe(subject)
+    weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
+    outputs = best_outputs(subject).ideal, output_of(subject, batch)
+    best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
+    scores, worse = task.score(best, weights), task.score(start, weights)
+    if set(scores) != set(task.metrics) or "loss" in scores:
+        return judge.failed(
+            f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
+            hint="return exactly the declared names; `loss` is added by the engine",
+        )
+    moved = task.score(start[::-1].copy(), weights[::-1].copy())
+    times = 1 + np.arange(len(weights)) % 3
+    counted = task.score(np.repeat(start, times, axis=0), np.repeat(weights, times))
+    weighted = task.score(start, weights * times) if WEIGHT in batch else counted
+    for name, direction in task.metrics.items():
+        values = scores[name], worse[name]
+        gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
+        if not np.isfinite(values).all() or gain <= 0:
+            return judge.failed(
+                f"{name} ({direction}) is {values[0]:.4g} where the loss is least and "
+                f"{values[1]:.4g} at the start",
+                hint="its direction is declared the wrong way round",
+            )
+        if not np.isclose(worse[name], moved[name]):
+            return judge.failed(
+                f"{name} depends on the rows' order", hint="score all examples alike"
+            )
+        if not np.isclose(weighted[name], counted[name]):
+            return judge.failed(
+                f"{name} is {weighted[name]:.4g} with weights and {counted[name]:.4g} with as many "
+                "copies of each example",
+                hint="`labels` are the weights: average the statistics by them",
             )
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 

@@ -5,77 +5,118 @@ numbers are functions of (seed, rank, step), so a resumed training is the same b
 """
 
 import logging
+import shutil
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
-from components.contracts.errors import BadTaskError
+from components.contracts.errors import BadTaskError, PerennialError
 from components.contracts.training import CheckpointRecord, Direction, TrainingResult
 from components.engine.checkpoints.folder import (
     CheckpointManifest,
-    KeptAs,
     Progress,
-    choose_kept,
-    commit,
-    committed,
-    discard_uncommitted,
-    newest_intact,
+    checkpoint_path,
     partial_path,
-    prune,
-    verify,
+)
+from components.engine.checkpoints.retention import Retention
+from components.engine.checkpoints.shard import Shard, State, Written
+from components.engine.checkpoints.shelf import (
+    measured,
+    newest_intact,
+    obtain_checkpoint,
+    open_shelf,
 )
 from components.engine.distributed import World
+from components.engine.job import TrainingJob
+from components.engine.optimization.averaging import AveragedWeights, averages_to_load
+from components.engine.parallelism.optimizer_state import with_absent_states
+from components.engine.parallelism.pipeline import Pipeline
 from components.engine.task import Task, load_task
 
+# Uploading a large state may take long; the loop does not wait for it.
+WRITE_TIMEOUT = timedelta(hours=6)
 logger = logging.getLogger(__name__)
+
+
+class CheckpointNotWrittenError(PerennialError):
+    """A checkpoint could not be written; the ones before are untouched."""
 
 
 class Checkpointer:
     """Saves, restores and retires the checkpoints of one training.
 
+    Every method but `records` is called by all ranks together. At most one save is in flight: the
+    next one waits for it, and so must whoever ends the training, with `wait`.
+
     Args:
-        folder: Seen by all ranks.
-        fingerprint: Of this training.
-        retention: How many of the best to keep, by which metric, and which way is better.
-        world: All ranks call every method together.
+        job: Whose checkpoints.
+        metric: By which the best are kept, and which way it is better.
+        world: This rank among all.
+        averaged: Saved and restored beside the weights, if there is an average.
     """
 
     def __init__(
-        self, folder: Path, fingerprint: str, retention: tuple[int, str, Direction], world: World
+        self,
+        job: TrainingJob,
+        metric: tuple[str, Direction],
+        world: World,
+        averaged: AveragedWeights | None = None,
     ) -> None:
-        self._folder = folder
-        self._fingerprint = fingerprint
-        self._keep_best, self._metric, self._direction = retention
+        settings = job.training.checkpoints
+        self._job = job
         self._world = world
+        self._averaged = averaged
+        self._retention = Retention(settings.keep_best, settings.keep_every_steps, *metric)
+        self._shelf = open_shelf(job.checkpoints_uri)
+        self._measured: dict[int, dict[str, float]] = {}
+        self._world_sizes: tuple[int, ...] = (world.size,)
+        self._shard: Shard | None = None
+        # The loop's own group would mix the writer's messages with the gradients'.
+        self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
+        self._is_asynchronous = settings.asynchronous
+        self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
+        self._in_flight: Future[None] | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the newest intact checkpoint, if there is one, and say how far it had come."""
+        self.wait()
         found = None
         if self._world.is_first:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            discard_uncommitted(self._folder)
-            found = newest_intact(self._folder, self._fingerprint)
-        found = self._world.from_first((found,))[0]
-        if found is None:
+            self._shelf.discard_uncommitted()
+            found = newest_intact(self._shelf, self._job.fingerprint, self._job.contract)
+            self._measured = measured(self._shelf)
+        manifest = self._world.from_first((found,))[0]
+        if manifest is None:
             return Progress()
-        path, manifest = found
-        state = _state(model, optimizer)
+        path = checkpoint_path(self._shelf.folder, manifest.step)
+        if not self._world.is_first and self._world.local_rank == 0 and not path.is_dir():
+            self._shelf.obtain(manifest.step)  # another machine, whose folder is its own
+        self._world.barrier()
+        state = _state(model, optimizer, self._averaged)
         with _quiet():
             load(state, checkpoint_id=path)
         set_state_dict(
-            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-        )
-        logger.info("resumed_from=%s step=%d", path, manifest.step)
+            model, optimizer, model_state_dict=state["model"],
+            optim_state_dict=with_absent_states(state["optimizer"]), options=_form(model),
+        )  # fmt: skip
+        self._note_world_size(manifest.progress.world_sizes)
+        logger.info("resumed_from=%s step=%d", self._shelf.uri_of(manifest.step), manifest.step)
         resumes = manifest.progress.num_resumes + 1
         return manifest.progress.model_copy(update={"num_resumes": resumes})
 
@@ -86,72 +127,171 @@ class Checkpointer:
         progress: Progress,
         metrics: dict[str, float],
     ) -> None:
-        """Write a checkpoint, then retire those that it makes superfluous."""
-        partial = partial_path(self._folder, progress.step)
+        """Take a checkpoint; it is written while training goes on.
+
+        Raises:
+            CheckpointNotWrittenError: the one before could not be written.
+        """
+        self.wait()
+        start = time.monotonic()
+        state = _state(model, optimizer, self._averaged)
         with _quiet():
-            # Without collectives a later load into fewer ranks silently misses shards.
-            save(_state(model, optimizer), checkpoint_id=partial, use_collectives=True)
+            if self._shard is None or not self._shard.fits(state):
+                self._shard = Shard(state, self._group, is_staged=self._is_asynchronous)
+        self._shard.take(state)
+        manifest = CheckpointManifest(
+            fingerprint=self._job.fingerprint, contract=self._job.contract, step=progress.step,
+            metrics=metrics, files={},
+            progress=progress.model_copy(update={"world_sizes": self._world_sizes}),
+        )  # fmt: skip
+        self._in_flight = self._writer.submit(self._write, self._shard, manifest)
+        logger.info("checkpoint=%d taken_seconds=%.4f", progress.step, time.monotonic() - start)
+        if not self._is_asynchronous:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when no checkpoint is being written any more.
+
+        Raises:
+            CheckpointNotWrittenError: the last one could not be written.
+        """
+        if self._in_flight is not None:
+            ended, self._in_flight = self._in_flight, None
+            ended.result()
+
+    def settle(self) -> None:
+        """Let what is being written get to disk although the training has failed."""
+        try:
+            self.wait()
+        except Exception as error:  # what ended the training is on record already
+            logger.warning("the last checkpoint was lost: %s", error)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this rank still writes a checkpoint."""
+        return self._in_flight is not None and not self._in_flight.done()
+
+    def discard_from(self, step: int) -> None:
+        """Forget the checkpoints of a step and of all after it: they hold spoilt weights."""
+        self.wait()
         if self._world.is_first:
-            commit(
-                self._folder,
-                CheckpointManifest(
-                    fingerprint=self._fingerprint, step=progress.step, metrics=metrics, files={},
-                    progress=progress,
-                ),
-            )  # fmt: skip
-            prune(self._folder, self._kept())
+            for spoilt in sorted(self._measured, reverse=True):
+                if spoilt >= step:
+                    self._shelf.delete(spoilt)
+                    del self._measured[spoilt]
         self._world.barrier()
 
     def records(self) -> tuple[CheckpointRecord, ...]:
-        """What is kept, oldest first."""
-        kept = self._kept()
+        """What is kept, oldest first; the first rank knows."""
+        self.wait()
         return tuple(
             CheckpointRecord(
-                step=manifest.step, uri=str(path), metrics=manifest.metrics,
-                kept_as=kept[manifest.step],
+                step=step, uri=self._shelf.uri_of(step), metrics=self._measured[step],
+                kept_as=reasons,
             )
-            for path, manifest in self._manifests()
-            if manifest.step in kept
+            for step, reasons in self._retention.choose(self._measured).items()
         )  # fmt: skip
 
-    def _kept(self) -> dict[int, KeptAs]:
-        return choose_kept(
-            ((manifest.step, manifest.metrics) for _, manifest in self._manifests()),
-            keep_best=self._keep_best,
-            metric=self._metric,
-            direction=self._direction,
-        )
+    def _note_world_size(self, earlier: tuple[int, ...]) -> None:
+        size = self._world.size
+        self._world_sizes = earlier if earlier[-1:] == (size,) else (*earlier, size)
+        if earlier and self._world_sizes != earlier:
+            logger.warning(
+                "resharded: the checkpoint was written by %d processes, these are %d; sums are "
+                "rounded in another order from here on", earlier[-1], size,
+            )  # fmt: skip
 
-    def _manifests(self) -> Iterator[tuple[Path, CheckpointManifest]]:
-        for path in committed(self._folder):
-            yield path, CheckpointManifest.read(path)
+    def _write(self, shard: Shard, manifest: CheckpointManifest) -> None:
+        """Write this rank's part, and commit when all have; every rank learns how it went."""
+        start = time.monotonic()
+        partial = partial_path(self._shelf.folder, manifest.step)
+        try:
+            written = shard.write(partial)
+            self._shelf.hand_in(manifest.step, written.files)
+        except Exception as error:  # whatever it is, the other ranks wait to hear of it
+            written = Written({}, [], 0, f"{type(error).__name__}: {error}")
+        gathered: list[Written] | None = None
+        if self._world.is_first:
+            gathered = [written] * self._world.size
+        dist.gather_object(written, gathered, dst=0, group=self._group)
+        outcome = [self._commit(shard, manifest, gathered) if gathered else ""]
+        dist.broadcast_object_list(outcome, src=0, group=self._group)
+        if self._world.local_rank == 0:
+            # Of a failed save, or of a machine whose files lie in the store by now.
+            shutil.rmtree(partial, ignore_errors=True)
+        if outcome[0]:
+            raise CheckpointNotWrittenError(
+                f"the checkpoint of step {manifest.step} could not be written",
+                evidence=outcome[0],
+                action="make room or mend the store; running again resumes from the one before",
+            )
+        seconds = time.monotonic() - start
+        size = written.num_bytes
+        logger.info("checkpoint=%d bytes=%d written_seconds=%.3f", manifest.step, size, seconds)
+
+    def _commit(
+        self, shard: Shard, manifest: CheckpointManifest, written: Sequence[Written]
+    ) -> str:
+        """Commit, then retire what became superfluous; returns what went wrong."""
+        problems = [
+            f"rank {rank}: {each.problem}" for rank, each in enumerate(written) if each.problem
+        ]
+        if problems:
+            return "; ".join(problems)
+        files = {name: digest for each in written for name, digest in each.files.items()}
+        try:
+            shard.write_metadata(partial_path(self._shelf.folder, manifest.step), written)
+            self._shelf.hand_in(manifest.step, [".metadata"])
+            self._shelf.commit(manifest.model_copy(update={"files": files}))
+        except Exception as error:  # whatever it is, the other ranks wait to hear of it
+            return f"rank 0: {type(error).__name__}: {error}"
+        self._measured[manifest.step] = manifest.metrics
+        self._retire()
+        return ""
+
+    def _retire(self) -> None:
+        for step in self._measured.keys() - self._retention.choose(self._measured).keys():
+            try:
+                self._shelf.delete(step)
+            except (OSError, PerennialError) as error:
+                logger.warning(
+                    "checkpoint=%s cannot be deleted: %s", self._shelf.uri_of(step), error
+                )
+            del self._measured[step]
 
 
-def load_checkpoint_model(checkpoint: Path, result: TrainingResult) -> tuple[Task, nn.Module]:
+def load_checkpoint_model(
+    checkpoint: Path | str, result: TrainingResult, *, averaged: bool = False
+) -> tuple[Task, nn.Module]:
     """The full model of one checkpoint, in one process, in evaluation mode.
 
     Args:
         checkpoint: A checkpoint's folder, as in `CheckpointRecord.uri`.
         result: The training that it belongs to.
+        averaged: Take the moving average of the weights, in the place of the weights.
 
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
+        PerennialError: it has no averaged weights.
         BadTaskError: the task's model is not the one that was trained.
     """
-    verify(checkpoint)
+    checkpoint = obtain_checkpoint(str(checkpoint))
     task = load_task(result.task, result.options, result.columns)
     task.load_state(result.task_state)
     model = task.build_model()
     state = {"model": model.state_dict()}
     stored = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
     trained = {name.removeprefix("model.") for name in stored if name.startswith("model.")}
+    if averaged:
+        names = {name.removeprefix("averaged.") for name in stored if name.startswith("averaged.")}
+        state["averaged"] = averages_to_load(state["model"], names)
     try:
         if trained != set(state["model"]):
             # Loading takes what it is asked for: a model that lost a layer would load without it.
             raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
         with _quiet():
             load(state, checkpoint_id=checkpoint, no_dist=True)
-        model.load_state_dict(state["model"])
+        model.load_state_dict(state["model"] | state.get("averaged", {}))
     except (RuntimeError, CheckpointException) as error:
         raise BadTaskError(
             f"the weights in {checkpoint} do not fit the model of {result.task}",
@@ -161,9 +301,19 @@ def load_checkpoint_model(checkpoint: Path, result: TrainingResult) -> tuple[Tas
     return task, model.eval()
 
 
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    weights, moments = get_state_dict(model, optimizer)
-    return {"model": weights, "optimizer": moments}
+def _state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, averaged: AveragedWeights | None
+) -> State:
+    weights, moments = get_state_dict(model, optimizer, options=_form(model))
+    state = {"model": weights, "optimizer": moments}
+    # Loaded in place: what is put here is the average itself.
+    return state | ({"averaged": averaged.state_dict()} if averaged else {})
+
+
+def _form(model: nn.Module) -> StateDictOptions:
+    # Stages of a pipeline have other parameters in groups of the same name, so what is set for a
+    # group is saved with each of its parameters.
+    return StateDictOptions(flatten_optimizer_state_dict=isinstance(model, Pipeline))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Checkpoint folder: which checkpoints exist, are intact, and are kept? Imports no torch.
+"""Checkpoint folder: which checkpoints exist, and is each byte the one written? Imports no torch.
 
 A checkpoint is written into `step-00000100.partial/`, digested, listed in `checkpoint.json`,
 marked by `COMMITTED` (which holds that file's digest) and renamed to `step-00000100/`. It exists
@@ -7,19 +7,27 @@ whole or not at all, and a single flipped bit is found when it is read.
 
 import hashlib
 import logging
+import os
 import shutil
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
+
+from pydantic import Field, JsonValue
 
 from components.clients.object_store import sha256_of_file
-from components.contracts.artifact import Artifact, write_atomically
+from components.contracts.artifact import Artifact, flush_folder, write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
-from components.contracts.training import Direction, EvaluationPoint, StepPoint
+from components.contracts.training import (
+    CollectiveWaits,
+    EvaluationPoint,
+    StepPoint,
+)
+from components.engine.resilience.spikes import SpikeState
 
 MARKER = "COMMITTED"
-KeptAs = tuple[Literal["best", "last"], ...]
+VERIFYING_THREADS = 8  # digesting releases the interpreter's lock; more would wait for the disk
 logger = logging.getLogger(__name__)
 
 
@@ -29,6 +37,7 @@ class RunningSums(Section):
     steps: int = 0
     loss: float = 0.0
     gradient_norm: float = 0.0
+    clipped: float = 0.0
 
 
 class Progress(Section):
@@ -49,6 +58,15 @@ class Progress(Section):
     """Of float16; 0 means not used yet."""
     loss_scale_steps: int = 0
     """Updates since it last changed."""
+    gradient_norms: tuple[float, ...] = ()
+    """What adaptive clipping looks at: the latest norms, oldest first."""
+    num_rewinds: int = 0
+    """Returns to a checkpoint because of a jump of the loss."""
+    spikes: SpikeState = SpikeState()
+    """The recent course of the loss."""
+    world_sizes: tuple[int, ...] = ()
+    """Numbers of processes that trained, in order; more than one: the state was resharded."""
+    collective_waits: tuple[CollectiveWaits, ...] = ()
 
 
 class CheckpointManifest(Artifact):
@@ -66,6 +84,8 @@ class CheckpointManifest(Artifact):
     files: dict[str, str]
     """File name → SHA-256 of its content."""
     progress: Progress
+    contract: dict[str, JsonValue] = Field(default_factory=dict)
+    """What the fingerprint is the digest of; names the settings in which two trainings differ."""
 
 
 class DamagedCheckpointError(PerennialError):
@@ -82,28 +102,80 @@ def partial_path(folder: Path, step: int) -> Path:
     return checkpoint_path(folder, step).with_suffix(".partial")
 
 
+def step_of(checkpoint: Path) -> int:
+    """The step of a checkpoint's folder."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def commit(folder: Path, manifest: CheckpointManifest) -> Path:
-    """Make the tensors lying in the step's partial folder a checkpoint."""
+    """Make what lies in the step's partial folder a checkpoint."""
+    seal(folder, manifest)
+    return publish(folder, manifest.step)
+
+
+def seal(folder: Path, manifest: CheckpointManifest) -> CheckpointManifest:
+    """Digest what lies in the step's partial folder, list it and mark it.
+
+    Args:
+        folder: The training's checkpoints.
+        manifest: The digests in its `files` are known already and taken as they are.
+    """
     partial = partial_path(folder, manifest.step)
-    files = {file.name: sha256_of_file(file) for file in sorted(partial.iterdir())}
-    written = manifest.model_copy(update={"files": files}).write(partial)
-    write_atomically(partial / MARKER, sha256_of_file(written).encode())
-    return partial.rename(checkpoint_path(folder, manifest.step))
+    here = {file.name for file in partial.iterdir()} - {manifest.file_name, MARKER}
+    unknown = {name: sha256_of_file(partial / name) for name in here - manifest.files.keys()}
+    files = dict(sorted((manifest.files | unknown).items()))
+    sealed = manifest.model_copy(update={"files": files})
+    listing = sealed.write(partial)
+    write_atomically(partial / MARKER, sha256_of_file(listing).encode())
+    flush_folder(partial)
+    return sealed
+
+
+def publish(folder: Path, step: int) -> Path:
+    """Give a sealed checkpoint its final name."""
+    target = checkpoint_path(folder, step)
+    if target.exists():
+        delete(target)  # of an earlier pass over this step
+    partial_path(folder, step).rename(target)
+    flush_folder(folder)
+    return target
 
 
 def committed(folder: Path) -> list[Path]:
     """The committed checkpoints, oldest first."""
-    return sorted(path.parent for path in folder.glob(f"step-????????/{MARKER}"))
+    found = (marker.parent for marker in folder.glob(f"step-*/{MARKER}"))
+    return sorted((path for path in found if not path.suffix), key=step_of)
 
 
 def discard_uncommitted(folder: Path) -> None:
     """Delete what a killed attempt was writing."""
-    for partial in folder.glob("step-*.partial"):
-        logger.warning("checkpoint=%s was never finished and is deleted", partial.name)
-        shutil.rmtree(partial)
-    for checkpoint in folder.glob("step-????????"):
-        if not (checkpoint / MARKER).exists():
-            shutil.rmtree(checkpoint)  # what a deletion that was cut short has left
+    for path in sorted(folder.glob("step-*")):
+        if path.suffix == ".partial":
+            logger.warning("checkpoint=%s was never finished and is deleted", path.name)
+        elif path.suffix or (path / MARKER).exists():
+            continue  # what remains is left by a deletion that was cut short
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            logger.warning("checkpoint=%s cannot be deleted: %s", path.name, error)
+
+
+def delete(checkpoint: Path) -> None:
+    """Delete a committed checkpoint.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    # Without its marker first: a deletion that is cut short leaves no half checkpoint.
+    (checkpoint / MARKER).unlink()
+    shutil.rmtree(checkpoint)
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Keep a damaged checkpoint for people to look at, where it is not taken for one."""
+    aside = checkpoint.with_suffix(".damaged")
+    shutil.rmtree(aside, ignore_errors=True)
+    return checkpoint.rename(aside)
 
 
 def verify(checkpoint: Path) -> CheckpointManifest:
@@ -112,84 +184,41 @@ def verify(checkpoint: Path) -> CheckpointManifest:
     Raises:
         DamagedCheckpointError: it is not.
     """
-    listing = checkpoint / CheckpointManifest.file_name
-    marker = checkpoint / MARKER
-    if not marker.is_file() or not listing.is_file():
-        raise _damaged(checkpoint, "it was never committed")
-    if hashlib.sha256(listing.read_bytes()).hexdigest() != marker.read_text(errors="replace"):
-        raise _damaged(checkpoint, f"{listing.name} was changed")
-    manifest = CheckpointManifest.read(checkpoint)
-    for name, digest in manifest.files.items():
-        if not (checkpoint / name).is_file():
-            raise _damaged(checkpoint, f"{name} is missing")
-        if sha256_of_file(checkpoint / name) != digest:
-            raise _damaged(checkpoint, f"{name} was changed: its SHA-256 is not {digest[:12]}…")
+    manifest = read_manifest(checkpoint)
+    with ThreadPoolExecutor(min(VERIFYING_THREADS, os.cpu_count() or 1)) as pool:
+        found = pool.map(lambda name: problem_of(checkpoint / name, manifest), manifest.files)
+        for problem in filter(None, found):
+            raise damaged(checkpoint, problem)
     return manifest
 
 
-def newest_intact(folder: Path, fingerprint: str) -> tuple[Path, CheckpointManifest] | None:
-    """The checkpoint to resume from; damaged ones are set aside with a loud warning.
+def read_manifest(checkpoint: Path) -> CheckpointManifest:
+    """The listing of a committed checkpoint, whose own bytes are checked, not those of its files.
 
     Raises:
-        PerennialError: the checkpoint belongs to another training.
+        DamagedCheckpointError: it is not the one that was written.
     """
-    for checkpoint in reversed(committed(folder)):
-        try:
-            manifest = verify(checkpoint)
-        except DamagedCheckpointError as error:
-            aside = checkpoint.with_suffix(".damaged")
-            shutil.rmtree(aside, ignore_errors=True)
-            checkpoint.rename(aside)
-            logger.warning("%s; kept as %s, falling back to the one before", error, aside.name)
-            continue
-        if manifest.fingerprint != fingerprint:
-            raise PerennialError(
-                f"the checkpoint {checkpoint} belongs to another training",
-                evidence=f"its fingerprint is {manifest.fingerprint[:16]}, not {fingerprint[:16]}",
-                action="never point two trainings at one folder; remove the folder to start anew",
-            )
-        return checkpoint, manifest
-    return None
+    listing = checkpoint / CheckpointManifest.file_name
+    marker = checkpoint / MARKER
+    if not marker.is_file() or not listing.is_file():
+        raise damaged(checkpoint, "it was never committed")
+    if hashlib.sha256(listing.read_bytes()).hexdigest().encode() != marker.read_bytes():
+        raise damaged(checkpoint, f"{listing.name} or {MARKER} was changed")
+    return CheckpointManifest.read(checkpoint)
 
 
-def choose_kept(
-    metrics: Iterable[tuple[int, dict[str, float]]],
-    *,
-    keep_best: int,
-    metric: str,
-    direction: Direction,
-) -> dict[int, KeptAs]:
-    """Step → why it is kept: the best by metric (earlier steps win ties) and the last."""
-    measured = dict(metrics)
-    sign = 1.0 if direction == "minimize" else -1.0
-    scored = sorted(
-        (sign * values[metric], step) for step, values in measured.items() if metric in values
-    )
-    best = {step for _, step in scored[:keep_best]}
-    last = max(measured, default=None)
-    kept: dict[int, KeptAs] = {}
-    for step in sorted(measured):
-        as_best: KeptAs = ("best",) if step in best else ()
-        as_last: KeptAs = ("last",) if step == last else ()
-        if as_best or as_last:
-            kept[step] = as_best + as_last
-    return kept
+def problem_of(file: Path, manifest: CheckpointManifest) -> str:
+    """What is wrong with a listed file; empty when it is intact."""
+    digest = manifest.files[file.name]
+    if not file.is_file():
+        return f"{file.name} is missing"
+    if sha256_of_file(file) != digest:
+        return f"{file.name} was changed: its SHA-256 is not {digest[:12]}…"
+    return ""
 
 
-def prune(folder: Path, kept: Iterable[int]) -> None:
-    """Delete the committed checkpoints of all other steps.
-
-    Called after a commit only, so that there is always at least one to resume from.
-    """
-    names = {checkpoint_path(folder, step).name for step in kept}
-    for checkpoint in committed(folder):
-        if checkpoint.name not in names:
-            # Without its marker first: a deletion that is cut short leaves no half checkpoint.
-            (checkpoint / MARKER).unlink()
-            shutil.rmtree(checkpoint)
-
-
-def _damaged(checkpoint: Path, evidence: str) -> DamagedCheckpointError:
+def damaged(checkpoint: Path | str, evidence: str) -> DamagedCheckpointError:
+    """The error about a checkpoint that must not be loaded."""
     return DamagedCheckpointError(
         f"the checkpoint {checkpoint} is damaged",
         evidence=evidence,

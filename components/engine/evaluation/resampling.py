@@ -144,9 +144,17 @@ def _row_by_row(task: Task, metric: str, scored: Scored, blocks: Blocks, draws: 
 def _fast_form(task: Task, metric: str, scored: Scored, blocks: Blocks) -> Recompute | None:
     labels, predictions = scored.labels, scored.predictions
     if metric == "loss":
-        return _mean(scored.losses, blocks)
+        return _mean(scored.losses, blocks, scored.weights)
+    if task.kind == "statistic":
+        return _of_means(task, metric, scored, blocks)
     if task.kind == "regression":
         return _regression(metric, predictions - labels, labels, blocks)
+    return _classification(metric, predictions, labels, blocks)
+
+
+def _classification(
+    metric: str, predictions: Floats, labels: Floats, blocks: Blocks
+) -> Recompute | None:
     if metric == "roc_auc":
         by_class = predictions if predictions.ndim == 2 else predictions[:, None]
         first = 1 if predictions.ndim == 1 else 0
@@ -167,9 +175,28 @@ def _sums(values: Floats, blocks: Blocks) -> Floats:
     return np.bincount(blocks.index, weights=values, minlength=blocks.count).astype(np.float64)
 
 
-def _mean(values: Floats, blocks: Blocks) -> Recompute:
-    sums, sizes = _sums(values, blocks), _sums(np.ones_like(values), blocks)
+def _mean(values: Floats, blocks: Blocks, weights: Floats | None = None) -> Recompute:
+    weights = np.ones_like(values) if weights is None else weights
+    sums, sizes = _sums(weights * values, blocks), _sums(weights, blocks)
     return lambda counts: _ratio(counts @ sums, counts @ sizes)
+
+
+def _of_means(task: Task, metric: str, scored: Scored, blocks: Blocks) -> Recompute | None:
+    """What a metric is of one example that has the weighted mean of all statistics.
+
+    Perplexity, for instance, is the exponential of the mean loss.
+    """
+    statistics = scored.predictions
+    columns = statistics.reshape(len(statistics), -1)
+    means = [_mean(column, blocks, scored.weights) for column in columns.T]
+    one = np.ones(1)
+
+    def recompute(counts: Counts) -> Floats:
+        drawn = np.stack([mean(counts) for mean in means], axis=1)
+        examples = drawn.reshape(len(counts), 1, *statistics.shape[1:])
+        return np.array([task.score(example, one)[metric] for example in examples])
+
+    return recompute
 
 
 def _regression(metric: str, errors: Floats, labels: Floats, blocks: Blocks) -> Recompute | None:

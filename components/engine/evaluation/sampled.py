@@ -2,22 +2,21 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from components.contracts.errors import TrainingFailedError
 from components.engine.config import TrainingSection
-from components.engine.data.batching import fixed_sample
+from components.engine.data.batching import Indices, fixed_sample
 from components.engine.data.encoded import EncodedSplit
 from components.engine.distributed import World, synchronize_buffers
-from components.engine.evaluation.scoring import BATCH_ROWS, score_batch
+from components.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
+from components.engine.parallelism.context import whole_sequences
 from components.engine.parallelism.parallelize import free_gathered_parameters
+from components.engine.parallelism.pipeline import Pipeline
 from components.engine.precision import computation
-from components.engine.task import Task
-
-Arrays = tuple[NDArray[np.float64], ...]
+from components.engine.task import Task, inputs_of
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,7 @@ class SampledEvaluation:
         parts = self.world.to_first(self._score_share(model))
         metrics = None
         if parts is not None:
-            losses, predictions, labels = (
-                np.concatenate(part) for part in zip(*parts, strict=True)
-            )
-            metrics = self.task.score(predictions, labels) | {"loss": float(losses.mean())}
+            metrics = concatenated([part for part in parts if part]).metrics(self.task)
         metrics = self.world.from_first(metrics)
         if not all(math.isfinite(value) for value in metrics.values()):
             raise TrainingFailedError(
@@ -59,19 +55,32 @@ class SampledEvaluation:
             )
         return metrics
 
-    def _score_share(self, model: nn.Module) -> Arrays:
+    def _score_share(self, model: nn.Module) -> ScoredBatch | None:
+        """This rank's part; None where a pipeline's output does not appear, or another has it."""
         sample = fixed_sample(self.split.rows, self.training.evaluation_rows, self.training.seed)
-        shares = np.array_split(sample, self.world.size)
-        mine = shares[self.world.rank]
+        shares = divided(sample, self.task.scored_together, self.world.data_size)
+        mine = shares[self.world.data_rank]
+        scorer = whole_sequences(model, self.task, self.world.layout)
         scored = []
         # A sharded model's forward pass is a collective: all ranks make equally many, and one
         # that has no rows left scores a row that is then dropped.
-        for start in range(0, max(map(len, shares)), BATCH_ROWS):
-            rows = mine[start : start + BATCH_ROWS]
+        size = self.task.scoring_rows
+        for start in range(0, max(map(len, shares)), size):
+            rows = mine[start : start + size]
             batch = self.split.gather(rows if len(rows) else sample[:1])
             batch = {name: tensor.to(self.world.device) for name, tensor in batch.items()}
+            if isinstance(model, Pipeline) and not model.has_output:
+                model.pass_on(inputs_of(batch))
+                continue
             with computation(self.training, self.world.device):
-                arrays = score_batch(self.task, model, batch)
-            scored.append([array[: len(rows)] for array in arrays])
+                part = score_batch(self.task, scorer, batch)
+            scored.append(part.at(slice(len(rows))))
         free_gathered_parameters(model)
-        return tuple(np.concatenate(column) for column in zip(*scored, strict=True))
+        return concatenated(scored) if scored and self.world.layout.is_first_of_rows else None
+
+
+def divided(sample: Indices, group: int, parts: int) -> list[Indices]:
+    """The sample in contiguous parts, as equal as whole groups of neighbours allow."""
+    groups = -(-len(sample) // group)
+    edges = [min(len(sample), part * groups // parts * group) for part in range(parts + 1)]
+    return [sample[start:stop] for start, stop in pairwise(edges)]

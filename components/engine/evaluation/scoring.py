@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -11,30 +12,52 @@ from torch import nn
 
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
-from components.engine.task import LABEL, Batch, Task, inputs_of
+from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
-BATCH_ROWS = 4096
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A model on N rows.
+class ScoredBatch:
+    """A model on some examples.
 
     Attributes:
-        losses: Loss of each row, shape [N].
-        predictions: As the task's `kind` says, shape [N] or [N, C].
-        labels: Encoded labels, shape [N].
+        losses: Loss of each example, shape [N].
+        predictions: As the task's `kind` says, shape [N] or [N, C]; for `statistic`, its
+            statistics, shape [N] or [N, K].
+        labels: Encoded labels, shape [N]; for `statistic`, the weights.
+        weights: How much each example counts, shape [N]; 1 where the batch has no `weight`.
+    """
+
+    losses: Floats
+    predictions: Floats
+    labels: Floats
+    weights: Floats
+
+    def mean_loss(self) -> float:
+        """Over all examples, by weight."""
+        return float(self.weights @ self.losses / self.weights.sum())
+
+    def metrics(self, task: Task) -> dict[str, float]:
+        """The task's metrics and `loss`, over all examples."""
+        return task.score(self.predictions, self.labels) | {"loss": self.mean_loss()}
+
+    def at(self, rows: "slice | NDArray[np.bool_]") -> "ScoredBatch":
+        """The same model on some of them."""
+        return ScoredBatch(
+            self.losses[rows], self.predictions[rows], self.labels[rows], self.weights[rows]
+        )
+
+
+@dataclass(frozen=True)
+class Scored(ScoredBatch):
+    """A model on the rows of a split.
+
+    Attributes:
         rows: The columns asked for, N rows, in the same order.
     """
 
-    losses: NDArray[np.float64]
-    predictions: NDArray[np.float64]
-    labels: NDArray[np.float64]
     rows: pl.DataFrame
-
-    def metrics(self, task: Task) -> dict[str, float]:
-        """The task's metrics and `loss`, over all rows."""
-        return task.score(self.predictions, self.labels) | {"loss": float(self.losses.mean())}
 
 
 def score_split(
@@ -51,26 +74,45 @@ def score_split(
     """
     parts = []
     kept = []
-    for rows in dataset.batches(split, BATCH_ROWS):
+    for rows in dataset.batches(split, task.scoring_rows):
         parts.append(score_batch(task, model, task.encode(rows)))
         kept.append(rows.select(list(dict.fromkeys(keep))))
-    losses, predictions, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Scored(losses, predictions, labels, pl.concat(kept))
+    whole = concatenated(parts)
+    return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, pl.concat(kept))
 
 
-def score_batch(
-    task: Task, model: nn.Module, batch: Batch
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Losses [B], predictions [B] or [B, C] and labels [B] of one encoded batch."""
+def score_in_parts(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
+    """The model on an encoded batch of any size, as many examples at a time as the task allows."""
+    size = task.scoring_rows
+    starts = range(0, len(batch[LABEL]), size)
+    parts = [
+        {name: tensor[start : start + size] for name, tensor in batch.items()} for start in starts
+    ]
+    return concatenated([score_batch(task, model, part) for part in parts])
+
+
+def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
+    """The model on one encoded batch."""
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
             output = model(**inputs_of(batch)).float()  # bfloat16 under autocast
             losses = task.losses(output, batch)
-            predictions = task.predict(output)
+            weights = batch.get(WEIGHT, torch.ones_like(losses))
+            measures = task.kind == "statistic"
+            predictions = task.statistic(output, batch) if measures else task.predict(output)
     finally:
         model.train(training)
-    arrays = (losses, predictions, batch[LABEL])
-    losses_b, predictions_b, labels_b = (value.detach().double().cpu().numpy() for value in arrays)
-    return losses_b, predictions_b, labels_b
+    arrays = (losses, predictions, weights if measures else batch[LABEL], weights)
+    return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
+
+
+def concatenated(parts: Sequence[ScoredBatch]) -> ScoredBatch:
+    """Several batches as one."""
+    return ScoredBatch(
+        np.concatenate([part.losses for part in parts]),
+        np.concatenate([part.predictions for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+    )

@@ -1,12 +1,96 @@
-"""Clipping: the length of the whole gradient, and gradients scaled down to a limit, on shards."""
+"""Clipping: the length of the whole gradient, and gradients cut down to a limit, on shards."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from components.engine.optimization.config import (
+    AdaptiveClipping,
+    Clipping,
+    NormClipping,
+    ValueClipping,
+)
 from components.engine.parallelism.layout import Layout
+
+
+class Clipper:
+    """Clips as the contract says, and tells which updates were clipped, without a sync.
+
+    Args:
+        settings: The method and its limit.
+        norms: Norms observed by an earlier attempt, oldest first.
+        device: Where gradients are.
+    """
+
+    def __init__(self, settings: Clipping, norms: Sequence[float], device: torch.device) -> None:
+        self._settings = settings
+        self._excess = torch.zeros((), dtype=torch.float64, device=device)
+        window = settings.window if isinstance(settings, AdaptiveClipping) else 0
+        kept = list(norms)[-window:] if window else []
+        # The newest norm takes the place of the oldest.
+        self._norms = torch.zeros(window, dtype=torch.float64, device=device)
+        self._norms[: len(kept)] = torch.tensor(kept, dtype=torch.float64, device=device)
+        self._observed = len(kept)
+
+    def local_excess(self, parameters: Iterable[nn.Parameter], scale: float) -> Tensor:
+        """1 if any of this rank's elements is over the limit per value; to be added up.
+
+        Args:
+            parameters: With gradients.
+            scale: The loss scale that these still contain.
+        """
+        if not isinstance(self._settings, ValueClipping):
+            return torch.zeros_like(self._excess)
+        gradients = [part for _, part in local_gradients(parameters) if part.numel()]
+        if not gradients:
+            return torch.zeros_like(self._excess)
+        largest = torch.stack(torch._foreach_norm(gradients, float("inf"))).max()
+        return (largest > self._settings.max_value * scale).to(self._excess)
+
+    def learn_excess(self, ranks: Tensor) -> None:
+        """On how many ranks an element is over the limit per value."""
+        self._excess = ranks
+
+    def clip(self, parameters: Sequence[nn.Parameter], norm: Tensor, scale: float) -> Tensor:
+        """Undo the loss scale, and clip; returns 1 if anything was over the limit, else 0.
+
+        Args:
+            parameters: With gradients.
+            norm: The length of the whole gradient, without the loss scale.
+            scale: The loss scale that the gradients still contain.
+        """
+        limit = self._norm_limit(norm)
+        if limit is not None:
+            factor = torch.clamp(limit / (norm.float() + 1e-6), max=1.0)
+            scale_gradients(parameters, factor / scale)
+            return (norm > limit).to(norm)
+        if scale != 1.0:
+            scale_gradients(parameters, torch.ones_like(norm, dtype=torch.float32) / scale)
+        if isinstance(self._settings, ValueClipping):
+            limit_values(parameters, self._settings.max_value)
+            return (self._excess > 0).to(norm)
+        return torch.zeros_like(norm)
+
+    def observed(self) -> tuple[float, ...]:
+        """The norms that the adaptive limit looks at, oldest first: its whole state."""
+        window = len(self._norms)
+        if self._observed <= window:
+            return tuple(self._norms[: self._observed].tolist())
+        return tuple(self._norms.roll(-(self._observed % window)).tolist())
+
+    def _norm_limit(self, norm: Tensor) -> float | Tensor | None:
+        if isinstance(self._settings, NormClipping):
+            return self._settings.max_norm
+        if not isinstance(self._settings, AdaptiveClipping):
+            return None
+        # With the newest among them, as in AutoClip (Seetharaman et al. 2020, arXiv:2007.14469):
+        # the first update has a limit too, its own length.
+        self._norms[self._observed % len(self._norms)] = norm
+        self._observed += 1
+        seen = self._norms[: min(self._observed, len(self._norms))]
+        return torch.quantile(seen, self._settings.percentile / 100.0)
 
 
 def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout) -> Tensor:
@@ -16,7 +100,7 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout) -> Te
     gradient is sharded. What several ranks hold is counted by the first of them.
     """
     gradients = [
-        local for gradient, local in _local_gradients(parameters) if layout.counts(gradient)
+        local for gradient, local in local_gradients(parameters) if layout.counts(gradient)
     ]
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
@@ -26,11 +110,19 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout) -> Te
 
 def scale_gradients(parameters: Iterable[nn.Parameter], factor: Tensor) -> None:
     """Multiply all gradients, in place."""
-    torch._foreach_mul_([local for _, local in _local_gradients(parameters)], factor)
+    torch._foreach_mul_([local for _, local in local_gradients(parameters)], factor)
+
+
+def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:
+    """Bring every element of the gradients into ± a limit, in place."""
+    gradients = [local for _, local in local_gradients(parameters)]
+    torch._foreach_clamp_max_(gradients, largest)
+    torch._foreach_clamp_min_(gradients, -largest)
 
 
 @torch.no_grad()
-def _local_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[tuple[Tensor, Tensor]]:
+def local_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every gradient and this rank's part of it."""
     for parameter in parameters:
         if isinstance(parameter.grad, DTensor):
             yield parameter.grad, parameter.grad.to_local()

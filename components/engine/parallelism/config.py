@@ -18,20 +18,74 @@ class Parallelism(Section):
     weights stays within one."""
     tensor: Degree = 1
     """Processes that share each matrix (tensor parallelism); needs a plan of the task. Keep it
-    within one machine."""
+    within one machine. Dropout draws the same masks on all of them."""
     pipeline: Degree = 1
-    """Stages that the blocks are divided into (pipeline parallelism); needs a plan of the task."""
+    """Processes that share the blocks, each a stage of them (pipeline parallelism); needs a plan of
+    the task, and `fsdp` or `hsdp`. For models whose shards cannot be gathered in time, such as
+    between machines with a slow network: stages exchange nothing but activations. Take many
+    micro-batches per process, for the first and the last wait."""
     pipeline_schedule: Literal["gpipe", "1f1b", "interleaved_1f1b"] = "1f1b"
     """Order of the micro-batches in the pipeline. `1f1b` holds fewer activations than `gpipe`;
     `interleaved_1f1b` gives each process two groups of blocks and waits less."""
     context: Degree = 1
-    """Processes that share each sequence (context parallelism); for sequences too long for one."""
+    """Processes that share each sequence (context parallelism), for sequences too long for one;
+    needs a plan of the task. Attention exchanges heads for parts of the sequence, so it must divide
+    the number of heads."""
     expert: Degree = 1
-    """Processes that share the experts of each layer (expert parallelism)."""
-    zero_stage: Literal[1, 2, 3] = 3
-    """Under `fsdp` and `hsdp`. 3 shards weights, gradients and optimizer state; 2 keeps the weights
-    gathered between forward and backward: faster, when they fit; 1 (under `ddp` only) shards the
-    optimizer state alone."""
+    """Processes that share the experts of each layer (expert parallelism); needs a plan of the
+    task. They see different rows and send tokens to each other; `expert` divides the shards."""
+    sequence_parallel: bool = False
+    """Under `tensor`: also divide the stream between the shared matrices, along the sequence. Saves
+    its activations at no more communication; lengths must be divisible by `tensor`."""
+    zero_stage: Literal[1, 2, 3] | None = None
+    """What is sharded, by the names of ZeRO. `fsdp` and `hsdp` are stage 3 (weights, gradients,
+    optimizer state) unless this says 2: weights stay gathered between forward and backward pass,
+    which is faster when they fit. `ddp` shards nothing unless this says 1: each process then keeps
+    and updates the optimizer state of some weights."""
+
+
+def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
+    """Whether the strategy can run the dimensions asked for.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if parallelism.replicas > 1 and strategy not in ("hsdp", "auto"):
+        raise ValueError(
+            f"parallelism.replicas = {parallelism.replicas} needs strategy = 'hsdp', which alone "
+            f"makes copies of shards; it is {strategy!r}"
+        )
+    if parallelism.sequence_parallel and parallelism.tensor == 1:
+        raise ValueError("parallelism.sequence_parallel needs parallelism.tensor > 1")
+    if parallelism.pipeline > 1:
+        _check_pipeline(strategy, parallelism)
+    for name in ("tensor", "expert"):
+        if getattr(parallelism, name) > 1 and strategy in ("single", "ddp"):
+            raise ValueError(
+                f"parallelism.{name} needs strategy = 'fsdp' or 'hsdp': {strategy!r} cannot handle "
+                "weights that differ between processes; zero_stage = 2 comes nearest to it"
+            )
+    fitting = {"single": (), "ddp": (1,), "fsdp": (2, 3), "hsdp": (2, 3), "auto": (2, 3)}[strategy]
+    if parallelism.zero_stage not in (None, *fitting):
+        stages = " or ".join(map(str, fitting)) or "no stage: one process has nobody to share with"
+        raise ValueError(
+            f"parallelism.zero_stage = {parallelism.zero_stage} does not go with "
+            f"strategy = {strategy!r}, which knows {stages}; stage 1 is `ddp`, 2 and 3 are `fsdp`"
+        )
+
+
+def _check_pipeline(strategy: Strategy, parallelism: Parallelism) -> None:
+    if strategy not in ("fsdp", "hsdp"):
+        raise ValueError(
+            f"parallelism.pipeline needs strategy = 'fsdp' or 'hsdp', not {strategy!r}: stages are "
+            "sharded over the processes that hold the same one, even where that is only one"
+        )
+    used = [name for name in ("tensor", "context", "expert") if getattr(parallelism, name) > 1]
+    if used:
+        raise ValueError(
+            f"parallelism.pipeline does not go with parallelism.{used[0]}: stages combine with "
+            "shards and replicas alone"
+        )
 
 
 class Memory(Section):
@@ -45,3 +99,29 @@ class Memory(Section):
     parameter_offload: bool = False
     """Keep weights and optimizer state in the host's memory and update them there; `fsdp` and
     `hsdp`. The last resort: every step waits for the bus."""
+
+
+def check_memory(memory: Memory, strategy: Strategy, parallelism: Parallelism) -> None:
+    """Refuse to save memory, or to plan it, where that cannot be done.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if memory.parameter_offload and strategy in ("single", "ddp"):
+        raise ValueError(
+            f"memory.parameter_offload = true is what sharding can do, not strategy = "
+            f"{strategy!r}; set strategy = 'fsdp' (one process is enough)"
+        )
+    if strategy != "auto":
+        return
+    default = Parallelism()
+    chosen = [
+        name
+        for name in Parallelism.model_fields
+        if getattr(parallelism, name) != getattr(default, name)
+    ]
+    if chosen:
+        raise ValueError(
+            f"strategy = 'auto' decides between single, ddp and fsdp by memory; with "
+            f"parallelism.{chosen[0]} the layout is yours: set strategy = 'fsdp' or 'hsdp'"
+        )

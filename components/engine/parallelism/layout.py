@@ -4,28 +4,36 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
+from components.engine.parallelism.config import Parallelism
+
+DIMENSIONS = ("pipeline", "replicate", "shard", "context", "expert", "tensor")
+"""Outermost first: neighbours talk most. Different rows lie along `replicate`, `shard` and
+`expert`, parts of the same rows along `context`."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A mesh of processes and this one's place in it.
+    """The meshes of processes and this one's place in them.
 
     Attributes:
-        mesh: Named dimensions, outermost first: `replicate`, `shard`.
-        data_rank: Which part of every global batch this process computes.
-        data_size: Into how many parts a global batch is divided.
+        mesh: All of `DIMENSIONS`.
+        dense: `pipeline, replicate, shard, tensor`, where `shard` are all processes with different
+            tokens: over them weights are sharded and their gradients reduced.
+        sparse: `pipeline, replicate, shard, expert, tensor`: the same for the weights of experts,
+            which lie whole on none of them.
+        place: This process's index along each dimension.
     """
 
     mesh: DeviceMesh
-    data_rank: int
-    data_size: int
+    dense: DeviceMesh
+    sparse: DeviceMesh
+    place: dict[str, int]
 
     @classmethod
     def of(cls, training: TrainingSection, world_size: int, device: torch.device) -> Self:
@@ -34,28 +42,102 @@ class Layout:
         Raises:
             PerennialError: the dimensions do not multiply to the number of processes.
         """
-        replicas = training.parallelism.replicas if training.strategy == "hsdp" else 1
-        shards, rest = divmod(world_size, replicas)
-        if rest:
-            raise PerennialError(
-                f"training.parallelism.replicas = {replicas} does not divide "
-                f"{world_size} processes",
-                action="take a divisor, most often the number of machines",
-            )
-        mesh = init_device_mesh(
-            device.type, (replicas, shards), mesh_dim_names=("replicate", "shard")
+        size = dimension_sizes(training.parallelism, world_size)
+        tokens = size["shard"] * size["context"] * size["expert"]
+        mesh = init_device_mesh(device.type, tuple(size.values()), mesh_dim_names=DIMENSIONS)
+        dense = init_device_mesh(
+            device.type,
+            (size["pipeline"], size["replicate"], tokens, size["tensor"]),
+            mesh_dim_names=("pipeline", "replicate", "shard", "tensor"),
         )
-        return cls(mesh, dist.get_rank(), world_size)
+        sparse = dense
+        if size["expert"] > 1:
+            sparse = init_device_mesh(
+                device.type,
+                (*dense.shape[:2], tokens // size["expert"], size["expert"], size["tensor"]),
+                mesh_dim_names=("pipeline", "replicate", "shard", "expert", "tensor"),
+            )
+        coordinate = mesh.get_coordinate() or ()
+        return cls(mesh, dense, sparse, dict(zip(DIMENSIONS, coordinate, strict=True)))
+
+    def size(self, dimension: str) -> int:
+        """Processes along one dimension."""
+        return self.mesh.shape[DIMENSIONS.index(dimension)]
+
+    @property
+    def data_size(self) -> int:
+        """Into how many parts a global batch is divided."""
+        return self.size("replicate") * self.size("shard") * self.size("expert")
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of every global batch this process computes."""
+        place = self.place
+        group = place["replicate"] * self.size("shard") + place["shard"]
+        return group * self.size("expert") + place["expert"]
+
+    @property
+    def averaging_size(self) -> int:
+        """Over how many processes gradients are averaged: those that see different tokens."""
+        return self.data_size * self.size("context")
+
+    @property
+    def random_rank(self) -> int:
+        """Equal on processes that must draw the same dropout masks: those of a tensor group."""
+        stage = self.place["pipeline"] * self.data_size + self.data_rank
+        return stage * self.size("context") + self.place["context"]
+
+    @property
+    def is_first_of_tensor_group(self) -> bool:
+        """Whether this process speaks for those that compute the same losses."""
+        return self.place["tensor"] == 0
+
+    @property
+    def is_first_of_rows(self) -> bool:
+        """Whether this process speaks for those of its stage that work on the same rows."""
+        return self.place["tensor"] == self.place["context"] == 0
 
     def counts(self, gradient: Tensor) -> bool:
-        """Whether this process is the first of those that hold this part of a gradient."""
-        sharded = set()
+        """Whether this process is the first of those that hold this part of a gradient.
+
+        Stages of a pipeline have parameters of their own, so all of them count.
+        """
+        divided = {"pipeline"}
         if isinstance(gradient, DTensor):
             names = gradient.device_mesh.mesh_dim_names or ()
-            sharded = {
-                name
-                for name, placement in zip(names, gradient.placements, strict=True)
-                if placement.is_shard()
-            }
-        place = zip(self.mesh.mesh_dim_names or (), self.mesh.get_coordinate() or (), strict=True)
-        return all(index == 0 for name, index in place if name not in sharded)
+            for name, placement in zip(names, gradient.placements, strict=True):
+                if not placement.is_replicate():
+                    divided.add(name)
+            if "shard" in divided:
+                divided |= {"context"} if "expert" in names else {"context", "expert"}
+        return all(index == 0 for name, index in self.place.items() if name not in divided)
+
+
+def dimension_sizes(parallelism: Parallelism, world_size: int) -> dict[str, int]:
+    """Processes along each of `DIMENSIONS`; `shard` takes what the others leave.
+
+    Raises:
+        PerennialError: they do not multiply to the number of processes.
+    """
+    asked = {
+        "pipeline": parallelism.pipeline, "replicas": parallelism.replicas,
+        "expert": parallelism.expert, "context": parallelism.context, "tensor": parallelism.tensor,
+    }  # fmt: skip
+    product = 1
+    for degree in asked.values():
+        product *= degree
+    shards, rest = divmod(world_size, product)
+    if rest:
+        used = {name: degree for name, degree in asked.items() if degree > 1}
+        text = ", ".join(f"{name} = {degree}" for name, degree in used.items())
+        raise PerennialError(
+            f"training.parallelism needs a multiple of {product} processes, but there "
+            f"{'is' if world_size == 1 else 'are'} {world_size}",
+            evidence=f"its dimensions are: {text}",
+            action=f"set resources.num_processes to a multiple of {product}, or smaller dimensions",
+        )
+    return {
+        "pipeline": parallelism.pipeline, "replicate": parallelism.replicas, "shard": shards,
+        "context": parallelism.context, "expert": parallelism.expert,
+        "tensor": parallelism.tensor,
+    }  # fmt: skip

@@ -1,21 +1,30 @@
 """Parallelize: an initial model → sharded, replicated or alone, exactly as asked for."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Placement
 from torch.nn.parallel import DistributedDataParallel
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
-from components.engine.parallelism.config import Strategy
+from components.engine.parallelism.activations import compile_blocks, save_memory
+from components.engine.parallelism.context import share_sequences
+from components.engine.parallelism.experts import share_experts
+from components.engine.parallelism.layout import Layout
+from components.engine.parallelism.pipeline import Pipeline
+from components.engine.parallelism.plan import checked_plan
+from components.engine.parallelism.tensor import share_matrices
 from components.engine.precision import fsdp_policy
 from components.engine.task import Batch, Task
 
 
 def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: World) -> nn.Module:
-    """The model as the strategy wants it; every rank passes the same initial model.
+    """The model as the contract wants it; every rank passes the same initial model.
 
     Raises:
         PerennialError: the strategy cannot run in this world.
@@ -26,41 +35,149 @@ def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: 
             action="set resources.num_processes = 1, or strategy = 'fsdp' or 'ddp'",
         )
     model = model.to(world.device)
+    experts = share_model(model, task, training, world.layout)
+    save_memory(model, task, training)
+    if training.compile:
+        compile_blocks(model, task)
     if training.strategy in ("fsdp", "hsdp"):
-        policy = fsdp_policy(training)
-        mesh = world.layout.mesh if training.strategy == "hsdp" else world.layout.mesh["shard"]
-        if training.precision != "fp32":
-            # Batch normalisation keeps its running statistics in float32 and refuses a mixture.
-            normalization = fsdp_policy(training, is_normalization=True)
-            for module in model.modules():
-                if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-                    fully_shard(module, mesh=mesh, mp_policy=normalization)
-        for block in task.blocks(model):
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+        require_contiguous(model)
+        shard(model, task.blocks(model), experts, training, world)
     elif training.strategy == "ddp":
         # Buffers are synchronised by `synchronize_buffers`, the same way for every strategy.
         model = DistributedDataParallel(model, broadcast_buffers=False)
-    require_strategy(model, training.strategy)
+    require_strategy(model, training)
     return model
 
 
-def require_strategy(model: nn.Module, strategy: Strategy) -> None:
+def share_model(
+    model: nn.Module, task: Task, training: TrainingSection, layout: Layout
+) -> list[nn.Module]:
+    """Divide matrices, sequences and experts as the task's plan says, in place.
+
+    Returns:
+        The modules whose experts are divided: they are sharded over fewer processes.
+
+    Raises:
+        PerennialError: the plan lacks what is asked for, or does not fit the model.
+    """
+    degrees, owner = training.parallelism, type(task).__name__
+    plan = checked_plan(task.parallel_plan(), owner, degrees)
+    if plan is None:
+        return []
+    if degrees.tensor > 1:
+        mesh = layout.dense["tensor"]
+        share_matrices(model, plan, owner, mesh, sequence_parallel=degrees.sequence_parallel)
+    if degrees.context > 1:
+        share_sequences(model, plan, owner, layout.mesh["context"])
+    if degrees.expert > 1:
+        return share_experts(model, plan, owner, layout.sparse["expert"])
+    return []
+
+
+def shard(
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    experts: Sequence[nn.Module],
+    training: TrainingSection,
+    world: World,
+) -> None:
+    """Shard weights, gradients and optimizer state, module by module, in place.
+
+    Args:
+        model: The whole model, or a stage of it.
+        blocks: To be gathered one by one; those that the model does not have are left alone.
+        experts: Modules whose experts are divided.
+        training: Strategy, precision, ZeRO stage.
+        world: Where it runs.
+    """
+    is_replicated, layout = training.strategy == "hsdp", world.layout
+    dimensions = ("replicate", "shard") if is_replicated else ("shard",)
+    offload = parameter_offload(training, world.device)
+    # The default of stage 3 keeps the weights of the root: the backward pass begins with them.
+    reshard = False if training.parallelism.zero_stage == 2 else None
+
+    def apply(module: nn.Module, mesh: DeviceMesh, *, is_normalization: bool = False) -> None:
+        policy = fsdp_policy(training, is_normalization=is_normalization)
+        fully_shard(
+            module, mesh=mesh, mp_policy=policy, offload_policy=offload,
+            reshard_after_forward=reshard,
+        )  # fmt: skip
+
+    present = set(model.modules())
+    if training.precision != "fp32":
+        # Batch normalisation keeps its running statistics in float32 and refuses a mixture.
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+                apply(module, layout.dense[dimensions], is_normalization=True)
+    for module in experts:
+        if module in present:
+            apply(module, layout.sparse[dimensions])
+    for block in blocks:
+        if block in present:
+            apply(block, layout.dense[dimensions])
+    apply(model, layout.dense[dimensions])
+
+
+def parameter_offload(training: TrainingSection, device: torch.device) -> OffloadPolicy:
+    """Where shards, gradients and optimizer state lie between their uses."""
+    if not training.memory.parameter_offload:
+        return OffloadPolicy()
+    # Only copies to a GPU gain by pinned memory, and only a GPU's driver can pin it.
+    return CPUOffloadPolicy(pin_memory=device.type == "cuda")
+
+
+def require_contiguous(model: nn.Module) -> None:
+    """Check that every parameter lies in memory as FSDP can cut it.
+
+    Raises:
+        PerennialError: one does not; channels-last convolutions are why.
+    """
+    other = [name for name, each in model.named_parameters() if not each.is_contiguous()]
+    if other:
+        raise PerennialError(
+            "FSDP cannot shard weights in another memory format",
+            evidence=f"{len(other)} parameters, {other[0]} among them, are not contiguous",
+            action='set training.strategy = "ddp" or "single", or leave channels_last out of '
+            "model.options",
+        )
+
+
+def require_strategy(model: nn.Module, training: TrainingSection) -> None:
     """Check that what runs is what was asked for.
 
     Raises:
         PerennialError: it is not.
     """
-    sharded = {isinstance(parameter, DTensor) for parameter in model.parameters()}
-    replicated = isinstance(model, DistributedDataParallel)
-    found: Strategy = "ddp" if replicated else "fsdp" if sharded == {True} else "single"
-    asked = "fsdp" if strategy == "hsdp" else strategy
-    if found != asked or len(sharded) > 1:
+    placements = [_placements(parameter) for parameter in model.parameters()]
+    if isinstance(model, DistributedDataParallel):
+        found = "ddp"
+    elif not any(placements):
+        found = "single"
+    elif all("shard" in where for where in placements):
+        found = "hsdp" if all("replicate" in where for where in placements) else "fsdp"
+    else:
+        found = "a mixture"
+    divided = {
+        name for where in placements for name, place in where.items() if not place.is_replicate()
+    }
+    degrees = training.parallelism
+    missing = [
+        name for name in ("tensor", "expert") if getattr(degrees, name) > 1 and name not in divided
+    ]
+    if found != training.strategy or missing:
         raise PerennialError(
-            f"training.strategy = {strategy!r} was asked for, but the model runs as {found!r}",
-            evidence=f"sharded parameters: {sorted(sharded)}",
+            f"training.strategy = {training.strategy!r} was asked for, but the model runs as "
+            f"{found!r}" + "".join(f", without {name} parallelism" for name in missing),
+            evidence=f"{sum(map(bool, placements))} of {len(placements)} parameters are sharded",
             action="the task must not wrap or shard its model itself",
         )
+
+
+def _placements(parameter: nn.Parameter) -> dict[str, Placement]:
+    if not isinstance(parameter, DTensor):
+        return {}
+    names = parameter.device_mesh.mesh_dim_names or ()
+    return dict(zip(names, parameter.placements, strict=True))
 
 
 def settle_buckets(model: nn.Module, inputs: Batch) -> None:
@@ -83,6 +200,11 @@ def settle_buckets(model: nn.Module, inputs: Batch) -> None:
         buffer.copy_(before)
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model as the task made it."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
 def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:
     """Whether the next backward pass reduces gradients over the ranks; off while accumulating."""
     if isinstance(model, FSDPModule):
@@ -93,7 +215,7 @@ def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:
 
 def free_gathered_parameters(model: nn.Module) -> None:
     """Return to shards after forward passes that no backward pass followed."""
-    if isinstance(model, FSDPModule):
-        for module in model.modules():
+    for root in model.stages if isinstance(model, Pipeline) else (model,):
+        for module in root.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()

@@ -13,7 +13,7 @@ from typing_extensions import override
 from components.clients.environment import LEASE
 from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
-from components.engine.job import TrainingJob
+from components.engine.job import JobFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
 
 JOB_FILE = "job.json"
@@ -46,7 +46,8 @@ class LocalLauncher(Launcher):
         lease = RunLease(job.root)
         lease.acquire()
         job.logs.mkdir(parents=True, exist_ok=True)
-        job.interrupted.unlink(missing_ok=True)
+        for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
+            left.unlink(missing_ok=True)
         shutil.rmtree(job.errors, ignore_errors=True)
         write_atomically(job.root / JOB_FILE, job.to_json().encode())
         log = job.logs / "job.log"

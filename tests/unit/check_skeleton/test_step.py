@@ -46,8 +46,8 @@ def run(datasets, tmp_path, monkeypatch):
 def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
     result = run("components.tasks.tabular:TabularClassification")
     report = SkeletonReport.read(tmp_path / "skeleton")
-    assert result.metrics == {"passed": 19.0, "warned": 0.0, "failed": 0.0, "skipped": 1.0}
-    assert result.summary == "19 of 20 checks passed"
+    assert result.metrics == {"passed": 19.0, "warned": 0.0, "failed": 0.0, "skipped": 3.0}
+    assert result.summary == "19 of 22 checks passed"
     assert set(report.baselines) == {"constant", "linear"}
     page = (tmp_path / "report").read_text()
     order = [page.index(part) for part in ("Examples decoded", "overfit_one_batch", "Baselines")]

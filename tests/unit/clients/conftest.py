@@ -6,6 +6,7 @@ import pytest
 
 from components.clients.environment import Environment
 from components.clients.tracking import open_mlflow
+from s3_server import bucket, s3_endpoint
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,16 @@
 """One contract, two stores: a local folder and the S3 protocol (a real server of it)."""
 
 import contextlib
+import io
 import os
 import socket
 import threading
-import uuid
 from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from botocore.awsrequest import AWSResponse
+from urllib3 import HTTPResponse
 
 from components.clients.object_store import (
     ConflictError,
@@ -22,27 +23,6 @@ from components.clients.object_store import (
     sha256_of_file,
 )
 from components.contracts.errors import PerennialError
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3_endpoint, monkeypatch) -> str:
-    """The address of a new bucket on a server that speaks the S3 protocol."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    name = f"bucket-{uuid.uuid4().hex}"
-    boto3.client("s3").create_bucket(Bucket=name)
-    return f"s3://{name}"
 
 
 @pytest.fixture
@@ -271,3 +251,79 @@ def test_sha256_of_file_is_that_of_its_bytes(tmp_path):
     path = Path(tmp_path / "x")
     path.write_bytes(b"abc")
     assert sha256_of_file(path).startswith("ba7816bf8f01cfea")
+
+
+def test_a_file_goes_up_and_comes_down_in_parts(store, tmp_path, monkeypatch):
+    content = os.urandom(33 * 1024 * 1024)
+    (tmp_path / "file").write_bytes(content)
+    store.upload("a/big", tmp_path / "file")
+    store.download("a/big", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == content
+    assert store.list() == [StoredObject("a/big", len(content))]
+    (tmp_path / "file").write_bytes(b"small")
+    store.upload("a/big", tmp_path / "file")
+    assert store.read("a/big") == b"small"
+
+
+def test_a_large_file_goes_up_with_little_memory(bucket, tmp_path):
+    parts = []
+    store = open_store(bucket)
+    store._client.meta.events.register(
+        "before-call.s3.UploadPart", lambda params, **rest: parts.append(params["body"])
+    )
+    (tmp_path / "file").write_bytes(bytes(40 * 1024 * 1024))
+    store.upload("a", tmp_path / "file")
+    assert len(parts) == 3
+    assert not any(isinstance(part, bytes) for part in parts), "streams, not content in memory"
+
+
+def test_a_part_that_fails_is_sent_again(bucket, tmp_path):
+    store = open_store(bucket)
+    failed = []
+
+    def fail_once(request, **rest):
+        if not failed and "partNumber=2" in request.url:
+            failed.append(request.url)
+            return AWSResponse(
+                request.url, 503, {}, HTTPResponse(io.BytesIO(), preload_content=False)
+            )
+        return None
+
+    store._client.meta.events.register("before-send.s3.UploadPart", fail_once)
+    (tmp_path / "file").write_bytes(os.urandom(20 * 1024 * 1024))
+    store.upload("a", tmp_path / "file")
+    assert len(failed) == 1
+    assert store.read("a") == (tmp_path / "file").read_bytes()
+
+
+def test_a_store_that_refuses_an_upload_is_explained(bucket, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(PerennialError, match="cannot write to s3://nobodys-bucket"):
+        open_store("s3://nobodys-bucket").upload("a", tmp_path / "file")
+
+
+def test_downloading_what_is_not_there_is_an_error(store, tmp_path):
+    with pytest.raises(PerennialError, match="does not exist any more"):
+        store.download("none", tmp_path / "copy")
+
+
+def test_uploads_that_never_ended_are_unseen_and_forgotten(bucket):
+    store, client = open_store(f"{bucket}/mine"), boto3.client("s3")
+    name = bucket.removeprefix("s3://")
+    for key in ("mine/step-1/shard", "others/step-1/shard"):
+        begun = client.create_multipart_upload(Bucket=name, Key=key)
+        client.upload_part(
+            Bucket=name, Key=key, UploadId=begun["UploadId"], PartNumber=1, Body=b"half"
+        )
+    assert store.list() == []
+    assert store.discard_uploads("step-") == 1
+    left = client.list_multipart_uploads(Bucket=name)["Uploads"]
+    assert [upload["Key"] for upload in left] == ["others/step-1/shard"]
+
+
+def test_a_copy_into_a_folder_that_was_cut_short_is_forgotten(tmp_path):
+    store = open_store(str(tmp_path))
+    for key in ("step-1/.shard.uploading", "other/.shard.uploading"):
+        store.write(key, b"half")
+    assert store.discard_uploads("step-") == 1
+    assert store.read("other/.shard.uploading") == b"half"

@@ -23,6 +23,10 @@ def test_the_optimizer_is_adamw_unless_named(text, expected):
     ("text", "message"),
     [
         ('{"optimizer": {"name": "sgd", "betas": [0.9, 0.99]}}', "betas"),
+        (
+            '{"evaluate_every_steps": 20, "checkpoints": {"keep_every_steps": 50}}',
+            "keep_every_steps = 50 names steps without a checkpoint",
+        ),
         ('{"optimizer": {"name": "adamw", "momentum": 0.9}}', "momentum"),
         ('{"optimizer": {"name": "lion"}}', "lion"),
         ('{"optimizer": "sgd"}', "optimizer"),

@@ -1,9 +1,27 @@
 """A trained model leaves as one file, and what does not fit comes back as a clear error."""
 
-import safetensors.torch
-from torch import nn
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
 
-from components.engine.export import WEIGHTS_FILE, write_weights
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from checkpoint_files import flip_a_bit
+from components.engine.checkpoints.checkpointer import load_checkpoint_model
+from components.engine.checkpoints.folder import (
+    CheckpointManifest,
+    DamagedCheckpointError,
+    Progress,
+    commit,
+    partial_path,
+)
+from components.engine.export import DTYPES, WEIGHTS_FILE, export_weights, write_weights
+from tiny_training import TinyOptions, finished, tiny_job
 
 
 class Tied(nn.Module):
@@ -22,3 +40,67 @@ def test_tied_weights_are_exported_and_loaded(tmp_path):
     other.load_state_dict(safetensors.torch.load_file(tmp_path / WEIGHTS_FILE))
     assert (other.output.weight == model.embed.weight).all()
     assert write_weights(other, tmp_path) == digest
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+def test_every_type_is_stored_as_the_format_wants_it(tmp_path):
+    model = nn.Module()
+    for dtype, label in DTYPES.items():
+        for rows in (0, 1, 3):
+            model.register_buffer(f'{label}-{rows}-ä"', torch.ones(rows, 2).to(dtype))
+    model.register_buffer("scalar", torch.tensor(2.0))
+    model.register_buffer("turned", torch.randn(4, 3).t())
+    digest = write_weights(model, tmp_path)
+    contiguous = {name: value.contiguous() for name, value in model.state_dict().items()}
+    expected = safetensors.torch.save(contiguous)
+    assert (tmp_path / WEIGHTS_FILE).read_bytes() == expected
+    assert digest == hashlib.sha256(expected).hexdigest()
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_sharded_checkpoint_is_exported_without_a_model(root, tmp_path, averaged):
+    result = finished(
+        tiny_job(root, options=TinyOptions(batch_norm=True), averaging={"decay": 0.9})
+    )
+    uri = result.checkpoints[-1].uri
+    _, model = load_checkpoint_model(uri, result, averaged=averaged)
+    expected = write_weights(model, tmp_path / "model")
+    assert export_weights(uri, tmp_path / "checkpoint", averaged=averaged) == expected
+    other = export_weights(uri, tmp_path / "other", averaged=not averaged)
+    assert other != expected
+
+
+def test_a_damaged_checkpoint_is_not_exported(root, tmp_path):
+    result = finished(tiny_job(root, steps=2, evaluate_every_steps=2))
+    uri = result.checkpoints[-1].uri
+    flip_a_bit(Path(uri) / "__1_0.distcp")
+    with pytest.raises(DamagedCheckpointError):
+        export_weights(uri, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+def test_exporting_needs_the_memory_of_a_few_tensors(tmp_path):
+    size, count = 8 * 1024 * 1024, 12
+    weights = {f"layer-{number}": torch.full((size,), float(number)) for number in range(count)}
+    partial = partial_path(tmp_path, 1)
+    save({"model": weights}, checkpoint_id=partial, no_dist=True)
+    manifest = CheckpointManifest(
+        fingerprint="f", step=1, metrics={}, files={}, progress=Progress(step=1)
+    )
+    checkpoint = commit(tmp_path, manifest)
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from components.engine.export import export_weights\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "export_weights(sys.argv[1], Path(sys.argv[2]))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(checkpoint), str(tmp_path / "out")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert int(done.stdout) * 1024 < 4.5 * size * 4 < count * size * 4 / 2
+    stored = safetensors.torch.load_file(tmp_path / "out" / WEIGHTS_FILE)
+    assert all((stored[name] == value).all() for name, value in weights.items())

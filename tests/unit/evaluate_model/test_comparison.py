@@ -51,7 +51,7 @@ def contenders(task, random, errors=(1.0, 1.0), days=DAYS, day_noise=0.8):
         noise = 0.5 * random.normal(size=rows) + day_noise * random.normal(size=days)[day]
         predictions = 1 / (1 + np.exp(-2 * (signal + error * noise)))
         losses = -np.log(np.where(labels == 1, predictions, 1 - predictions))
-        yield Contender(task, Scored(losses, predictions, labels, frame))
+        yield Contender(task, Scored(losses, predictions, labels, np.ones(rows), frame))
 
 
 def match_of(challenger, champion, data=BY_DAY, resamples=300):

@@ -229,7 +229,7 @@ def test_calibration_bins_hold_equally_many_rows():
     random = np.random.default_rng(0)
     predictions = random.random(1000)
     labels = (random.random(1000) < predictions).astype(float)
-    points = calibration(Scored(labels, predictions, labels, pl.DataFrame()))
+    points = calibration(Scored(labels, predictions, labels, np.ones(1000), pl.DataFrame()))
     assert len(points) == 10
     assert max(abs(x - y) for x, y in points) < 0.15
     assert canonical_json(list(map(list, points)))

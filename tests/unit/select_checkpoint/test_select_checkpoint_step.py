@@ -1,5 +1,6 @@
 """Real checkpoints are scored on all validation rows and one becomes a portable model."""
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -7,11 +8,19 @@ import pytest
 import torch.distributed.checkpoint as dcp
 
 from components.clients.dataset import Dataset
+from components.clients.environment import CACHE
 from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.data import ModelSection, Split
 from components.contracts.errors import PerennialError
 from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
-from components.engine.checkpoints.folder import CheckpointManifest, Progress, commit, partial_path
+from components.engine.checkpoints.folder import (
+    CheckpointManifest,
+    Progress,
+    commit,
+    committed,
+    partial_path,
+)
+from components.engine.checkpoints.shelf import open_shelf
 from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
 from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
@@ -124,3 +133,33 @@ def test_the_page_shows_candidates_and_advice(selected, tmp_path):
     page = Path(tmp_path / "report.html").read_text()
     for text in ("step 20", "too few to read a curve", "<svg", "last checkpoint"):
         assert text in page
+
+
+def test_candidates_are_read_from_an_s3_store(selected, snapshot, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    local, _ = selected({10: NOISY, 20: GOOD})
+    shelf = open_shelf(f"{bucket}/training/checkpoints")
+    for path in committed(tmp_path / "checkpoints"):
+        manifest = CheckpointManifest.read(path)
+        shutil.copytree(path, partial_path(shelf.folder, manifest.step))
+        shelf.hand_in(manifest.step, manifest.files)
+        shelf.commit(manifest)
+    training = TrainingResult.read(tmp_path / "training")
+    records = [
+        record.model_copy(update={"uri": shelf.uri_of(record.step)})
+        for record in training.checkpoints
+    ]
+    shutil.rmtree(tmp_path / "cache")
+    shutil.rmtree(tmp_path / "checkpoints")
+    training.model_copy(update={"checkpoints": tuple(records)}).write(tmp_path / "remote")
+    config = SelectCheckpointConfig(
+        model=ModelSection(name=NAME, task=TASK), selection=SelectionSection()
+    )
+    result = select_checkpoint_step(
+        config=config.to_json(), snapshot=str(tmp_path / "snapshot"),
+        training=str(tmp_path / "remote"), challenger=str(tmp_path / "again"),
+        report=str(tmp_path / "report.html"), metrics=str(tmp_path / "metrics"),
+    )  # fmt: skip
+    assert result.metrics == local.metrics
+    first, again = (Challenger.read(tmp_path / name) for name in ("challenger", "again"))
+    assert again.weights_sha256 == first.weights_sha256

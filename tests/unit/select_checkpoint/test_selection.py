@@ -31,7 +31,8 @@ def checkpoint(step, error, *, own_noise=0.05, kept_as=("best",)):
     random = np.random.default_rng(step)
     predictions = error * SHARED + own_noise * random.normal(size=ROWS)
     labels = np.zeros(ROWS)
-    scored = Scored(predictions**2, predictions, labels, pl.DataFrame({"label": labels}))
+    frame = pl.DataFrame({"label": labels})
+    scored = Scored(predictions**2, predictions, labels, np.ones(ROWS), frame)
     return CheckpointRecord(step=step, uri=f"/{step}", metrics={}, kept_as=kept_as), scored
 
 

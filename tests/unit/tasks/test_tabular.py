@@ -75,9 +75,9 @@ def test_unseen_rare_and_missing_categories_share_one_code():
 def test_model_takes_tables_of_one_kind_of_column(columns):
     rows = frame(**columns)
     task = make(TabularClassification, rows)
-    losses, predictions, labels = score_batch(task, task.build_model(), task.encode(rows))
-    assert losses.shape == predictions.shape == labels.shape == (4,)
-    assert np.isfinite(losses).all()
+    scored = score_batch(task, task.build_model(), task.encode(rows))
+    assert scored.losses.shape == scored.predictions.shape == scored.labels.shape == (4,)
+    assert np.isfinite(scored.losses).all()
 
 
 def test_columns_keep_their_place_when_the_state_comes_back_sorted():
@@ -99,7 +99,7 @@ def test_first_loss_is_what_theory_says():
     ):
         rows = pl.DataFrame({"x": x, "label": labels})
         task = make(task_type, rows)
-        losses, _, _ = score_batch(task, task.build_model(), task.encode(rows))
+        losses = score_batch(task, task.build_model(), task.encode(rows)).losses
         assert losses.mean() == pytest.approx(task.expected_initial_loss(), rel=0.05)
 
 

@@ -16,9 +16,15 @@ def failure(*, is_consequence: bool, time: float = 1.0, rank: int = 0) -> RankFa
     )  # fmt: skip
 
 
+def hang() -> RankFailure:
+    return failure(is_consequence=False).model_copy(update={"is_hang": True})
+
+
 @pytest.mark.parametrize(
     ("state", "found", "restarts", "expected", "reason"),
     [
+        (JobState.FAILED, hang(), 0, True, "it stood still"),
+        (JobState.FAILED, hang(), 2, False, "all 2 restarts are spent"),
         (JobState.FAILED, None, 0, True, "a process was killed"),
         (JobState.FAILED, failure(is_consequence=True), 0, True, "a process was killed"),
         (JobState.FAILED, failure(is_consequence=False), 0, False, "rank 0 raised ValueError"),
@@ -30,9 +36,17 @@ def failure(*, is_consequence: bool, time: float = 1.0, rank: int = 0) -> RankFa
 def test_what_was_killed_is_restarted_and_what_raised_is_not(
     state, found, restarts, expected, reason
 ):
-    decision = decide_restart(state, found, restarts=restarts, max_restarts=2)
+    decision = decide_restart(state, found, has_stepped=True, restarts=restarts, max_restarts=2)
     assert decision.restart is expected
     assert reason in decision.reason
+
+
+@pytest.mark.parametrize("found", [None, failure(is_consequence=True), hang()])
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.INTERRUPTED])
+def test_an_attempt_that_never_made_a_step_is_not_repeated(state, found):
+    decision = decide_restart(state, found, has_stepped=False, restarts=0, max_restarts=2)
+    assert not decision.restart
+    assert "before its first step" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -81,6 +95,7 @@ class ScriptedLauncher(Launcher):
 
     def start(self, job):
         self.started += 1
+        job.first_step.touch()
 
     def wait(self):
         return self.states.pop(0)

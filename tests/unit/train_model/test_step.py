@@ -1,11 +1,12 @@
 import json
 import os
+import shutil
 import sys
 
 import pytest
 from pydantic import ValidationError
 
-from components.clients.environment import LEASE, RUN_FOLDER, Environment
+from components.clients.environment import CACHE, LEASE, RUN_FOLDER, Environment
 from components.clients.journal import Journal
 from components.clients.lease import RunLease
 from components.clients.tracking import open_tracking
@@ -13,9 +14,8 @@ from components.contracts.data import ModelSection
 from components.contracts.errors import PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
-from components.engine.job import training_fingerprint
+from components.engine.job import training_contract, training_fingerprint
 from components.train_model.config import ResourcesSection, TrainModelConfig
-from components.train_model.identity import training_job
 from components.train_model.launchers.local import LocalLauncher, worker_environment
 from components.train_model.step import train_model_step
 from tiny_training import TinyOptions, tiny_job, tiny_section
@@ -68,11 +68,28 @@ def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, 
     assert TrainingResult.read(environment / "second" / "training") == training
 
 
-def test_an_s3_store_is_refused_for_now(environment, root, monkeypatch):
-    monkeypatch.setenv("PERENNIAL_STORE_URI", "s3://bucket/prefix")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    with pytest.raises(PerennialError, match="checkpoints cannot be written to s3://bucket/prefix"):
-        training_job(TrainModelConfig(model=MODEL), root / "snapshot", Environment.read())
+def test_checkpoints_go_to_an_s3_store_and_are_reused_from_there(
+    environment, root, bucket, monkeypatch
+):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", f"{bucket}/perennial")
+    monkeypatch.setenv(CACHE, str(environment / "cache"))
+    monkeypatch.setenv(RUN_FOLDER, "")
+    one = ResourcesSection(num_processes=1)
+    config = TrainModelConfig(model=MODEL, training=tiny_section(), resources=one)
+    run_step(environment, "first", config, root)
+    training = TrainingResult.read(environment / "first" / "training")
+    place = f"{bucket}/perennial/training/{training.fingerprint[:16]}/checkpoints"
+    assert [record.uri for record in training.checkpoints] == [
+        f"{place}/step-{step:08}" for step in (8, 16, 20)
+    ]
+    assert not (environment / "store").exists()
+    assert "is reused" in run_step(environment, "second", config, root).summary
+    # On another machine nothing is trained again either.
+    shutil.rmtree(environment / "cache")
+    run_step(environment, "third", config, root)
+    again = TrainingResult.read(environment / "third" / "training")
+    assert again.checkpoints == training.checkpoints
+    assert again.num_resumes == 1
 
 
 @pytest.mark.parametrize(
@@ -104,15 +121,16 @@ def test_everything_that_determines_the_weights_is_in_the_fingerprint(root):
         (snapshot, MODEL, tiny_section(), resources | {"threads_per_process": 2}, "c"),
         (snapshot, MODEL, tiny_section(), resources, "d"),
     ]
-    prints = [
-        training_fingerprint(data, model, section, **numbers, code_digest=code)
+    contracts = [
+        training_contract(data, model, section, **numbers, code_digest=code)
         for data, model, section, numbers, code in variants
     ]
+    prints = [training_fingerprint(contract) for contract in contracts]
     assert len(set(prints)) == len(prints)
     renamed = MODEL.model_copy(update={"name": "other"})
     assert (
-        training_fingerprint(snapshot, renamed, tiny_section(), **resources, code_digest="c")
-        == prints[0]
+        training_contract(snapshot, renamed, tiny_section(), **resources, code_digest="c")
+        == contracts[0]
     )
 
 

@@ -1,129 +1,136 @@
-import logging
+import shutil
 
 import pytest
 
-from components.contracts.errors import PerennialError
+from checkpoint_files import FILES, flip_a_bit, hand_in, manifest, put
 from components.engine.checkpoints.folder import (
     MARKER,
-    CheckpointManifest,
     DamagedCheckpointError,
-    Progress,
     checkpoint_path,
-    choose_kept,
     commit,
     committed,
+    delete,
     discard_uncommitted,
-    newest_intact,
     partial_path,
-    prune,
+    read_manifest,
+    seal,
+    set_aside,
     verify,
 )
+from components.engine.checkpoints.shelf import LocalShelf
+
+ALL_FILES = [*FILES, "checkpoint.json", MARKER]
 
 
-def write(folder, step, fingerprint="f", loss=1.0):
-    partial = partial_path(folder, step)
-    partial.mkdir(parents=True)
-    (partial / "shard").write_bytes(b"x" * step)
-    return commit(
-        folder,
-        CheckpointManifest(
-            fingerprint=fingerprint,
-            step=step,
-            metrics={"loss": loss},
-            files={},
-            progress=Progress(step=step),
-        ),
-    )
+@pytest.fixture
+def write(tmp_path):
+    def made(step):
+        put(LocalShelf(tmp_path), step)
+        return checkpoint_path(tmp_path, step)
+
+    return made
 
 
-@pytest.mark.parametrize(
-    ("losses", "direction", "expected"),
-    [
-        ({}, "minimize", {}),
-        ({1: 3.0}, "minimize", {1: ("best", "last")}),
-        ({1: 3.0, 2: 1.0, 3: 2.0, 4: 9.0}, "minimize", {2: ("best",), 3: ("best",), 4: ("last",)}),
-        ({1: 3.0, 2: 1.0, 3: 2.0, 4: 9.0}, "maximize", {1: ("best",), 4: ("best", "last")}),
-        ({1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}, "minimize", {1: ("best",), 2: ("best",), 4: ("last",)}),
-    ],
-)
-def test_the_best_and_the_last_are_kept_and_ties_go_to_the_earlier(losses, direction, expected):
-    metrics = ((step, {"loss": loss}) for step, loss in losses.items())
-    assert choose_kept(metrics, keep_best=2, metric="loss", direction=direction) == expected
+def steps(folder):
+    return [int(path.name[5:]) for path in committed(folder)]
 
 
-def test_a_checkpoint_without_metrics_is_kept_only_as_the_last():
-    metrics = [(1, {"loss": 2.0}), (2, {}), (3, {"loss": 3.0}), (4, {})]
-    kept = choose_kept(metrics, keep_best=1, metric="loss", direction="minimize")
-    assert kept == {1: ("best",), 4: ("last",)}
-
-
-def test_a_committed_checkpoint_verifies_and_lists_all_its_files(tmp_path):
-    path = write(tmp_path, 10)
-    assert verify(path).files.keys() == {"shard"}
+def test_a_committed_checkpoint_verifies_and_lists_all_its_files(tmp_path, write):
+    path = write(10)
+    assert verify(path).files.keys() == FILES.keys()
     assert committed(tmp_path) == [path]
 
 
-@pytest.mark.parametrize("name", ["shard", "checkpoint.json", MARKER])
-@pytest.mark.parametrize("damage", ["changed", "gone"])
-def test_any_damage_is_found(tmp_path, name, damage):
-    path = write(tmp_path, 10)
+@pytest.mark.parametrize("name", ALL_FILES)
+def test_a_flipped_bit_anywhere_is_found(write, name):
+    path = write(10)
+    healthy = (path / name).read_bytes()
+    for position in {0, 1, len(healthy) // 3, len(healthy) // 2, len(healthy) - 1}:
+        flip_a_bit(path / name, position)
+        with pytest.raises(DamagedCheckpointError):
+            verify(path)
+        (path / name).write_bytes(healthy)
+        verify(path)
+
+
+@pytest.mark.parametrize("name", ALL_FILES)
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "longer"])
+def test_any_other_damage_is_found(write, name, damage):
+    path = write(10)
     target = path / name
-    if damage == "gone":
-        target.unlink()
-    else:
-        content = bytearray(target.read_bytes())
-        content[0] ^= 1
-        target.write_bytes(bytes(content))
+    content = target.read_bytes()
+    damaged = {"empty": b"", "cut": content[:-1], "longer": content + b"\0"}
+    target.unlink() if damage == "gone" else target.write_bytes(damaged[damage])
     with pytest.raises(DamagedCheckpointError):
         verify(path)
 
 
-def test_falls_back_over_several_damaged_checkpoints(tmp_path, caplog):
-    for step in (10, 20, 30):
-        write(tmp_path, step)
-    for step in (20, 30):
-        (checkpoint_path(tmp_path, step) / "shard").write_bytes(b"?")
-    with caplog.at_level(logging.WARNING):
-        path, manifest = newest_intact(tmp_path, "f")
-    assert (path, manifest.step) == (checkpoint_path(tmp_path, 10), 10)
-    assert caplog.text.count("damaged") >= 2
-    assert write(tmp_path, 20).is_dir()
-    (checkpoint_path(tmp_path, 20) / "shard").write_bytes(b"?")
-    assert newest_intact(tmp_path, "f")[1].step == 10
+def test_a_listing_forged_together_with_its_tensors_is_found(write):
+    path = write(10)
+    flip_a_bit(path / "__0_0.distcp")
+    listing = path / "checkpoint.json"
+    forged = manifest(10).model_copy(update={"files": {}})
+    listing.write_text(forged.to_json())
+    with pytest.raises(DamagedCheckpointError):
+        read_manifest(path)
 
 
-def test_there_may_be_nothing_to_resume_from(tmp_path):
-    assert newest_intact(tmp_path / "none", "f") is None
+def test_a_digest_known_from_writing_is_not_computed_again(tmp_path):
+    shelf = LocalShelf(tmp_path)
+    hand_in(shelf, 10)
+    known = manifest(10).model_copy(update={"files": {"__0_0.distcp": "digest while writing"}})
+    sealed = seal(tmp_path, known)
+    assert sealed.files["__0_0.distcp"] == "digest while writing"
+    assert sealed.files.keys() == FILES.keys()
 
 
-def test_another_trainings_checkpoint_is_an_error(tmp_path):
-    write(tmp_path, 10, fingerprint="other")
-    with pytest.raises(PerennialError, match="another training"):
-        newest_intact(tmp_path, "f")
+def test_checkpoints_are_ordered_by_step_however_many_digits_it_has(tmp_path, write):
+    for step in (100_000_000, 99_999_999, 10):
+        write(step)
+    assert steps(tmp_path) == [10, 99_999_999, 100_000_000]
 
 
-def test_what_was_never_committed_does_not_count_and_is_deleted(tmp_path):
-    write(tmp_path, 10)
+def test_a_second_pass_over_a_step_replaces_the_first(tmp_path, write):
+    write(10)
+    partial = partial_path(tmp_path, 10)
+    partial.mkdir()
+    (partial / "__0_0.distcp").write_bytes(b"second")
+    assert verify(commit(tmp_path, manifest(10))).files.keys() == {"__0_0.distcp"}
+
+
+def test_what_was_never_committed_does_not_count_and_is_deleted(tmp_path, write):
+    write(10)
     partial_path(tmp_path, 20).mkdir()
     checkpoint_path(tmp_path, 30).mkdir()
-    assert newest_intact(tmp_path, "f")[1].step == 10
+    assert steps(tmp_path) == [10]
     discard_uncommitted(tmp_path)
-    assert not partial_path(tmp_path, 20).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
 
 
-def test_pruning_keeps_what_it_is_told(tmp_path):
-    for step in (10, 20, 30):
-        write(tmp_path, step)
-    prune(tmp_path, [10, 30])
-    assert [int(path.name[5:]) for path in committed(tmp_path)] == [10, 30]
-    assert not checkpoint_path(tmp_path, 20).exists()
-
-
-def test_what_a_deletion_that_was_cut_short_has_left_is_cleared_away(tmp_path):
-    kept = write(tmp_path, 20)
-    half_deleted = write(tmp_path, 10)
-    (half_deleted / MARKER).unlink()
+def test_a_sealed_checkpoint_without_its_final_name_does_not_count(tmp_path):
+    hand_in(LocalShelf(tmp_path), 10)
+    seal(tmp_path, manifest(10))
+    assert committed(tmp_path) == []
     discard_uncommitted(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deletion_that_was_cut_short_leaves_no_half_checkpoint(tmp_path, write, monkeypatch):
+    kept, half = write(20), write(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path: None)
+        delete(half)
+    assert half.is_dir()
     assert committed(tmp_path) == [kept]
-    assert not half_deleted.exists()
-    write(tmp_path, 10)
+    discard_uncommitted(tmp_path)
+    assert not half.exists()
+    write(10)
+
+
+def test_a_damaged_checkpoint_is_set_aside_for_people(tmp_path, write):
+    for _ in range(2):  # the same step may be damaged again
+        aside = set_aside(write(10))
+        assert (aside / "__0_0.distcp").is_file()
+        assert committed(tmp_path) == []
+    discard_uncommitted(tmp_path)
+    assert aside.is_dir()

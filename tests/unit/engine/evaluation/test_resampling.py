@@ -45,7 +45,8 @@ def scored_of(kind, rows=600, classes=3, seed=0):
         predictions = random.dirichlet(np.ones(classes), rows)
         predictions[np.arange(rows), labels.astype(int)] += 0.5
         predictions /= predictions.sum(axis=1, keepdims=True)
-    return Scored(random.random(rows), predictions, labels, pl.DataFrame({"label": labels}))
+    frame = pl.DataFrame({"label": labels})
+    return Scored(random.random(rows), predictions, labels, np.ones(rows), frame)
 
 
 def row_by_row(task, metric, scored, blocks, draws):
@@ -144,7 +145,7 @@ def test_the_standard_error_of_a_mean_is_the_textbook_one(pooled):
     losses = random.exponential(size=rows)
     frame = pl.DataFrame({"label": np.zeros(rows)})
     blocks = blocks_of(frame, DataSection(uri="u", label="label"))
-    scored = Scored(losses, losses, losses, frame)
+    scored = Scored(losses, losses, losses, np.ones(rows), frame)
     values = resample(task_of("regression"), "loss", scored, blocks, blocks.draws(4000))
     textbook = losses.std(ddof=1) / np.sqrt(rows)
     assert standard_error(values, blocks) == pytest.approx(textbook, rel=0.1)
@@ -170,3 +171,32 @@ def test_rows_without_a_time_share_one_block_and_leave_the_days_apart():
     blocks = blocks_of(rows, DataSection(uri="d", label="y", time="t"))
     assert blocks.count == 31
     assert blocks.index[30] == blocks.index[31]
+
+
+class Measuring:
+    """A language model's metrics, one that is no function of means, and nothing else of a task."""
+
+    kind = "statistic"
+
+    def score(self, predictions, labels):
+        loss, length = labels @ predictions / labels.sum()
+        worst = float(predictions[:, 0].max())
+        return {"perplexity": np.exp(loss), "bits_per_byte": loss / length, "worst": worst}
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "bits_per_byte", "worst", "loss"])
+def test_statistics_are_resampled_by_weight_as_if_row_by_row(metric):
+    random, rows = np.random.default_rng(2), 400
+    statistics = np.stack([random.exponential(size=rows), 1 + random.random(rows)], axis=1)
+    weights = random.integers(1, 50, rows).astype(float)
+    frame = pl.DataFrame({"label": np.zeros(rows)})
+    scored = Scored(statistics[:, 0], statistics, weights, weights, frame)
+    blocks = Blocks(np.arange(rows) // 10, rows // 10, "group")
+    draws, task = blocks.draws(50), Measuring()
+    found = resample(task, metric, scored, blocks, draws)
+    if metric == "loss":
+        drawn = [np.repeat(np.arange(rows), c[blocks.index].astype(int)) for c in draws]
+        expected = [weights[at] @ statistics[at, 0] / weights[at].sum() for at in drawn]
+    else:
+        expected = row_by_row(task, metric, scored, blocks, draws)
+    assert found == pytest.approx(np.array(expected), rel=1e-9)

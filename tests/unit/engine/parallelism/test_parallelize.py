@@ -1,15 +1,31 @@
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
-from components.engine.parallelism.parallelize import parallelize, require_strategy
+from components.engine.parallelism.parallelize import (
+    free_gathered_parameters,
+    parallelize,
+    require_strategy,
+)
+from tiny_training import TinyOptions, TinyTask
 
 ALONE, PAIR = (
     World(rank=0, local_rank=0, size=size, device=torch.device("cpu")) for size in (1, 2)
 )
+
+
+@pytest.fixture
+def alone_in_a_group(tmp_path):
+    """This process as the only rank of a real group."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 def test_single_refuses_several_processes():
@@ -17,14 +33,63 @@ def test_single_refuses_several_processes():
         parallelize(nn.Linear(2, 2), None, TrainingSection(strategy="single"), PAIR)
 
 
-def test_single_leaves_the_model_alone():
-    model = nn.Linear(2, 2)
-    assert parallelize(model, None, TrainingSection(strategy="single"), ALONE) is model
+def test_single_leaves_the_model_alone(alone_in_a_group):
+    model, task = nn.Linear(2, 2), TinyTask(TinyOptions(), None)
+    world = ALONE.arrange(TrainingSection(strategy="single"))
+    before = dict(model.named_parameters())
+    assert parallelize(model, task, TrainingSection(strategy="single"), world) is model
+    assert all(weight is before[name] for name, weight in model.named_parameters())
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
 def test_a_strategy_that_does_not_run_is_an_error(strategy):
     with pytest.raises(
         PerennialError, match=f"'{strategy}' was asked for, but .* runs as 'single'"
     ):
-        require_strategy(nn.Linear(2, 2), strategy)
+        require_strategy(nn.Linear(2, 2), TrainingSection(strategy=strategy))
+
+
+@pytest.mark.parametrize(
+    ("ran", "asked", "message"),
+    [
+        ({"strategy": "fsdp"}, {"strategy": "hsdp"}, "'hsdp' was asked for, .* as 'fsdp'"),
+        ({"strategy": "hsdp"}, {"strategy": "fsdp"}, "'fsdp' was asked for, .* as 'hsdp'"),
+        (
+            {"strategy": "fsdp"},
+            {"strategy": "fsdp", "parallelism": {"tensor": 2}},
+            "without tensor parallelism",
+        ),
+        (
+            {"strategy": "fsdp"},
+            {"strategy": "fsdp", "parallelism": {"expert": 2}},
+            "without expert parallelism",
+        ),
+    ],
+)
+def test_a_layout_that_does_not_run_is_an_error(alone_in_a_group, ran, asked, message):
+    world = ALONE.arrange(TrainingSection(**ran))
+    task = TinyTask(TinyOptions(), None)
+    model = parallelize(task.build_model(), task, TrainingSection(**ran), world)
+    require_strategy(model, TrainingSection(**ran))
+    with pytest.raises(PerennialError, match=message):
+        require_strategy(model, TrainingSection(**asked))
+
+
+@pytest.mark.parametrize(("zero_stage", "stays"), [(None, False), (3, False), (2, True)])
+def test_stage_2_keeps_weights_gathered_after_the_forward_pass(alone_in_a_group, zero_stage, stays):
+    training = TrainingSection(strategy="fsdp", parallelism={"zero_stage": zero_stage})
+    task = TinyTask(TinyOptions(), None)
+    model = parallelize(task.build_model(), task, training, ALONE.arrange(training))
+    model(torch.zeros(2, 6))
+    gathered = [not isinstance(weight, DTensor) for weight in model.blocks.parameters()]
+    assert gathered == [stays] * len(gathered)
+    free_gathered_parameters(model)
+    assert all(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def test_a_part_that_is_sharded_already_is_a_mixture(alone_in_a_group):
+    training = TrainingSection(strategy="fsdp")
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    fully_shard(model[0], mesh=ALONE.arrange(training).layout.dense["shard"])
+    with pytest.raises(PerennialError, match="runs as 'a mixture'"):
+        require_strategy(model, training)

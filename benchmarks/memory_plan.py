@@ -1,0 +1,336 @@
+"""The memory plan of `strategy = "auto"` beside the memory that training takes.
+
+    python benchmarks/memory_plan.py
+
+Every layout trains a decoder and an MLP for a few steps in fresh processes, which also make the
+plan. On a CPU a process's memory is its resident set: the peak that the kernel recorded, reset
+before the model is built, less what was resident then. The allocator is told to give every freed
+block of 64 KiB or more back at once, so that what is resident is what is in use. On GPUs it is
+`torch.cuda.max_memory_allocated`.
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from torch import Tensor, nn
+from torch.nn import functional
+
+from components.contracts.data import TaskColumns
+from components.contracts.memory import MemoryEstimate
+from components.engine.config import TrainingSection
+from components.engine.data.batching import BatchPlan
+from components.engine.distributed import World
+from components.engine.optimization.optimizer import build_optimizer
+from components.engine.parallelism.device_memory import device_name
+from components.engine.parallelism.footprint import Candidate, Circumstances, estimate
+from components.engine.parallelism.memory_plan import Activations
+from components.engine.parallelism.parallelize import (
+    parallelize,
+    set_gradient_sync,
+    settle_buckets,
+)
+from components.engine.reproducibility import seeded_model
+from components.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
+from components.tasks.decoder import Decoder, DecoderOptions
+
+STEPS = 3
+GOAL = 0.15
+# What mallopt(3) calls M_MMAP_THRESHOLD and M_TRIM_THRESHOLD.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+class Measured(Task):
+    """What both tasks have in common: rows that are made on the spot."""
+
+    kind = "statistic"
+    metrics: ClassVar = {"loss": "minimize"}
+    rows = 4096
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Random rows, as an encoded split would give them."""
+        raise NotImplementedError
+
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Nothing to learn."""
+
+    def state(self) -> dict[str, JsonValue]:
+        """Nothing was learned."""
+        return {}
+
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Nothing was learned."""
+
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """As many random rows."""
+        return self.gather(np.arange(len(rows)))
+
+    def predict(self, output: Tensor) -> Tensor:
+        """The output."""
+        return output
+
+    def score(
+        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """The mean."""
+        return {"loss": float(predictions.mean())}
+
+    def expected_initial_loss(self) -> float:
+        """Not of interest here."""
+        return 0.0
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Both models have a list of them."""
+        return list(model.get_submodule("blocks").children())
+
+
+class Language(Measured):
+    """A decoder of 17 million parameters on sequences of 256 tokens."""
+
+    options_ = DecoderOptions(vocab_size=8192, context_length=256, layers=6, heads=6, width=384)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Random tokens, each to be followed by itself."""
+        tokens = torch.randint(0, self.options_.vocab_size, (len(indices), 256))
+        return {"tokens": tokens, LABEL: tokens}
+
+    def build_model(self) -> nn.Module:
+        """The reference decoder."""
+        return Decoder(self.options_)
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """The mean over the tokens of a sequence."""
+        losses = functional.cross_entropy(
+            output.flatten(0, 1), batch[LABEL].flatten(), reduction="none"
+        )
+        return losses.view(batch[LABEL].shape).mean(1)
+
+
+class Perceptron(Measured):
+    """Twelve layers of 1,024 units."""
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Random numbers."""
+        return {"x": torch.randn(len(indices), 1024), LABEL: torch.randn(len(indices))}
+
+    def build_model(self) -> nn.Module:
+        """Blocks of a matrix and an activation, and a head."""
+        blocks = [nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(12)]
+        return Chain(nn.ModuleList(blocks), nn.Linear(1024, 1))
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Squared errors."""
+        return (output.squeeze(-1) - batch[LABEL]).square()
+
+
+class Chain(nn.Module):
+    """Blocks one after the other."""
+
+    def __init__(self, blocks: nn.ModuleList, head: nn.Module) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.head = head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Through all of them."""
+        for block in self.blocks:
+            x = block(x)
+        result: Tensor = self.head(x)
+        return result
+
+
+TASKS = {"decoder": (Language, 4), "mlp": (Perceptron, 1024)}
+# Processes, strategy, ZeRO stage, checkpointing, passes per step.
+LAYOUTS = (
+    (1, "single", 0, "none", 1),
+    (1, "single", 0, "none", 2),
+    (1, "single", 0, "selective", 1),
+    (1, "single", 0, "full", 1),
+    (2, "ddp", 0, "none", 1),
+    (2, "fsdp", 2, "none", 1),
+    (2, "fsdp", 3, "none", 1),
+    (2, "fsdp", 3, "none", 2),
+    (2, "fsdp", 3, "full", 1),
+)
+
+
+def section_for(layout: tuple[int, str, int, str, int], rows: int) -> TrainingSection:
+    """The settings of one measurement."""
+    processes, strategy, stage, checkpointing, passes = layout
+    values: dict[str, Any] = {
+        "strategy": strategy, "micro_batch_size": rows,
+        "global_batch_size": rows * passes * processes,
+        "memory": {"activation_checkpointing": checkpointing},
+        "checkpoints": {"asynchronous": False},
+    }  # fmt: skip
+    if stage:
+        values["parallelism"] = {"zero_stage": stage}
+    return TrainingSection(**values)
+
+
+def main() -> None:
+    """Measure all layouts, or be one of their processes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--process", nargs=3, metavar=("TASK", "LAYOUT", "RESULT"))
+    process = parser.parse_args().process
+    if process:
+        run_process(process[0], LAYOUTS[int(process[1])], Path(process[2]))
+        return
+    lines = []
+    for name in TASKS:
+        for number, layout in enumerate(LAYOUTS):
+            if layout[0] <= max(torch.cuda.device_count(), 1 if torch.cuda.is_available() else 2):
+                lines.append(measured_line(name, number))
+                print(lines[-1], flush=True)
+    write_results(lines)
+
+
+def measured_line(name: str, number: int) -> str:
+    """One layout in fresh processes: a row of the table."""
+    processes = LAYOUTS[number][0]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="perennial-bench-") as folder:
+        results = [Path(folder) / f"{rank}.json" for rank in range(processes)]
+        running = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--process", name, str(number), str(result)],
+                env={
+                    **os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1", "RANK": str(rank),
+                    "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes),
+                    "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                },
+            )
+            for rank, result in enumerate(results)
+        ]  # fmt: skip
+        if any(process.wait() for process in running):
+            raise SystemExit(f"{name} {LAYOUTS[number]} failed")
+        found = [json.loads(result.read_text()) for result in results]
+    planned = MemoryEstimate.model_validate(found[0]["estimate"])
+    measured = max(one["measured"] for one in found)
+    error = planned.peak / measured - 1.0
+    passes = LAYOUTS[number][-1]
+    parts = (
+        planned.weights, planned.gradients, planned.optimizer_state, planned.activations,
+        planned.gathered, planned.communication, planned.update,
+    )  # fmt: skip
+    cells = [
+        name, f"{planned.name} x {processes}", str(passes),
+        *(f"{part / 1e6:.1f}" for part in (*parts, planned.peak, measured)),
+        f"{error:+.1%}", "yes" if abs(error) <= GOAL else "no",
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def run_process(name: str, layout: tuple[int, str, int, str, int], result: Path) -> None:
+    """Plan, then train a few steps; leave both figures."""
+    kind, rows = TASKS[name]
+    task = kind(NoOptions(), TaskColumns(label="label", features={}))
+    section = section_for(layout, rows)
+    world = World.join().arrange(section)
+    around = Circumstances(section, world.size, world.device.type)
+    activations = Activations(around, world, task, task, available=2**62)  # type: ignore[arg-type]  # rows of the task's own
+    candidate = Candidate(*layout[1:4])
+    planned = estimate(
+        candidate, activations.model, activations.under(candidate.checkpointing).at(rows), around
+    )
+    gc.collect()
+    baseline = reset_peak(world.device)
+    train(task, section, world)
+    measured = peak(world.device) - baseline
+    result.write_text(
+        json.dumps({"estimate": planned.model_dump(mode="json"), "measured": measured})
+    )
+    world.barrier()
+    os._exit(0)
+
+
+def train(task: Measured, section: TrainingSection, world: World) -> None:
+    """What the engine's loop does with memory, without its bookkeeping."""
+    model = parallelize(seeded_model(task, section.seed), task, section, world)
+    plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.size)
+    batch = on_device(task.gather(np.arange(section.micro_batch_size)), world.device)
+    settle_buckets(model, inputs_of(batch))
+    optimizer = build_optimizer(model, section)
+    for _ in range(STEPS):
+        for index in range(plan.accumulation_steps):
+            set_gradient_sync(model, enabled=index == plan.accumulation_steps - 1)
+            output = model(**inputs_of(batch))
+            losses = task.losses(output.float(), batch)
+            torch.autograd.backward(losses.sum())
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch's copy."""
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
+def reset_peak(device: torch.device) -> int:
+    """Forget earlier peaks; returns what is in use now."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident("VmRSS")
+
+
+def peak(device: torch.device) -> int:
+    """The most that was in use since."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resident("VmHWM")
+
+
+def resident(field: str) -> int:
+    """A line of this process's status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def write_results(lines: list[str]) -> None:
+    """The table, with where and when."""
+    header = (
+        "| model | layout | passes | weights | gradients | optimizer | activations | gathered | "
+        "communication | update | planned peak | measured peak | error | within 15% |"
+    )
+    text = [
+        "# Memory plan and measured peak",
+        "",
+        f"{date.today()}, {platform.machine()}, {device_name(torch.device('cpu'))}, Python "
+        f"{platform.python_version()}, torch {torch.__version__}. MB per process; AdamW, float32, "
+        f"{STEPS} steps, written by `benchmarks/memory_plan.py`. Never run on a GPU."
+        if not torch.cuda.is_available()
+        else f"{date.today()}, {torch.cuda.get_device_name()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}. MB per process; AdamW, float32, {STEPS} steps.",
+        "",
+        header,
+        "|" + "---|" * header.count(" | ") + "---|",
+        *lines,
+        "",
+    ]
+    Path(__file__).with_name("results").joinpath("memory_plan.md").write_text("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Throughput of the training engine beside hand-written loops and other frameworks."""

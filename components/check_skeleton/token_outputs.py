@@ -1,0 +1,45 @@
+"""Token outputs: the best outputs of models that answer at every position of a sequence.
+
+Such outputs hold millions of numbers, too many to be minimised one by one. But what cross-entropy
+allows is known: the frequencies of the tokens are its best constant, and its ideal puts one scale
+on every right token, whatever the label smoothing.
+"""
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from components.check_skeleton.subject import mean_loss
+from components.engine.task import LABEL, Batch, Task
+
+LARGEST_SCALE = 40.0  # the rest then has 1e-17 of the probability
+# Krichevsky and Trofimov: half a count for every token costs least when the worst comes.
+UNSEEN = 0.5
+
+
+def is_per_token(output: Tensor, labels: Tensor) -> bool:
+    """Whether an output [B, T, V] scores the V codes of which labels [B, T] name one."""
+    return labels.ndim == 2 and output.ndim == 3 and labels.shape == output.shape[:2]
+
+
+def frequencies(output: Tensor, batch: Batch) -> Tensor:
+    """Logarithms of the tokens' shares at every position, shape [1, T, V]."""
+    length, codes = output.shape[1:]
+    labels = batch[LABEL].flatten().long()
+    counts = torch.bincount(labels[(labels >= 0) & (labels < codes)], minlength=codes) + UNSEEN
+    return (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
+
+
+def right_tokens(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """The best output that tells the right token from all others alike, and its mean loss."""
+    labels = batch[LABEL].long()
+    is_code = ((labels >= 0) & (labels < output.shape[-1])).unsqueeze(-1)
+    codes = labels.clamp(0, output.shape[-1] - 1).unsqueeze(-1)
+    right = torch.zeros_like(output).scatter_(-1, codes, is_code.to(output.dtype))
+
+    def loss(scale: float) -> float:
+        return float(mean_loss(task.losses(right * scale, batch), batch))
+
+    found = minimize_scalar(loss, bounds=(0.0, LARGEST_SCALE), method="bounded")
+    scale = min((float(found.x), LARGEST_SCALE), key=loss)
+    return right * scale, loss(scale)

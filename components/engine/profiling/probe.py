@@ -1,0 +1,197 @@
+"""Probe: short measurements before a training, from which two knobs follow.
+
+Both run in one process, on the rows, the model and the precision of the contract.
+"""
+
+import gc
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import nn
+
+from components.engine.config import TrainingSection
+from components.engine.data.batching import BatchPlan, GlobalOrder
+from components.engine.data.encoded import EncodedSplit
+from components.engine.data.loader import Loader
+from components.engine.loop import weighted_losses
+from components.engine.optimization.optimizer import build_optimizer, set_learning_rate
+from components.engine.precision import computation
+from components.engine.reproducibility import StepRandomness, seeded_model
+from components.engine.task import Task, inputs_of
+
+WARMUP_UPDATES = 2
+# Of the best throughput: beyond it a batch costs memory, and fewer updates per epoch, for nothing.
+KNEE_SHARE = 0.9
+# The range test of Smith, Cyclical Learning Rates (2017): grow until the loss has left its range.
+DIVERGED = 4.0
+SMOOTHING = 0.9
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is probed.
+
+    Attributes:
+        task: Fitted.
+        data: The encoded training split, or the first part of it.
+        training: Seed, precision, optimizer.
+        device: Where.
+    """
+
+    task: Task
+    data: EncodedSplit
+    training: TrainingSection
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """The throughput at one size of the micro-batch.
+
+    Attributes:
+        rows: Examples per update.
+        seconds: Median time of an update.
+        memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak says little.
+    """
+
+    rows: int
+    seconds: float
+    memory_bytes: int
+
+    @property
+    def rows_per_second(self) -> float:
+        """Throughput."""
+        return self.rows / self.seconds
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """The loss after an update with one learning rate.
+
+    Attributes:
+        rate: Learning rate.
+        loss: Of the batch before the update.
+        smoothed: Exponential mean of the losses so far, with its start corrected.
+    """
+
+    rate: float
+    loss: float
+    smoothed: float
+
+
+def best_device() -> torch.device:
+    """A GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def probe_batch_sizes(
+    subject: Subject, sizes: Sequence[int], seconds: float = 0.5
+) -> Iterator[BatchPoint]:
+    """Time updates at growing sizes; ends before one that does not fit into memory.
+
+    Args:
+        subject: What is probed.
+        sizes: Rows of an update, ascending.
+        seconds: How long each size is measured, at least three updates.
+    """
+    for size in sizes:
+        try:
+            yield _time_updates(subject, size, seconds)
+        except torch.OutOfMemoryError:
+            gc.collect()
+            return
+
+
+def knee(points: Sequence[BatchPoint]) -> BatchPoint:
+    """The smallest size that comes within a tenth of the best throughput."""
+    best = max(point.rows_per_second for point in points)
+    return next(point for point in points if point.rows_per_second >= KNEE_SHARE * best)
+
+
+def probe_learning_rates(
+    subject: Subject, *, lowest: float = 1e-6, highest: float = 1.0, updates: int = 120
+) -> Iterator[RatePoint]:
+    """Train while the learning rate grows from update to update; ends when the loss diverges."""
+    training = subject.training
+    update = _Update(subject, BatchPlan(training.global_batch_size, training.micro_batch_size, 1))
+    growth = (highest / lowest) ** (1 / max(updates - 1, 1))
+    mean, least = 0.0, math.inf
+    for step in range(updates):
+        rate = lowest * growth**step
+        loss = update(step, rate)
+        mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
+        smoothed = mean / (1 - SMOOTHING ** (step + 1))
+        if not math.isfinite(loss) or smoothed > DIVERGED * least:
+            return
+        least = min(least, smoothed)
+        yield RatePoint(rate, loss, smoothed)
+
+
+def suggested_rate(points: Sequence[RatePoint]) -> float | None:
+    """A tenth of the rate at the least smoothed loss; None when the loss never fell.
+
+    At the least loss itself the training is about to diverge; one order of magnitude below is the
+    range test's usual advice (Howard and Gugger, Deep Learning for Coders, 2020, chapter 5).
+    """
+    lowest = min(points, key=lambda point: point.smoothed)
+    if lowest.smoothed >= 0.98 * points[0].smoothed:
+        return None
+    return lowest.rate / 10.0
+
+
+def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
+    update = _Update(subject, BatchPlan(size, size, 1))
+    if subject.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(subject.device)
+    rate = subject.training.optimizer.learning_rate
+    times: list[float] = []
+    for step in range(WARMUP_UPDATES + 1000):
+        start = time.perf_counter()
+        update(step, rate)
+        times.append(time.perf_counter() - start)
+        measured = times[WARMUP_UPDATES:]
+        if len(measured) >= 3 and sum(measured) >= seconds:
+            break
+    memory = 0
+    if subject.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated(subject.device)
+    return BatchPoint(size, median(times[WARMUP_UPDATES:]), memory)
+
+
+class _Update:
+    """One update of a fresh model, as the loop makes it, without what other ranks are for."""
+
+    def __init__(self, subject: Subject, plan: BatchPlan) -> None:
+        training = subject.training.model_copy(update={"strategy": "single"})
+        self._subject = subject
+        self._training = training
+        self._model: nn.Module = seeded_model(subject.task, training.seed).to(subject.device)
+        self._model.train()
+        self._optimizer = build_optimizer(self._model, training)
+        self._randomness = StepRandomness(training.seed, 0)
+        order = GlobalOrder(subject.data.rows, training.seed)
+        self._loader = Loader(
+            subject.task, subject.data, order, plan, 0,
+            seed=training.seed, prefetch_batches=0, pin_memory=False,
+        )  # fmt: skip
+
+    def __call__(self, step: int, rate: float) -> float:
+        """The mean loss before the update; reading it waits for the device."""
+        self._randomness.begin(step)
+        batch, device = self._loader.gather(step), self._subject.device
+        total = 0.0
+        for cpu_batch in batch.micro_batches:
+            micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
+            with computation(self._training, device):
+                output = self._model(**inputs_of(micro_batch))
+            losses = weighted_losses(self._subject.task, output.float(), micro_batch).sum()
+            torch.autograd.backward(losses / batch.weight)
+            total += float(losses.detach()) / batch.weight
+        set_learning_rate(self._optimizer, rate)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return total

@@ -1,0 +1,97 @@
+"""Not finite: which rank's rows, and which tensor first, turned into NaN or infinity?"""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from components.contracts.artifact import write_atomically
+from components.contracts.errors import TrainingFailedError
+from components.contracts.section import Section
+from components.engine.data.batching import Indices
+from components.engine.distributed import World
+
+SHOWN = 5
+
+
+class NotFinite(Section):
+    """What one rank saw of an update that is not finite."""
+
+    rank: int
+    step: int
+    loss: str
+    """This rank's part of the global batch's mean loss; as text, for JSON has no NaN."""
+    is_loss_finite: bool
+    gradients: tuple[str, ...]
+    """Parameters whose gradient, or this rank's part of it, is not finite. In the order of the
+    backward pass: the trouble began at the first of them, or in the loss."""
+    rows: tuple[int, ...]
+    """This rank's rows of the batch, as positions in the encoded training split."""
+
+    @property
+    def file_name(self) -> str:
+        """One file per rank and step: a training that skips may meet several."""
+        return f"not-finite-step-{self.step}-rank-{self.rank}.json"
+
+
+def collect(
+    world: World, model: nn.Module, folder: Path, *, step: int, loss: Tensor, rows: Indices
+) -> list[NotFinite]:
+    """Write down what this rank sees, and learn what the others do.
+
+    Args:
+        world: All ranks call together.
+        model: Its gradients are reduced and not yet changed.
+        folder: Where every rank writes its file.
+        step: The update, counted from 1.
+        loss: This rank's part of it.
+        rows: This rank's rows.
+    """
+    own = NotFinite(
+        rank=world.rank, step=step, loss=str(float(loss)),
+        is_loss_finite=math.isfinite(float(loss)), gradients=tuple(bad_gradients(model)),
+        rows=tuple(rows.tolist()),
+    )  # fmt: skip
+    write_atomically(folder / own.file_name, own.to_json().encode())
+    return world.from_first(world.to_first(own))
+
+
+def bad_gradients(model: nn.Module) -> list[str]:
+    """Names of the parameters whose gradient is not finite here, last layer first."""
+    return [
+        name.removeprefix("module.")  # of DDP
+        for name, parameter in reversed(list(model.named_parameters()))
+        if parameter.grad is not None and not _is_finite(parameter.grad)
+    ]
+
+
+def failure(step: int, skipped: int, seen: Sequence[NotFinite]) -> TrainingFailedError:
+    """What a person needs to know."""
+    spent = f" after {skipped} updates were left out" if skipped else ""
+    losses = [f"rank {each.rank} {each.loss}" for each in seen if not each.is_loss_finite]
+    where = f"ranks with such a loss: {', '.join(losses)}" if losses else "every loss is finite"
+    return TrainingFailedError(
+        f"the training is not finite at or before step {step}{spent}: {where}; {describe(seen)}",
+        evidence=f"the rows of each rank's batch: errors/not-finite-step-{step}-rank-*.json",
+        action="lower the learning rate or set training.clipping; if it is the first step, look "
+        "for a division, root or logarithm of zero in the task's losses",
+    )
+
+
+def describe(seen: Iterable[NotFinite]) -> str:
+    """Which gradients, in one line."""
+    names = list(dict.fromkeys(name for each in seen for name in each.gradients))
+    if not names:
+        return "every gradient is finite"
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (
+        f"gradients that are not finite, from the last layer on: {', '.join(names[:SHOWN])}{more}"
+    )
+
+
+def _is_finite(gradient: Tensor) -> bool:
+    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    return bool(torch.isfinite(local).all())

@@ -1,0 +1,155 @@
+"""Tokenization: documents → token ids, as bytes or as byte pairs learned from training rows."""
+
+import importlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Protocol, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from components.contracts.errors import BadTaskError
+
+BYTES = 256
+BOUNDARY = BYTES
+"""The id that stands before and after every document."""
+SMALLEST_VOCABULARY = BYTES + 1
+IGNORED = -100
+"""The label of positions that do not count."""
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Text to ids and back: 0 to 255 are bytes, 256 is the boundary, the rest learned pairs.
+
+    Attributes:
+        merges: Pairs of ids that become one, in the order in which they were learned.
+    """
+
+    merges: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int) -> Self:
+        """Byte pairs of some texts, the most frequent first; fewer ids when pairs run out.
+
+        Args:
+            texts: Of the training split alone.
+            size: Ids, bytes and boundary included.
+
+        Raises:
+            BadTaskError: pairs are asked for and the package `tokenizers` is not installed.
+        """
+        if size <= SMALLEST_VOCABULARY:
+            return cls()
+        package = _package()
+        model = package.Tokenizer(package.models.BPE())
+        model.pre_tokenizer = _words(package)
+        # One less: the package does not know the boundary, which no text contains.
+        model.train_from_iterator(
+            texts,
+            package.trainers.BpeTrainer(
+                vocab_size=size - 1, initial_alphabet=_alphabet(), show_progress=False
+            ),
+        )
+        learned = json.loads(model.to_str())["model"]["merges"]
+        ids = {letter: byte for byte, letter in enumerate(_alphabet())}
+        merges = []
+        for first, second in learned:
+            merges.append((ids[first], ids[second]))
+            # Two pairs may spell the same piece, which then has one id.
+            ids.setdefault(first + second, len(ids) + 1)
+        return cls(tuple(merges))
+
+    @classmethod
+    def from_json(cls, merges: JsonValue) -> Self:
+        """Read `to_json` back."""
+        pairs = cast("list[list[int]]", merges)
+        return cls(tuple((first, second) for first, second in pairs))
+
+    def to_json(self) -> JsonValue:
+        """The merges as lists."""
+        return [[first, second] for first, second in self.merges]
+
+    @cached_property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The bytes behind each id; none behind the boundary."""
+        pieces = [*(bytes([value]) for value in range(BYTES)), b""]
+        known = set(pieces)
+        for first, second in self.merges:
+            piece = pieces[first] + pieces[second]
+            if piece not in known:
+                known.add(piece)
+                pieces.append(piece)
+        return tuple(pieces)
+
+    def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """The ids of each text, without boundaries.
+
+        Raises:
+            BadTaskError: the package `tokenizers` is needed and not installed.
+        """
+        if not self.merges:
+            return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
+        found = self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.asarray(each.ids, dtype=np.int32) for each in found]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text behind ids; bytes that are no whole character become U+FFFD."""
+        pieces = self.pieces
+        known = (pieces[index] for index in ids if 0 <= index < len(pieces))
+        return b"".join(known).decode(errors="replace")
+
+    @cached_property
+    def _encoder(self) -> "_Encoder":
+        package, alphabet = _package(), _alphabet()
+        spelled = ["".join(alphabet[byte] for byte in piece) for piece in self.pieces]
+        encoder = package.Tokenizer(
+            package.models.BPE(
+                vocab={text: index for index, text in enumerate(spelled) if index != BOUNDARY},
+                merges=[(spelled[first], spelled[second]) for first, second in self.merges],
+            )
+        )
+        encoder.pre_tokenizer = _words(package)
+        return cast("_Encoder", encoder)
+
+
+class _Encoded(Protocol):
+    ids: list[int]
+
+
+class _Encoder(Protocol):
+    """What is used of `tokenizers.Tokenizer`."""
+
+    def encode_batch_fast(
+        self, texts: list[str], *, add_special_tokens: bool
+    ) -> list[_Encoded]: ...
+
+
+def _words(package: ModuleType) -> object:
+    """Cuts texts into words, spaces included, which no pair crosses."""
+    return package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _alphabet() -> list[str]:
+    """The printable letter that stands for each byte: itself, or one from 256 on (GPT-2's)."""
+    kept = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)}
+    kept |= set(range(ord("®"), ord("ÿ") + 1))
+    others = [byte for byte in range(BYTES) if byte not in kept]
+    replaced = {byte: BYTES + number for number, byte in enumerate(others)}
+    return [chr(replaced.get(byte, byte)) for byte in range(BYTES)]
+
+
+def _package() -> ModuleType:
+    """The package `tokenizers`, which only vocabularies beyond bytes need."""
+    try:
+        return importlib.import_module("tokenizers")
+    except ModuleNotFoundError as error:
+        raise BadTaskError(
+            "a vocabulary of byte pairs needs the package `tokenizers`",
+            evidence=f"model.options.vocab_size is above {SMALLEST_VOCABULARY}; {error}",
+            action="pip install 'perennial[text]', or set vocab_size = 257 for bytes alone",
+        ) from error

@@ -1,0 +1,93 @@
+"""A rank that stops, and a rank that is slow: noticed, named, and told from healthy ones."""
+
+import pytest
+
+from components.contracts.training import TrainingResult
+from components.engine.job import JobFailure, RankFailure
+from components.train_model.attempts import run_to_end
+from components.train_model.launchers.local import LocalLauncher
+from faulty_training import FaultyOptions, faulty_job
+from tiny_training import finished, run_ranks
+
+# Stragglers are looked for twice in 16 steps.
+SLOW = {"steps": 24, "stragglers": {"every_steps": 10}}
+HANG = {"hang_factor": 2.0, "minimum_seconds": 3.0}
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_rank_that_stands_still_is_named_and_ended(root, strategy):
+    options = FaultyOptions(trouble="hang", trouble_rank=1, trouble_from=9, seconds=600)
+    job = faulty_job(root, options, strategy=strategy, watchdog=HANG)
+    assert run_ranks(job) == [1, 1]
+    failure = RankFailure.first_of(job.errors)
+    assert failure is not None
+    assert (failure.rank, failure.step, failure.type, failure.is_hang) == (
+        1,
+        10,
+        "Standstill",
+        True,
+    )
+    assert "rank 1 is behind, the others wait for it" in failure.message
+    assert "time.sleep" in failure.traceback or "in losses" in failure.traceback
+    assert "in backward" in (job.errors / "hang-rank-0.txt").read_text()
+    log = (job.logs / "rank-0.log").read_text()
+    assert "rank 1 is behind" in log
+
+
+def test_a_rank_that_stands_still_for_a_while_is_reported_only(root):
+    options = FaultyOptions(
+        trouble="hang", trouble_rank=1, trouble_from=9, trouble_until=10, seconds=8
+    )
+    job = faulty_job(root, options, watchdog={**HANG, "on_hang": "dump"})
+    assert finished(job).steps == 20
+    assert "in losses" in (job.errors / "hang-rank-1.txt").read_text()
+    assert not list(job.errors.glob("rank-*.json"))
+
+
+def test_a_healthy_training_is_no_standstill(root):
+    job = faulty_job(root, watchdog=HANG)
+    finished(job)
+    assert list(job.errors.glob("*")) == []
+
+
+def test_a_training_that_stood_still_is_restarted(root, tmp_path):
+    options = FaultyOptions(
+        trouble="hang", trouble_rank=1, trouble_from=12, seconds=600, once=str(tmp_path / "struck")
+    )
+    job = faulty_job(root, options, watchdog=HANG)
+    run_to_end(job, LocalLauncher(1), max_restarts=1)
+    assert TrainingResult.read(job.root).num_resumes == 1
+    assert not (job.root / JobFailure.file_name).exists()
+
+
+def slow(where: str) -> FaultyOptions:
+    return FaultyOptions(trouble=f"slow {where}", trouble_rank=1, seconds=0.05)
+
+
+def assert_named(job) -> None:
+    result = finished(job)
+    assert [sample.slow_rank for sample in result.collective_waits] == [1, 1]
+    assert "rank 1 is the slow one" in (job.logs / "rank-0.log").read_text()
+    for sample in result.collective_waits:
+        assert sample.wait_seconds[1] < min(sample.wait_seconds[0], sample.wait_seconds[2]) - 0.03
+
+
+@pytest.mark.parametrize(("where", "strategy"), [("backward", "ddp"), ("forward", "fsdp")])
+def test_a_slow_rank_is_named(root, where, strategy):
+    assert_named(faulty_job(root, slow(where), strategy=strategy, processes=3, **SLOW))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("where", ["data", "forward", "backward"])
+def test_a_slow_rank_is_named_wherever_it_is_slow(root, where, strategy):
+    assert_named(faulty_job(root, slow(where), strategy=strategy, processes=3, **SLOW))
+
+
+def test_equally_slow_ranks_are_not_named(root):
+    """Both ranks sleep, so the step is long and its noise small against it."""
+    options = FaultyOptions(trouble="slow forward", trouble_rank=-1, seconds=0.02)
+    job = faulty_job(root, options, **SLOW)
+    result = finished(job)
+    assert [sample.slow_rank for sample in result.collective_waits] == [None, None]
+    assert "slow one" not in (job.logs / "rank-0.log").read_text()

@@ -1,0 +1,57 @@
+"""A loss over the whole global batch has the gradients of a single process, however it is spread."""
+
+import pytest
+
+from captioned_shapes import shapes_job, write_shapes
+from tiny_training import finished, largest_difference, weights
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    write_shapes(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(shapes):
+    return finished(shapes_job(shapes, "alone", strategy="single"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "processes", "micro_batch_size"),
+    [("ddp", 2, 16), ("fsdp", 2, 16), ("fsdp", 3, 11)],
+)
+def test_ranks_together_compute_the_loss_of_one_process(
+    shapes, alone, strategy, processes, micro_batch_size
+):
+    spread = finished(
+        shapes_job(
+            shapes, f"{strategy}-{processes}", processes=processes, strategy=strategy,
+            micro_batch_size=micro_batch_size,
+        )
+    )  # fmt: skip
+    for one, many in zip(alone.history, spread.history, strict=True):
+        assert many.loss == pytest.approx(one.loss, abs=1e-5)
+        assert many.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-4)
+    assert largest_difference(weights(alone), weights(spread)) <= 1e-5
+    for one, many in zip(alone.evaluations, spread.evaluations, strict=True):
+        assert many.metrics == pytest.approx(one.metrics, abs=1e-5)
+
+
+def test_without_gathering_the_gradients_would_differ(shapes, alone):
+    # Two passes of half the batch do not see each other's captions: an easier question.
+    halves = finished(shapes_job(shapes, "halves", strategy="single", micro_batch_size=16))
+    assert halves.history[0].loss < alone.history[0].loss - 0.3
+    assert largest_difference(weights(alone), weights(halves)) > 1e-4
+
+
+def test_it_learns_which_caption_is_which(shapes):
+    trained = finished(
+        shapes_job(
+            shapes, "trained", strategy="single", steps=60, evaluate_every_steps=60,
+            optimizer={"name": "adamw", "learning_rate": 2e-3}, clipping={},
+        )
+    )  # fmt: skip
+    metrics = trained.evaluations[-1].metrics
+    assert metrics["recall_at_5"] > 0.6, "5 of 16 by chance would be 0.31"

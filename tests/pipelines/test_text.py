@@ -1,0 +1,102 @@
+"""A language model through the whole job: documents in, a champion out, a new language noticed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from components.contracts.gate import Verdict
+from components.contracts.monitoring import DriftReport
+from components.contracts.skeleton import SkeletonReport
+from documents import documents
+from pipelines.runs import Home
+
+pytestmark = pytest.mark.timeout(600)
+
+CONTRACT = """
+[model]
+name = "sentences"
+task = "components.tasks.language_modeling:CausalLanguageModel"
+options = { context_length = 24, width = 32, layers = 2, heads = 2 }
+
+[data]
+uri = "data"
+label = "text"
+features = ["text"]
+text = ["text"]
+time = "time"
+ids = ["id"]
+
+[expectations]
+max_repeated_share = 1.0
+max_overlap_share = 1.0
+
+[skeleton]
+sample_rows = 64
+batch_rows = 8
+training_steps = 40
+overfit_rows = 4
+learning_rates = [1e-2]
+
+[training]
+steps = 60
+global_batch_size = 32
+micro_batch_size = 16
+optimizer = { learning_rate = 1e-2 }
+evaluate_every_steps = 20
+
+[gate]
+resamples = 200
+min_test_rows = 100
+
+[triggers] # what is found is looked at, not acted upon
+drift = false
+performance = false
+min_labelled_rows = 20
+"""
+
+
+def perennial(project: Path, *arguments: str) -> Path:
+    """The folder of the run."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", *arguments, str(project / "contract.toml")],
+        capture_output=True, text=True, check=False,
+        env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    home = Home(project / "home")
+    return home.folder(home.runs()[-1].run_id)
+
+
+def output(folder: Path, step: str, name: str) -> Path:
+    (found,) = (folder / "steps").glob(f"{step}-*/{name}")
+    return found
+
+
+def test_a_language_model_is_trained_judged_and_watched(tmp_path):
+    (tmp_path / "contract.toml").write_text(CONTRACT)
+    (tmp_path / "data").mkdir()
+    documents(600).write_parquet(tmp_path / "data" / "first.parquet")
+
+    folder = perennial(tmp_path, "run")
+    skeleton = SkeletonReport.read(output(folder, "check_skeleton", "skeleton"))
+    skipped = {result.check for result in skeleton.results if result.outcome == "skipped"}
+    assert skipped == {"augmentation", "initial_bias"}
+    verdict = Verdict.read(output(folder, "evaluate_model", "verdict"))
+    assert verdict.promote, verdict.summary
+    measured = {entry.metric: entry.challenger for entry in verdict.comparisons}
+    assert set(measured) == {"bits_per_byte", "perplexity"}
+    assert measured["perplexity"] < verdict.baselines["constant"]["perplexity"] / 2
+    assert "no calibration curve" in (folder / "report.html").read_text()
+
+    words = ("ANOTHER", "LANGUAGE", "WITH", "LOUD", "WORDS")
+    later = documents(300, words=words).with_columns(
+        pl.col("id") + 1000, pl.col("time").dt.offset_by("59d")
+    )
+    later.write_parquet(tmp_path / "data" / "second.parquet")
+    found = DriftReport.read(output(perennial(tmp_path, "monitor"), "detect_drift", "drift"))
+    assert found.drifted, "the texts' characters are others"
+    assert found.decayed, "the champion's loss on them is worse"

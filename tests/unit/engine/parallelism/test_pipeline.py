@@ -1,0 +1,83 @@
+import re
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from components.contracts.errors import PerennialError
+from components.engine.parallelism.pipeline import check_passes, padded
+from components.engine.task import LABEL, WEIGHT
+from tiny_training import tiny_section
+
+
+def section(schedule, pipeline, **changes):
+    parallelism = {"pipeline": pipeline, "pipeline_schedule": schedule}
+    return tiny_section(parallelism=parallelism, **changes)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "pipeline", "micro_batch_size", "data_size", "passes"),
+    [
+        ("gpipe", 4, 32, 1, 1),
+        ("1f1b", 2, 16, 1, 2),
+        ("1f1b", 2, 5, 2, 4),
+        ("1f1b", 4, 5, 1, 7),
+        ("interleaved_1f1b", 2, 8, 1, 4),
+        ("interleaved_1f1b", 4, 6, 1, 6),
+    ],
+)
+def test_schedules_take_the_passes_of_a_batch(
+    schedule, pipeline, micro_batch_size, data_size, passes
+):
+    training = section(schedule, pipeline, micro_batch_size=micro_batch_size)
+    assert check_passes(training, data_size) == passes
+
+
+@pytest.mark.parametrize(
+    ("schedule", "pipeline", "changes", "data_size", "message"),
+    [
+        ("1f1b", 4, {}, 1, "needs 4 micro-batches or more.*has 2"),
+        ("1f1b", 4, {}, 1, "micro_batch_size <= 8"),
+        ("interleaved_1f1b", 2, {"micro_batch_size": 32}, 1, "needs 2 .*has 1"),
+        ("1f1b", 4, {"global_batch_size": 6, "micro_batch_size": 1}, 2, "global_batch_size to 8"),
+        ("interleaved_1f1b", 2, {"micro_batch_size": 7}, 1, "in 2 equal rounds.*has 5.*are 6"),
+    ],
+)
+def test_too_few_or_uneven_passes_are_refused_with_numbers(
+    schedule, pipeline, changes, data_size, message
+):
+    with pytest.raises(PerennialError) as refused:
+        check_passes(section(schedule, pipeline, **changes), data_size)
+    assert re.search(message, str(refused.value).replace("\n", " "))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "message"),
+    [
+        ("ddp", {}, "needs strategy = 'fsdp' or 'hsdp', not 'ddp'"),
+        ("single", {}, "not 'single'"),
+        ("auto", {}, "not 'auto'"),
+        ("fsdp", {"tensor": 2}, "does not go with parallelism.tensor"),
+        ("fsdp", {"context": 2}, "does not go with parallelism.context"),
+        ("fsdp", {"expert": 2}, "does not go with parallelism.expert"),
+    ],
+)
+def test_what_pipelines_do_not_combine_with_is_refused(strategy, changes, message):
+    with pytest.raises(ValidationError, match=message):
+        tiny_section(strategy=strategy, parallelism={"pipeline": 2, **changes})
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_padding_counts_nothing(weighted):
+    batch = {"x": torch.arange(6.0).view(3, 2), LABEL: torch.tensor([1, 2, 3])}
+    if weighted:
+        batch[WEIGHT] = torch.tensor([2.0, 3.0, 4.0])
+    longer = padded(batch, 5)
+    assert {len(tensor) for tensor in longer.values()} == {5}
+    assert longer[WEIGHT].tolist() == ([2, 3, 4, 0, 0] if weighted else [1, 1, 1, 0, 0])
+    assert torch.equal(longer["x"][:3], batch["x"])
+
+
+def test_a_full_micro_batch_stays_as_it_is():
+    batch = {"x": torch.zeros(3, 2), LABEL: torch.zeros(3)}
+    assert padded(batch, 3) is batch

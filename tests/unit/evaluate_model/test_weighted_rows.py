@@ -1,0 +1,84 @@
+"""Rows that weigh differently: what still compares between two models, and how means are taken."""
+
+from datetime import date
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.contracts.data import DataSection
+from components.engine.evaluation.resampling import blocks_of
+from components.engine.evaluation.scoring import Scored
+from components.evaluate_model.champion import Champion
+from components.evaluate_model.comparison import Contender, Match, compare
+from components.evaluate_model.config import GateSection
+from components.evaluate_model.performance import performance_by_block
+from components.evaluate_model.verdict import reach_verdict
+from components.tasks.language_modeling import LanguageModel
+
+ROWS = 300
+BY_DAY = DataSection(uri="u", label="text", time="day", block_days=1)
+
+
+class Measured(LanguageModel):
+    def __init__(self):
+        """Only its score is needed."""
+
+    def build_model(self):
+        raise NotImplementedError
+
+
+def contender(nats_per_byte, bytes_per_token, seed):
+    """A model whose vocabulary cuts the same bytes into other tokens."""
+    random = np.random.default_rng(seed)
+    sizes = np.random.default_rng(0).integers(40, 200, ROWS).astype(float)
+    weights = np.round(sizes / bytes_per_token)
+    losses = nats_per_byte * sizes / weights * random.uniform(0.98, 1.02, ROWS)
+    statistics = np.stack([losses, sizes / weights], axis=1)
+    days = [date(2025, 1, 1 + row // 20) for row in range(ROWS)]
+    frame = pl.DataFrame({"text": [""] * ROWS, "day": days})
+    return Contender(Measured(), Scored(losses, statistics, weights, weights, frame))
+
+
+def match(challenger, champion):
+    blocks = blocks_of(challenger.scored.rows, BY_DAY)
+    return Match(challenger, champion, blocks, blocks.draws(300), 0.95)
+
+
+def test_bits_per_byte_compares_two_vocabularies_and_perplexity_does_not():
+    pairs, letters = contender(1.0, 3.0, 1), contender(1.2, 1.0, 2)
+    bits, perplexity = compare(match(pairs, letters), ("bits_per_byte", "perplexity"))
+    assert bits.improvement.estimate == pytest.approx(0.2 / np.log(2), rel=0.05)
+    assert bits.improvement.low > 0
+    assert perplexity.champion is None
+    assert perplexity.improvement is None
+    assert perplexity.challenger > 10, "a token of three bytes is harder than a byte"
+
+
+def test_equal_vocabularies_compare_by_every_metric():
+    comparisons = compare(
+        match(contender(1.0, 3.0, 1), contender(1.2, 3.0, 2)), ("bits_per_byte", "perplexity")
+    )
+    assert all(comparison.improvement.low > 0 for comparison in comparisons)
+
+
+@pytest.mark.parametrize(
+    ("metric", "held"), [("bits_per_byte", False), ("perplexity", True)], ids=["bits", "perplexity"]
+)
+def test_the_gate_says_when_its_metric_does_not_compare(metric, held):
+    worse, champion = contender(1.4, 3.0, 1), contender(1.2, 1.0, 2)
+    verdict = reach_verdict(
+        GateSection(metric=metric, must_beat=()), worse, Champion("7", champion),
+        blocks_of(worse.scored.rows, BY_DAY), weights_sha256="", baselines={}, performance=(),
+    )  # fmt: skip
+    assert verdict.reasons[0].held is held
+    assert ("does not compare" in verdict.reasons[0].detail) is held
+
+
+def test_the_mean_loss_of_a_block_counts_weights():
+    scored = contender(1.0, 1.0, 1).scored
+    for block in performance_by_block((scored,), BY_DAY):
+        rows = scored.rows["day"].to_numpy() == np.datetime64(block.start.date())
+        expected = np.average(scored.losses[rows], weights=scored.weights[rows])
+        assert block.loss == pytest.approx(expected, rel=1e-12)
+        assert block.rows == 20

@@ -1,0 +1,111 @@
+"""Pictures and captions: encoding, losses against theory, and metrics against a plain count."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from captioned_shapes import OPTIONS, SIZE, TASK, captioned_shapes, write_shapes
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.engine.task import LABEL, inputs_of, load_task
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory):
+    return write_shapes(tmp_path_factory.mktemp("shapes"), rows=600)
+
+
+@pytest.fixture
+def task(snapshot):
+    made = load_task(TASK, OPTIONS, snapshot.task_columns)
+    made.fit(Dataset(snapshot).scan(Split.TRAIN))
+    return made
+
+
+def outputs(task, rows=32, seed=1):
+    torch.manual_seed(seed)
+    batch = task.encode(captioned_shapes(rows, seed=seed))
+    return task.build_model()(**inputs_of(batch)), batch
+
+
+def test_captions_survive_encoding(task):
+    frame = captioned_shapes(5)
+    batch = task.encode(frame)
+    shown = [task.describe(batch, index)["caption"] for index in range(5)]
+    assert shown == frame["caption"].to_list()
+    assert batch["image"].shape == (5, 1, SIZE, SIZE)
+    shown_pixels = task.picture(batch, 0).ravel().astype(float)
+    assert np.corrcoef(shown_pixels, frame["picture"][0].to_numpy())[0, 1] > 0.99
+
+
+def test_serving_needs_no_captions(task):
+    batch = task.encode(captioned_shapes(3).drop("caption"))
+    assert set(batch) == {"image"}
+    directions = task.predict(task.build_model()(**batch))
+    torch.testing.assert_close(directions.norm(dim=1), torch.ones(3))
+
+
+def test_a_long_caption_is_cut_at_the_limit(task):
+    frame = captioned_shapes(1).with_columns(pl.lit("word " * 100).alias("caption"))
+    batch = task.encode(frame)
+    assert batch["length"].tolist() == [OPTIONS["text"]["length"]]
+
+
+def test_the_loss_starts_near_the_log_of_the_candidates(task):
+    output, batch = outputs(task, rows=64)
+    start = float(task.losses(output, batch).detach().mean())
+    assert start == pytest.approx(task.expected_initial_loss(), abs=0.5)
+    assert task.expected_initial_loss() == pytest.approx(math.log(OPTIONS["candidates"]))
+
+
+def test_perfect_directions_lose_nothing_and_rank_first(task):
+    directions = torch.eye(16)
+    output = torch.stack([directions * 100, directions], dim=1)
+    batch = {LABEL: torch.zeros(16, dtype=torch.int64)}
+    assert float(task.losses(output, batch).max()) < 1e-6
+    ranks = task.statistic(output, batch)
+    assert ranks.tolist() == [[1.0, 1.0]] * 16
+    assert set(task.score(ranks.numpy(), np.ones(16)).values()) == {1.0}
+
+
+def test_ranks_equal_a_plain_count(task):
+    output, batch = outputs(task)
+    ranks = task.statistic(output.detach(), batch).numpy()
+    group = OPTIONS["candidates"]
+    for start in range(0, 32, group):
+        part = output.detach()[start : start + group]
+        products = (part[:, 0] @ part[:, 1].T).numpy()
+        for row in range(group):
+            best = np.argsort(-products[row], kind="stable")
+            assert ranks[start + row, 0] == 1 + list(best).index(row)
+
+
+def test_evaluation_does_not_depend_on_how_many_groups_come_at_once(task):
+    output, batch = outputs(task, rows=48)
+    whole = task.losses(output, batch)
+    parts = [
+        task.losses(output[start : start + 16], {LABEL: batch[LABEL][start : start + 16]})
+        for start in (0, 16, 32)
+    ]
+    torch.testing.assert_close(torch.cat(parts), whole)
+    assert task.scoring_rows % task.scored_together == 0
+
+
+def test_training_compares_with_the_whole_batch(task):
+    output, batch = outputs(task, rows=64)
+    alike = torch.ones_like(output) / 4
+    assert float(task.training_losses(alike, batch).mean()) == pytest.approx(math.log(64))
+    assert float(task.losses(alike, batch).mean()) == pytest.approx(math.log(16))
+
+
+def test_a_row_that_does_not_count_is_no_candidate(task):
+    output, batch = outputs(task, rows=8)
+    counted = task.training_losses(output[:7], {LABEL: batch[LABEL][:7]})
+    weights = torch.ones(8)
+    weights[7] = 0.0
+    among = task.training_losses(output, batch | {"weight": weights})
+    torch.testing.assert_close(among[:7], counted)
+    assert bool(torch.isfinite(among).all())
