@@ -7,7 +7,7 @@ happens at a step depends on (seed, step) and the state at that step alone.
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,12 +28,10 @@ from components.engine.parallelism.context import own_sequences
 from components.engine.parallelism.parallelize import set_gradient_sync, unwrapped
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.precision import computation
-from components.engine.profiling.profiler import Profiler
+from components.engine.profiling.instruments import Instruments
 from components.engine.reproducibility import StepRandomness
 from components.engine.resilience.guard import Guard, Judgement
 from components.engine.resilience.not_finite import collect, failure
-from components.engine.resilience.stragglers import StragglerProbe
-from components.engine.resilience.watchdog import Watchdog
 from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 from components.engine.telemetry import Telemetry
 
@@ -46,7 +44,7 @@ class Training:
 
     Attributes:
         errors: Where every rank puts bad batches on record.
-        step: Updates made.
+        step: The update that is being made or was made last, counted from 1.
         data_offset: Global batches left out of the stream so far.
     """
 
@@ -62,67 +60,77 @@ class Training:
     evaluate: SampledEvaluation
     checkpointer: Checkpointer
     telemetry: Telemetry
-    profiler: Profiler
-    watchdog: Watchdog
-    stragglers: StragglerProbe
+    instruments: Instruments
     errors: Path
     stop: StopSignal
     step: int = 0
     data_offset: int = 0
+    parameters: list[nn.Parameter] = field(init=False)
+    ratio: UpdateRatio = field(init=False)
+    randomness: StepRandomness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.ratio = UpdateRatio(self.parameters, self.world)
+        self.randomness = StepRandomness(self.section.seed, self.world.layout.random_rank)
+
+    def is_due(self, every: int) -> bool:
+        """Whether the update being made, or just made, ends an interval; the last one always."""
+        return self.step % every == 0 or self.step == self.section.steps
 
 
 def train(training: Training) -> bool:
     """Spend the budget; False when a signal ended it early, behind a checkpoint."""
-    section, model, optimizer = training.section, training.model, training.optimizer
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    ratio = UpdateRatio(parameters, training.world)
-    randomness = StepRandomness(section.seed, training.world.layout.random_rank)
-    model.train()
+    section = training.section
+    training.model.train()
     while training.step < section.steps:
-        done = training.step + 1
-        is_last = done == section.steps
-        is_logged = is_last or done % section.log_every_steps == 0
-        is_evaluated = is_last or done % section.evaluate_every_steps == 0
-        training.watchdog.begin("update", training.step)
-        training.profiler.before(done)
-        training.stragglers.before(done)
-        batch = next_batch(training)
-        randomness.begin(training.step)
-        synchronize_buffers(model, training.world)
-        part = add_gradients(training, batch)
-        norm, loss, judgement, stop = agree(training, part, parameters)
-        if judgement in (Judgement.SKIP, Judgement.STOP):
-            record_not_finite(training, judgement, batch, part)
-        rate = follow_schedule(optimizer, section, training.step)
-        if judgement is Judgement.APPLY:
-            clipped = training.clipper.clip(parameters, norm, training.guard.scale.value)
-            if is_logged:
-                ratio.remember()
-            optimizer.step()
-            training.guard.scale.succeeded()
-            if training.averaged is not None:
-                training.averaged.update(training.step)
-            training.telemetry.update(torch.stack([torch.ones_like(loss), loss, norm, clipped]))
-        optimizer.zero_grad(set_to_none=True)
-        training.stragglers.after(done)
+        judgement, stop = update(training)
         if judgement is Judgement.REWIND:
             rewind(training)
             continue
-        training.step = done
-        training.profiler.after(done, is_interrupted=is_evaluated or stop)
-        if is_logged:
-            training.telemetry.log(done, rate, ratio.measure())
+        if training.is_due(section.log_every_steps):
+            training.telemetry.log(training.step, training.ratio.measure())
+        is_evaluated = training.is_due(section.evaluate_every_steps)
         if is_evaluated or stop:
             save(training, is_evaluated=is_evaluated)
-        if stop and not is_last:
+        if stop and training.step < section.steps:
             return False
     return True
+
+
+def update(training: Training) -> tuple[Judgement, bool]:
+    """Make one update; what was done with it, and whether a signal asks to stop."""
+    section, optimizer = training.section, training.optimizer
+    training.step += 1
+    steps_done = training.step - 1
+    training.instruments.before(training.step)
+    batch = next_batch(training)
+    training.randomness.begin(steps_done)
+    synchronize_buffers(training.model, training.world)
+    rate = follow_schedule(optimizer, section, steps_done)
+    part = add_gradients(training, batch)
+    norm, loss, judgement, stop = agree(training, part)
+    if judgement in (Judgement.SKIP, Judgement.STOP):
+        record_not_finite(training, judgement, batch, part)
+    if judgement is Judgement.APPLY:
+        clipped = training.clipper.clip(training.parameters, norm, training.guard.scale.value)
+        if training.is_due(section.log_every_steps):
+            training.ratio.remember()
+        optimizer.step()
+        training.guard.scale.succeeded()
+        if training.averaged is not None:
+            training.averaged.update(steps_done)
+        training.telemetry.update(torch.stack([torch.ones_like(loss), loss, norm, clipped]), rate)
+    optimizer.zero_grad(set_to_none=True)
+    is_interrupted = stop or training.is_due(section.evaluate_every_steps)
+    training.instruments.after(training.step, is_interrupted=is_interrupted)
+    return judgement, stop
 
 
 def next_batch(training: Training) -> RankBatch:
     """This rank's share of the update's global batch."""
     start = time.monotonic()
-    batch = training.loader.batch(training.step + training.data_offset)
+    batch = training.loader.batch(training.step - 1 + training.data_offset)
     parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
     training.telemetry.waited(time.monotonic() - start)
     return replace(batch, micro_batches=parts)
@@ -178,35 +186,28 @@ def weighted(losses: Tensor, batch: Batch) -> Tensor:
     return losses * batch[WEIGHT] if WEIGHT in batch else losses
 
 
-def agree(
-    training: Training, loss: Tensor, parameters: list[nn.Parameter]
-) -> tuple[Tensor, Tensor, Judgement, bool]:
+def agree(training: Training, loss: Tensor) -> tuple[Tensor, Tensor, Judgement, bool]:
     """Gradient norm and loss of the global batch, what to do with it, and whether to stop.
 
     One small reduction tells every rank the same.
     """
-    world, section = training.world, training.section
-    squares = local_squared_norm(parameters, world.layout).to(loss.device)
-    scale = training.guard.scale.value
-    excess = training.clipper.local_excess(parameters, scale)
+    world, section, guard = training.world, training.section, training.guard
+    squares = local_squared_norm(training.parameters, world.layout).to(loss.device)
+    excess = training.clipper.local_excess(training.parameters, guard.scale.value)
     stop = loss.new_tensor(training.stop.requested)
     signals = world.sum(torch.stack([squares, loss, stop, excess]))
-    norm = signals[0].sqrt() / scale
+    norm, loss = signals[0].sqrt() / guard.scale.value, signals[1]
     training.clipper.learn_excess(signals[3])
+    guard.unread.append(loss)
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
-    done = training.step + 1
-    is_read = world.device.type == "cpu" or training.guard.needs_every_step
-    is_read = is_read or done == section.steps
-    steps = (section.log_every_steps, section.evaluate_every_steps)
-    is_read = is_read or any(done % every == 0 for every in steps)
-    unread = training.guard.unread
-    unread.append(signals[1])
-    if not is_read:
-        return norm, signals[1], Judgement.APPLY, False
-    judgement = training.guard.judge(done, torch.stack(unread).tolist(), float(norm))
-    unread.clear()
-    return norm, signals[1], judgement, bool(signals[2] > 0)
+    is_read = world.device.type == "cpu" or guard.needs_every_step
+    is_read = is_read or training.is_due(section.log_every_steps)
+    if not (is_read or training.is_due(section.evaluate_every_steps)):
+        return norm, loss, Judgement.APPLY, False
+    judgement = guard.judge(training.step, torch.stack(guard.unread).tolist(), float(norm))
+    guard.unread.clear()
+    return norm, loss, judgement, bool(signals[2] > 0)
 
 
 def record_not_finite(
@@ -217,7 +218,7 @@ def record_not_finite(
     Raises:
         TrainingFailedError: the update must not be left out.
     """
-    step = training.step + 1
+    step = training.step
     seen = collect(
         training.world, training.model, training.errors, step=step, loss=part, rows=batch.rows
     )
@@ -235,12 +236,12 @@ def rewind(training: Training) -> None:
     """
     guard = training.guard
     spoilt_from = guard.begin_rewind()
-    training.watchdog.begin("checkpoint", training.step)
+    training.instruments.checkpointing(training.step - 1)
     training.checkpointer.discard_from(spoilt_from)
     progress = training.checkpointer.restore(training.model, training.optimizer)
     if not progress.step:
         raise guard.no_way_back()
-    left_out = training.step + 1 - progress.step
+    left_out = training.step - progress.step
     logger.warning("rewound from=%d to=%d left_out=%d", training.step, progress.step, left_out)
     training.data_offset += left_out
     training.step = progress.step
@@ -264,7 +265,7 @@ def evaluate(training: Training) -> dict[str, float]:
 
 def save(training: Training, *, is_evaluated: bool) -> None:
     """Evaluate, where it is due, then write a checkpoint that holds the metrics of its step."""
-    training.watchdog.begin("checkpoint", training.step)
+    training.instruments.checkpointing(training.step)
     metrics = {}
     if is_evaluated:
         metrics = evaluate(training)
@@ -273,7 +274,7 @@ def save(training: Training, *, is_evaluated: bool) -> None:
     progress = training.telemetry.progress(training.step).model_copy(
         update={
             "data_offset": training.data_offset,
-            "collective_waits": training.stragglers.samples,
+            "collective_waits": training.instruments.stragglers.samples,
             "gradient_norms": training.clipper.observed(),
         }
     )

@@ -61,19 +61,21 @@ class Telemetry:
         self._interval_wait = 0.0
         self._interval_steps = 0
         self._last_event = 0.0
+        self._learning_rate = 0.0
 
     def waited(self, seconds: float) -> None:
         """Count time spent waiting for a batch."""
         self._interval_wait += seconds
         self.seconds_waited += seconds
 
-    def update(self, measured: Tensor) -> None:
+    def update(self, measured: Tensor, learning_rate: float) -> None:
         """Count one update: `[1, loss, gradient norm, is clipped]`, on the device."""
+        self._learning_rate = learning_rate
         self._since_log += measured
         self._since_evaluation += measured
         self._interval_steps += 1
 
-    def log(self, step: int, learning_rate: float, update_ratio: float) -> None:
+    def log(self, step: int, update_ratio: float) -> None:
         """Make a point of the interval that ends here, if an update was applied in it."""
         steps, loss, norm, clipped = self._since_log.tolist()
         if not steps:
@@ -82,7 +84,7 @@ class Telemetry:
         examples_per_second = self._interval_steps * self._training.global_batch_size / seconds
         flops = self._flops_per_example and self._flops_per_example * examples_per_second
         point = StepPoint(
-            step=step, loss=loss / steps, learning_rate=learning_rate,
+            step=step, loss=loss / steps, learning_rate=self._learning_rate,
             gradient_norm=norm / steps, clipped_share=clipped / steps,
             examples_per_second=examples_per_second,
             data_wait_share=self._interval_wait / seconds, update_ratio=update_ratio,

@@ -52,6 +52,7 @@ from components.engine.parallelism.parallelize import parallelize, settle_bucket
 from components.engine.parallelism.pipeline import build_pipeline, num_parameters
 from components.engine.precision import choose_kernels
 from components.engine.profiling.flops import flops_per_example
+from components.engine.profiling.instruments import Instruments
 from components.engine.profiling.profiler import Profiler
 from components.engine.reproducibility import make_deterministic, seeded_model
 from components.engine.resilience.guard import Guard
@@ -77,13 +78,13 @@ def main() -> int:
         training = build(job, world, stop)
         is_finished = train(training)
         training.checkpointer.wait()
-        training.watchdog.close()
+        training.instruments.watchdog.close()
         if world.is_first:
             write_result(job, training) if is_finished else job.interrupted.touch()
         world.barrier()
     except BaseException as error:  # whatever it is, a person must get to see it
         logger.exception("rank=%d failed", rank)
-        record_failure(job, rank, training.step + 1 if training else 0, error)
+        record_failure(job, rank, training.step if training else 0, error)
         if training:
             training.checkpointer.settle()
         return 1
@@ -120,9 +121,12 @@ def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
         clipper=Clipper(section.clipping, progress.gradient_norms, world.device),
         guard=Guard.resume(section, progress),
         evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
-        telemetry=telemetry, profiler=Profiler(section.profile, job.logs, world.rank, telemetry),
-        watchdog=Watchdog(section.watchdog, job, world),
-        stragglers=StragglerProbe(section.stragglers, world, progress.collective_waits),
+        telemetry=telemetry,
+        instruments=Instruments(
+            Watchdog(section.watchdog, job, world),
+            Profiler(section.profile, job.logs, world.rank, telemetry),
+            StragglerProbe(section.stragglers, world, progress.collective_waits),
+        ),
         errors=job.errors, stop=stop, step=progress.step, data_offset=progress.data_offset,
     )  # fmt: skip
 
@@ -233,8 +237,8 @@ def write_result(job: TrainingJob, training: Training) -> None:
         history=progress.history, evaluations=progress.evaluations,
         checkpoints=training.checkpointer.records(), seconds=progress.seconds,
         num_resumes=progress.num_resumes, num_skipped=training.guard.skipped,
-        num_rewinds=training.guard.rewinds, collective_waits=training.stragglers.samples,
-        bottleneck=training.profiler.bottleneck,
+        num_rewinds=training.guard.rewinds, collective_waits=training.instruments.stragglers.samples,
+        bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)  # fmt: skip
 
 

@@ -45,9 +45,7 @@ def reach_verdict(
     names = _metrics(gate, task)
     metric = names[0]
     directions = {name: direction_of(task, name) for name in names}
-    if champion.contender and not is_comparable(challenger, champion.contender, metric):
-        failure = f"it counts other tokens, so {metric} does not compare"
-        champion = replace(champion, contender=None, failure=failure)
+    champion = _compared_by(metric, champion, challenger)
     draws = blocks.draws(gate.resamples)
     match = Match(challenger, champion.contender, blocks, draws, gate.confidence)
     comparisons = compare(match, names)
@@ -83,6 +81,14 @@ def reach_verdict(
         test_blocks=blocks.count,
         performance_reference=performance,
     )
+
+
+def _compared_by(metric: str, champion: Champion, challenger: Contender) -> Champion:
+    """The champion; without its scores where the gate's metric does not compare."""
+    if not champion.contender or is_comparable(challenger, champion.contender, metric):
+        return champion
+    failure = f"it counts other tokens, so {metric} does not compare"
+    return replace(champion, contender=None, failure=failure)
 
 
 def _metrics(gate: GateSection, task: Task) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
+    get_optimizer_state_dict,
     get_state_dict,
     set_state_dict,
 )
@@ -46,7 +46,6 @@ from components.engine.distributed import World
 from components.engine.job import TrainingJob
 from components.engine.optimization.averaging import AveragedWeights, averages_to_load
 from components.engine.parallelism.optimizer_state import with_absent_states
-from components.engine.parallelism.pipeline import Pipeline
 from components.engine.task import Task, load_task
 
 # Uploading a large state may take long; the loop does not wait for it.
@@ -111,9 +110,11 @@ class Checkpointer:
         state = _state(model, optimizer, self._averaged)
         with _quiet():
             load(state, checkpoint_id=path)
+        groups = get_optimizer_state_dict(model, optimizer)["param_groups"]
+        moments = {"state": with_absent_states(state["optimizer"]["state"], groups)}
         set_state_dict(
             model, optimizer, model_state_dict=state["model"],
-            optim_state_dict=with_absent_states(state["optimizer"]), options=_form(model),
+            optim_state_dict={**moments, "param_groups": groups},
         )  # fmt: skip
         self._note_world_size(manifest.progress.world_sizes)
         logger.info("resumed_from=%s step=%d", self._shelf.uri_of(manifest.step), manifest.step)
@@ -304,16 +305,12 @@ def load_checkpoint_model(
 def _state(
     model: nn.Module, optimizer: torch.optim.Optimizer, averaged: AveragedWeights | None
 ) -> State:
-    weights, moments = get_state_dict(model, optimizer, options=_form(model))
-    state = {"model": weights, "optimizer": moments}
+    weights, moments = get_state_dict(model, optimizer)
+    # Without the settings of the optimizer's groups: the contract and the step tell them, and how
+    # weights are grouped depends on how they are sharded.
+    state = {"model": weights, "optimizer": {"state": moments["state"]}}
     # Loaded in place: what is put here is the average itself.
     return state | ({"averaged": averaged.state_dict()} if averaged else {})
-
-
-def _form(model: nn.Module) -> StateDictOptions:
-    # Stages of a pipeline have other parameters in groups of the same name, so what is set for a
-    # group is saved with each of its parameters.
-    return StateDictOptions(flatten_optimizer_state_dict=isinstance(model, Pipeline))
 
 
 @contextmanager

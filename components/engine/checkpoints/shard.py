@@ -24,10 +24,12 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import Buffer, override
 
+from components.engine.checkpoints.direct import BLOCK_BYTES, bypass_cache, write_all
+
 State: TypeAlias = dict[str, Any]
 Piece: TypeAlias = bytes | memoryview
 
-# One call to the operating system each: smaller ones cost more time in the kernel's page cache.
+# One digest and one write each, during both of which the interpreter's lock is free.
 PIECE_BYTES = 16 * 1024 * 1024
 ALIGNMENT = 64  # of tensors in the format of `torch.save`
 
@@ -82,7 +84,7 @@ class Shard:
         self._structure = _structure(self._planner.state_dict)
         self._name = f"__{dist.get_rank()}_0.distcp"
         self._slots, self._others = _lay_out(plan.items, self._planner)
-        self._num_bytes = self._slots[-1].stop if self._slots else 0
+        self._num_bytes = _rounded(self._slots[-1].stop if self._slots else 0, BLOCK_BYTES)
         self._contents: list[bytes] = []
         self._tensors: list[Tensor] = []
         self._copied: torch.cuda.Event | None = None
@@ -119,9 +121,14 @@ class Shard:
         digest = hashlib.sha256()
         num_bytes = 0
         with (folder / self._name).open("wb", buffering=0) as stream:
+            bypass_cache(stream, on=self._image is not None)
             for piece in self._pieces():
                 digest.update(piece)
-                num_bytes += _write_all(stream, piece)
+                num_bytes += write_all(stream, piece)
+            bypass_cache(stream, on=False)
+            for content in self._contents:
+                digest.update(content)
+                num_bytes += write_all(stream, content)
             os.fsync(stream.fileno())
         if self._image is None:
             self._tensors = []
@@ -151,7 +158,7 @@ class Shard:
                 yield bytes_of(tensor)
                 yield slot.tail
                 stop = slot.stop
-        yield from self._contents
+            yield bytes(self._num_bytes - stop)
 
     def _items(self) -> list[WriteResult]:
         places = [(slot.item, slot.start, slot.stop) for slot in self._slots]
@@ -206,7 +213,7 @@ def _lay_out(
             continue
         key = (data.shape, data.dtype)
         head, tail = envelopes.get(key) or envelopes.setdefault(key, _envelope(*key))
-        start = -(-stop // ALIGNMENT) * ALIGNMENT
+        start = _rounded(stop, ALIGNMENT)
         slots.append(Slot(item, start, head, data.nbytes, tail, *key))
         stop = slots[-1].stop
     return slots, others
@@ -240,7 +247,8 @@ class _GapStream(io.BytesIO):
 
 
 def _image(slots: Sequence[Slot], num_bytes: int, *, is_pinned: bool) -> Tensor:
-    image = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+    room = torch.zeros(num_bytes + BLOCK_BYTES, dtype=torch.uint8, pin_memory=is_pinned)
+    image = room[-room.data_ptr() % BLOCK_BYTES :][:num_bytes]
     whole = image.numpy().data
     for slot in slots:
         for start, part in (
@@ -278,6 +286,10 @@ def bytes_of(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data
 
 
+def _rounded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
 def _is_plain(data: object) -> TypeGuard[Tensor]:
     """Whether it is nothing but numbers: libraries' own tensors consist of several."""
     if not isinstance(data, Tensor) or type(data) not in (Tensor, nn.Parameter):
@@ -287,10 +299,3 @@ def _is_plain(data: object) -> TypeGuard[Tensor]:
 
 def _is_on_gpu(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_cuda
-
-
-def _write_all(stream: io.FileIO, piece: Piece) -> int:
-    rest = memoryview(piece)
-    while rest:
-        rest = rest[stream.write(rest) :]
-    return len(piece)

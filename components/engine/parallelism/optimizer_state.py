@@ -1,6 +1,6 @@
 """ZeRO stage 1: each process keeps the optimizer state of some weights, updates and sends them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,12 +69,16 @@ def divide_evenly(parameters: list[nn.Parameter], parts: int) -> list[list[nn.Pa
     return divided
 
 
-def with_absent_states(moments: Mapping[str, Any]) -> dict[str, Any]:
-    """An optimizer's state dict in which weights whose state is elsewhere have an empty one."""
-    if "param_groups" not in moments:  # flattened: each name tells its weight
-        return dict(moments)
-    names = [name for group in moments["param_groups"] for name in group["params"]]
-    return {**moments, "state": {name: {} for name in names} | moments["state"]}
+def with_absent_states(
+    states: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The states of weights by name; those that another process has are empty.
+
+    Args:
+        states: Loaded.
+        groups: The optimizer's, with the names of their weights as `params`.
+    """
+    return {name: {} for group in groups for name in group["params"]} | dict(states)
 
 
 @torch.no_grad()
