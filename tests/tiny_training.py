@@ -230,7 +230,11 @@ def run_ranks(job: TrainingJob, main: Callable[[], int] = worker.main) -> list[i
         rank.start()
     for rank in ranks:
         rank.join(timeout=60)
-    return [rank.exitcode if rank.exitcode is not None else -99 for rank in ranks]
+    codes = [rank.exitcode if rank.exitcode is not None else -99 for rank in ranks]
+    for rank in ranks:
+        rank.kill()  # one that hangs would outlive the tests
+        rank.join()
+    return codes
 
 
 def finished(job: TrainingJob) -> TrainingResult:

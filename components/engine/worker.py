@@ -16,12 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import torch.distributed as dist
-from pydantic import JsonValue
 from torch import nn
 
-from components.clients.dataset import Dataset
 from components.clients.lease import follow_lease
-from components.clients.object_store import open_store
 from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
 from components.contracts.errors import BadTaskError, PerennialError
@@ -30,16 +27,16 @@ from components.contracts.training import Direction, TrainingResult
 from components.engine.checkpoints.checkpointer import Checkpointer
 from components.engine.config import TrainingSection
 from components.engine.data.batching import BatchPlan, GlobalOrder
-from components.engine.data.encoded import EncodedSplit, encode_split
+from components.engine.data.encoded import EncodedSplit
 from components.engine.data.loader import Loader
+from components.engine.data.preparation import encoded, prepare_data
 from components.engine.distributed import (
     StopSignal,
     World,
-    machine_of_this_process,
     rank_of_this_process,
 )
 from components.engine.evaluation.sampled import SampledEvaluation
-from components.engine.job import EXIT_INTERRUPTED, FittedTask, RankFailure, TrainingJob, read_job
+from components.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob, read_job
 from components.engine.loop import Training, train
 from components.engine.normalization import normalized
 from components.engine.optimization.averaging import AveragedWeights
@@ -93,16 +90,28 @@ def main() -> int:
 
 
 def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
-    """Everything that the loop needs, in the state of the newest checkpoint."""
-    section = job.training
-    choose_kernels(section, world.device)
+    """The task of a job, fitted, its data, encoded, and with them all that the loop needs."""
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     prepare_data(job, world, task, snapshot)
-    make_deterministic()
     data, validation = (
         EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
     )
+    return assemble(job, world, stop, task, data=data, validation=validation)
+
+
+def assemble(
+    job: TrainingJob,
+    world: World,
+    stop: StopSignal,
+    task: Task,
+    *,
+    data: EncodedSplit,
+    validation: EncodedSplit,
+) -> Training:
+    """Everything that the loop needs, in the state of the newest checkpoint."""
+    choose_kernels(job.training, world.device)
+    make_deterministic()
     section = plan_strategy(job, world, task, data)
     model = initial_model(task, data, section, world)
     optimizer = build_optimizer(model, section)
@@ -171,43 +180,6 @@ def initial_model(
     return model
 
 
-def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot) -> None:
-    """Fit the task on the training split, once, and encode the splits, once per machine."""
-    dataset = Dataset(snapshot) if world.local_rank == 0 else None
-    state = None
-    if world.is_first and dataset is not None:
-        state = fitted_state(job, task, dataset)
-    # Fitted or read back, all ranks take the same road.
-    task.load_state(world.from_first(state))
-    if dataset is not None:
-        for split in (Split.TRAIN, Split.VALIDATION):
-            encode_split(task, dataset, split, encoded(job, split))
-    world.barrier()
-
-
-def encoded(job: TrainingJob, split: Split) -> Path:
-    """Where this machine keeps an encoded split; the job's folder may be one for all machines."""
-    return job.scratch / f"machine-{machine_of_this_process()}" / split
-
-
-def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
-    """What the task learns from the training split; an earlier attempt's, if there was one."""
-    store = open_store(job.store_uri) if job.store_uri else None
-    known = store.read(FittedTask.file_name) if store else None
-    if known is not None:
-        write_atomically(job.root / FittedTask.file_name, known)
-    if (job.root / FittedTask.file_name).exists():
-        fitted = FittedTask.read(job.root)
-        if fitted.fingerprint == job.fingerprint:
-            return fitted.state
-    task.fit(dataset.scan(Split.TRAIN))
-    fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
-    fitted.write(job.root)
-    if store:
-        store.write(FittedTask.file_name, fitted.to_json().encode())
-    return fitted.state
-
-
 def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
     """The metric that makes a checkpoint one of the best, and which way it is better.
 
@@ -237,7 +209,8 @@ def write_result(job: TrainingJob, training: Training) -> None:
         history=progress.history, evaluations=progress.evaluations,
         checkpoints=training.checkpointer.records(), seconds=progress.seconds,
         num_resumes=progress.num_resumes, num_skipped=training.guard.skipped,
-        num_rewinds=training.guard.rewinds, collective_waits=training.instruments.stragglers.samples,
+        num_rewinds=training.guard.rewinds,
+        collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)  # fmt: skip
 

@@ -44,7 +44,6 @@ def reach_verdict(
     task = challenger.task
     names = _metrics(gate, task)
     metric = names[0]
-    directions = {name: direction_of(task, name) for name in names}
     champion = _compared_by(metric, champion, challenger)
     draws = blocks.draws(gate.resamples)
     match = Match(challenger, champion.contender, blocks, draws, gate.confidence)
@@ -56,7 +55,7 @@ def reach_verdict(
         gate,
         Evidence(
             comparisons=comparisons,
-            directions=directions,
+            directions={name: direction_of(task, name) for name in names},
             slices=slices,
             baselines=baselines,
             champion_version=champion.version,

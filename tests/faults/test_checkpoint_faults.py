@@ -97,6 +97,14 @@ def test_a_full_disk_ends_the_training_with_rank_and_step(root, rank):
     assert [path.name for path in job.checkpoints.iterdir()] == ["step-00000008"]
 
 
+def test_an_exception_in_the_loop_does_not_cost_the_checkpoint_before_it(root):
+    raising = OPTIONS.model_copy(update={"fault": "raise", "fault_rank": 1, "fault_call": 8})
+    job = tiny_job(root, options=raising)
+    assert run_ranks(job, write_slowly) == [1, 1]
+    assert RankFailure.first_of(job.errors).type == "KeyError"
+    assert [path.name for path in committed(job.checkpoints)] == ["step-00000008"]
+
+
 @pytest.mark.parametrize("name", ["__0_0.distcp", "__1_0.distcp", ".metadata", "checkpoint.json"])
 def test_damage_to_any_file_of_the_newest_falls_back(stopped, tmp_path, undisturbed, name):
     job = copied(stopped, tmp_path / "job")

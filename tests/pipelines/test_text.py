@@ -1,5 +1,6 @@
 """A language model through the whole job: documents in, a champion out, a new language noticed."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from components.contracts.skeleton import SkeletonReport
 from documents import documents
 from pipelines.runs import Home
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "text"
 pytestmark = pytest.mark.timeout(600)
 
 CONTRACT = """
@@ -100,3 +102,29 @@ def test_a_language_model_is_trained_judged_and_watched(tmp_path):
     found = DriftReport.read(output(perennial(tmp_path, "monitor"), "detect_drift", "drift"))
     assert found.drifted, "the texts' characters are others"
     assert found.decayed, "the champion's loss on them is worse"
+
+
+@pytest.fixture
+def prepare(monkeypatch):
+    """The example's script; one library stands for all, so that little is read."""
+    spec = importlib.util.spec_from_file_location("prepare_text", EXAMPLE / "prepare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "SOURCES", ((("numpy",), range(1, 4)),))
+    return module
+
+
+def test_months_are_written_once_the_same_way_and_share_no_document(prepare, tmp_path):
+    first = prepare.write_months(tmp_path / "a", [1, 2])
+    again = prepare.write_months(tmp_path / "b", [2])
+    assert first[1].read_bytes() == again[0].read_bytes()
+    assert prepare.write_months(tmp_path / "a", [1, 2]) == []
+    months = [pl.read_parquet(path, hive_partitioning=False) for path in first]
+    for number, month in enumerate(months, start=1):
+        assert month["arrived"].dt.month().unique().to_list() == [number]
+        assert month["arrived"].is_sorted()
+    texts = pl.concat(months)["text"]
+    assert texts.n_unique() == len(texts) > 1000
+    assert texts.str.len_chars().min() >= prepare.SHORTEST
+    with pytest.raises(ValueError, match="1 to 3"):
+        prepare.write_months(tmp_path / "a", [4])

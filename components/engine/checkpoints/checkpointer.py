@@ -104,13 +104,15 @@ class Checkpointer:
         if manifest is None:
             return Progress()
         path = checkpoint_path(self._shelf.folder, manifest.step)
-        if not self._world.is_first and self._world.local_rank == 0 and not path.is_dir():
-            self._shelf.obtain(manifest.step)  # another machine, whose folder is its own
+        if not self._world.is_first and self._world.local_rank == 0:
+            self._shelf.obtain(manifest.step)  # another machine: what it reads is checked there
         self._world.barrier()
         state = _state(model, optimizer, self._averaged)
         with _quiet():
             load(state, checkpoint_id=path)
-        groups = get_optimizer_state_dict(model, optimizer)["param_groups"]
+        groups = cast(
+            "list[dict[str, Any]]", get_optimizer_state_dict(model, optimizer)["param_groups"]
+        )
         moments = {"state": with_absent_states(state["optimizer"]["state"], groups)}
         set_state_dict(
             model, optimizer, model_state_dict=state["model"],

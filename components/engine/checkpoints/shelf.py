@@ -186,6 +186,8 @@ class StoreShelf(Shelf):
     def obtain(self, step: int) -> CheckpointManifest:
         manifest = self.manifest(step)
         target, partial = checkpoint_path(self.folder, step), partial_path(self.folder, step)
+        if self._is_copied(target, step, manifest):
+            return manifest
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for name in manifest.files:
@@ -198,6 +200,13 @@ class StoreShelf(Shelf):
         shutil.rmtree(target, ignore_errors=True)
         publish(self.folder, step)
         return manifest
+
+    def _is_copied(self, target: Path, step: int, manifest: CheckpointManifest) -> bool:
+        for name in (LISTING, MARKER):
+            here = target / name
+            if not here.is_file() or here.read_bytes() != self._store.read(_key(step, name)):
+                return False
+        return not any(problem_of(target / name, manifest) for name in manifest.files)
 
     def _download(self, step: int, name: str, partial: Path, manifest: CheckpointManifest) -> None:
         try:

@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,7 @@ from components.engine.parallelism.memory_plan import (
 )
 from components.engine.parallelism.update_memory import UpdateMemory
 from components.engine.task import LABEL
+from components.train_model.report import training_page
 from tiny_training import TinyModel, TinyOptions, finished, largest_difference, tiny_job, weights
 
 CPU = torch.device("cpu")
@@ -377,10 +379,13 @@ def test_processes_share_the_hosts_memory():
 @pytest.mark.parametrize("processes", [1, 2])
 def test_auto_runs_says_why_and_computes_what_the_strategy_would(root, processes):
     chosen = "single" if processes == 1 else "ddp"
-    auto = finished(tiny_job(root, strategy="auto", processes=processes))
+    auto_job = tiny_job(root, strategy="auto", processes=processes)
+    auto = finished(auto_job)
     given = finished(tiny_job(root, strategy=chosen, processes=processes))
     assert auto.strategy == auto.memory_plan.chosen.strategy == chosen
     assert given.memory_plan is None
+    assert auto.memory_plan.reason in training_page(auto, "").html()
+    assert auto.memory_plan.text() in (Path(auto_job.folder) / "logs" / "rank-0.log").read_text()
     assert largest_difference(weights(auto), weights(given)) == 0.0
 
 

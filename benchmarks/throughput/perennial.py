@@ -1,0 +1,127 @@
+"""Perennial: the engine's own loop, with all that is on by default."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from benchmarks.throughput.cells import (
+    LEARNING_RATE,
+    LOG_EVERY,
+    MAX_NORM,
+    SEED,
+    Cell,
+    Subject,
+    losses_of,
+)
+from benchmarks.throughput.contender import Contender, Place
+from components.contracts.data import ModelSection, TaskColumns
+from components.engine.config import TrainingSection
+from components.engine.data.encoded import EncodedSplit
+from components.engine.distributed import StopSignal, World
+from components.engine.job import TrainingJob
+from components.engine.loop import update
+from components.engine.task import LABEL, Batch, NoOptions, Task
+from components.engine.worker import assemble
+
+
+class CellTask(Task):
+    """The cell's model as a task; its rows are encoded already, and never evaluated."""
+
+    kind: Literal["multiclass"] = "multiclass"
+    metrics: ClassVar = {"accuracy": "maximize"}
+
+    def __init__(self, subject: Subject, *, channels_last: bool) -> None:
+        super().__init__(NoOptions(), TaskColumns(label="label", features={}))
+        self.subject = subject
+        self.channels_last = channels_last
+
+    def build_model(self) -> nn.Module:
+        """The cell's."""
+        model = self.subject.build()
+        return model.to(memory_format=torch.channels_last) if self.channels_last else model
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        """The cell's."""
+        return self.subject.blocks(model)
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy of each row."""
+        return losses_of(output, batch[LABEL])
+
+
+# What belongs to data and scores is never called: the benchmark makes updates only.
+CellTask.__abstractmethods__ = frozenset()
+
+
+class Perennial(Contender):
+    """One update after the other, logged as the loop logs, in a job folder as any training."""
+
+    name = "perennial"
+
+    def __init__(self, cell: Cell, subject: Subject, place: Place) -> None:
+        super().__init__(cell, subject, place)
+        holder = [tempfile.mkdtemp(prefix="throughput-perennial-") if place.rank == 0 else ""]
+        dist.broadcast_object_list(holder, src=0)
+        self._folder = Path(holder[0])
+        if place.rank == 0:
+            (self._folder / "logs").mkdir()
+            (self._folder / "train").mkdir()
+            np.save(self._folder / "train" / "inputs.npy", subject.inputs.numpy())
+            np.save(self._folder / "train" / f"{LABEL}.npy", subject.labels.numpy())
+        dist.barrier()
+        data = EncodedSplit(self._folder / "train")
+        local = int(os.environ["LOCAL_RANK"])
+        job = self._job()
+        world = World(place.rank, local, place.size, torch.device("cpu")).arrange(job.training)
+        task = CellTask(subject, channels_last=cell.model == "cnn" and cell.strategy != "fsdp")
+        self._training = assemble(job, world, StopSignal(), task, data=data, validation=data)
+        self._training.model.train()
+
+    def run(self, steps: int) -> None:
+        """The body of `loop.train`, without evaluations and checkpoints."""
+        training = self._training
+        for _ in range(steps):
+            update(training)
+            if training.is_due(LOG_EVERY):
+                training.telemetry.log(training.step, training.ratio.measure())
+
+    def close(self) -> None:
+        """End its threads and remove its folder."""
+        self._training.loader.close()
+        self._training.instruments.watchdog.close()
+        dist.barrier()
+        if self.place.rank == 0:
+            shutil.rmtree(self._folder)
+
+    def _job(self) -> TrainingJob:
+        training = TrainingSection.model_validate(
+            {
+                "seed": SEED,
+                "steps": 10**9,
+                "global_batch_size": self.subject.batch_size,
+                "micro_batch_size": self.subject.batch_size // self.place.size,
+                "optimizer": {"learning_rate": LEARNING_RATE, "implementation": "fused"},
+                "schedule": {"shape": "constant", "warmup_fraction": 0.0},
+                "clipping": {"max_norm": MAX_NORM},
+                "precision": self.cell.precision,
+                "strategy": self.cell.strategy,
+                "log_every_steps": LOG_EVERY,
+                "evaluate_every_steps": 10**9,
+            },
+            strict=False,
+        )
+        return TrainingJob(
+            fingerprint="throughput",
+            snapshot="",
+            model=ModelSection(name="cell", task="benchmarks.throughput.perennial:CellTask"),
+            training=training,
+            num_processes=self.place.size,
+            folder=str(self._folder),
+        )
