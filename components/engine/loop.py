@@ -72,7 +72,8 @@ class Training:
     def __post_init__(self) -> None:
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.ratio = UpdateRatio(self.parameters, self.world)
-        self.randomness = StepRandomness(self.section.seed, self.world.layout.random_rank)
+        rank = self.world.layout.random_rank
+        self.randomness = StepRandomness(self.section.seed, rank, self.world.device)
 
     def is_due(self, every: int) -> bool:
         """Whether the update being made, or just made, ends an interval; the last one always."""

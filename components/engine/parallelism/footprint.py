@@ -123,7 +123,8 @@ def estimate(
         # They come as activations go. The worst moment with a part of the gradients is no worse
         # than on the line between that without and that with all: a maximum of linear functions.
         growth = share(measured.with_gradients - measured.activations, shards)
-        activations = max(measured.activations + growth - gradients, 0)
+        least = measured.with_outside if candidate.is_sharded else measured.activations
+        activations = max(least + growth - gradients, 0)
     if candidate.is_sharded:
         gathered = gathered_weights(candidate, model, section)
         block_gradients = unreduced_gradients(model, section, around.is_accumulating)
@@ -166,12 +167,11 @@ def gathered_weights(candidate: Candidate, model: ModelMemory, section: Training
 
 
 def unreduced_gradients(model: ModelMemory, section: TrainingSection, accumulating: bool) -> int:
-    """Gradients of a block and of what is outside, and the buffer that one block is reduced in."""
+    """The gradients of a block, and the float32 buffer that they are reduced in."""
     block = max(model.blocks, default=0)
-    if accumulating:
+    if accumulating or not block:
         return block or model.outside
-    size = COMPUTE_DTYPES[section.precision].itemsize / 4
-    return int((model.outside + block) * size) + block
+    return int(block * COMPUTE_DTYPES[section.precision].itemsize / 4) + block
 
 
 def refusal(candidate: Candidate, section: TrainingSection) -> str:

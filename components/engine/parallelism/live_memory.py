@@ -7,6 +7,7 @@ device and needs no allocator's statistics. What kernels allocate inside themsel
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +27,15 @@ class PassMemory:
         rows: Examples of the pass.
         activations: Without the parameters' gradients, but for the one just computed.
         with_gradients: With them, made as the backward pass proceeds.
+        with_outside: With those of parameters outside the blocks alone, which sharding reduces at
+            the very end.
         weight_casts: Copies of weights in a shorter type, made by autocast; in neither of these.
     """
 
     rows: int
     activations: int
     with_gradients: int
+    with_outside: int
     weight_casts: int
 
 
@@ -52,6 +56,7 @@ class PassLine:
             rows,
             more.activations + int(factor * (more.activations - fewer.activations)),
             more.with_gradients + int(factor * (more.with_gradients - fewer.with_gradients)),
+            more.with_outside + int(factor * (more.with_outside - fewer.with_outside)),
             more.weight_casts,
         )
 
@@ -73,8 +78,10 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
         self.live = 0
         self.peak = 0
         self.peak_with_gradients = 0
+        self.peak_with_outside = 0
         self.weight_casts = 0
         self._gradients = 0
+        self._outside = 0
         # Held, so that no new storage gets the identity of one of these.
         self._existing = [tensor.untyped_storage() for tensor in existing]
         self._known = {storage._cdata for storage in self._existing}
@@ -94,10 +101,11 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
                 self._count(leaf.untyped_storage(), is_cast=is_cast)
         return result
 
-    def keep_gradient(self, parameter: Tensor) -> None:
+    def keep_gradient(self, parameter: Tensor, *, is_outside: bool) -> None:
         """Count a parameter's gradient as kept and free it; for a hook after its accumulation."""
         if parameter.grad is not None:
             self._gradients += parameter.grad.nbytes
+            self._outside += parameter.grad.nbytes if is_outside else 0
             parameter.grad = None
 
     def _is_weight(self, tensor: Tensor) -> bool:
@@ -115,6 +123,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
         self.live += size
         self.peak = max(self.peak, self.live)
         self.peak_with_gradients = max(self.peak_with_gradients, self.live + self._gradients)
+        self.peak_with_outside = max(self.peak_with_outside, self.live + self._outside)
         weakref.finalize(storage, self._free, identity, size)
 
     def _free(self, identity: int, size: int) -> None:
@@ -137,9 +146,10 @@ def measure_pass(
     device = next(model.parameters()).device
     existing = [*model.parameters(), *model.buffers(), *batch.values()]
     memory = LiveMemory(device, existing, list(model.parameters()))
+    inside = {id(weight) for block in task.blocks(model) for weight in block.parameters()}
     hooks = [
         parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]  # torch
-            memory.keep_gradient
+            partial(memory.keep_gradient, is_outside=id(parameter) not in inside)
         )
         for parameter in model.parameters()
         if parameter.requires_grad
@@ -156,5 +166,6 @@ def measure_pass(
         rows=len(next(iter(batch.values()))),
         activations=memory.peak + inputs,
         with_gradients=memory.peak_with_gradients + inputs,
+        with_outside=memory.peak_with_outside + inputs,
         weight_casts=memory.weight_casts,
     )

@@ -172,7 +172,7 @@ class _Update:
         self._model: nn.Module = seeded_model(subject.task, training.seed).to(subject.device)
         self._model.train()
         self._optimizer = build_optimizer(self._model, training)
-        self._randomness = StepRandomness(training.seed, 0)
+        self._randomness = StepRandomness(training.seed, 0, subject.device)
         order = GlobalOrder(subject.data.rows, training.seed)
         self._loader = Loader(
             subject.task, subject.data, order, plan, 0,

@@ -15,7 +15,7 @@ def test_seeds_differ_between_all_combinations():
 
 
 def draw(rank, step, *, after=()):
-    randomness = StepRandomness(seed=1, rank=rank)
+    randomness = StepRandomness(seed=1, rank=rank, device=torch.device("cpu"))
     for earlier in (*after, step):
         randomness.begin(earlier)
     return torch.rand(3).tolist()
