@@ -54,6 +54,7 @@ class Subject:
         labels: Shape [N] or [N, T].
         batch_size: Rows of an update, over all processes.
         blocks: The modules that FSDP shards one by one.
+        input_name: Of the model's argument.
     """
 
     build: Callable[[], nn.Module]
@@ -61,6 +62,7 @@ class Subject:
     labels: Tensor
     batch_size: int
     blocks: Callable[[nn.Module], list[nn.Module]]
+    input_name: str = "inputs"
 
 
 CELLS = [
@@ -131,7 +133,8 @@ def subject_of(model: Model) -> Subject:
         return Subject(Perceptron, table, (table[:, 0] > 0).long(), 1024, _blocks)
     options = DecoderOptions(vocab_size=65, context_length=128, layers=4, heads=4, width=128)
     text = torch.from_numpy(random.integers(0, 65, (4096, 129)))
-    return Subject(lambda: Decoder(options), text[:, :-1], text[:, 1:].clone(), 16, _blocks)
+    inputs, labels = text[:, :-1].clone(), text[:, 1:].clone()
+    return Subject(lambda: Decoder(options), inputs, labels, 16, _blocks, "tokens")
 
 
 def loss_of(output: Tensor, labels: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class Perennial(Contender):
         if place.rank == 0:
             (self._folder / "logs").mkdir()
             (self._folder / "train").mkdir()
-            np.save(self._folder / "train" / "inputs.npy", subject.inputs.numpy())
+            np.save(self._folder / "train" / f"{subject.input_name}.npy", subject.inputs.numpy())
             np.save(self._folder / "train" / f"{LABEL}.npy", subject.labels.numpy())
         dist.barrier()
         data = EncodedSplit(self._folder / "train")

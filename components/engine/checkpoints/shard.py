@@ -90,8 +90,8 @@ class Shard:
         self._copied: torch.cuda.Event | None = None
         self._image: Tensor | None = None
         if is_staged:
-            tensors = (value for value in self._planner.state_dict.values() if _is_on_gpu(value))
-            self._image = _image(self._slots, self._num_bytes, is_pinned=any(True for _ in tensors))
+            is_on_gpu = any(_is_on_gpu(value) for value in self._planner.state_dict.values())
+            self._image = _image(self._slots, self._num_bytes, is_pinned=is_on_gpu)
             self._tensors = _views(self._image, self._slots)
 
     def fits(self, state: State) -> bool:
