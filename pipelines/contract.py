@@ -213,7 +213,7 @@ def _problem(path: Path, text: str, document: dict[str, object], detail: ErrorDe
             expected = f"one of: {', '.join(known)}"
             return Problem(where, "", expected, f"{near[0]} (did you mean this?)" if near else "")
         case "missing":
-            purpose = _first_sentence(field.description) if field else ""
+            purpose = first_sentence(field.description) if field else ""
             example = "[…]" if len(location) == 1 else "…"
             shown = f"[{location[0]}]" if len(location) == 1 else f"{location[-1]} = {example}"
             return Problem(where, "", f"a value; it is required. {purpose}".strip(), shown)
@@ -232,7 +232,7 @@ def _remedy(field: FieldInfo | None, location: tuple[str | int, ...], detail: Er
         return f'{location[-1]} = "{near[0]}"'
     if field is not None and field.default is not PydanticUndefined and field.default is not None:
         return f"{_toml_line(str(location[-1]), _plain(field.default))}  (the default)"
-    return _first_sentence(field.description) if field and field.description else ""
+    return first_sentence(field.description) if field and field.description else ""
 
 
 def _plain(value: object) -> JsonValue:
@@ -241,7 +241,8 @@ def _plain(value: object) -> JsonValue:
     return typing.cast("JsonValue", list(value) if isinstance(value, tuple) else value)
 
 
-def _first_sentence(text: str | None) -> str:
+def first_sentence(text: str | None) -> str:
+    """What a documentation begins with."""
     return re.split(r"(?<=[.;:])\s", " ".join((text or "").split()))[0].rstrip(";:")
 
 
@@ -262,15 +263,16 @@ def _section(model: type[BaseModel], location: Sequence[str | int]) -> type[Base
         if current is None or str(part) not in current.model_fields:
             # Keys of dictionaries are the user's own; their values may be sections again.
             continue
-        current = next(iter(_models_in(current.model_fields[str(part)].annotation)), None)
+        current = next(iter(sections_in(current.model_fields[str(part)].annotation)), None)
     return current
 
 
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+def sections_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """The sections that a field of this type may hold, in the order of its declaration."""
     if isinstance(annotation, type) and not typing.get_args(annotation):
         yield from [annotation] if issubclass(annotation, BaseModel) else []
     for argument in typing.get_args(annotation):
-        yield from _models_in(argument)
+        yield from sections_in(argument)
 
 
 def _value(document: object, location: Sequence[str | int]) -> object:
@@ -308,17 +310,18 @@ def _line_of(text: str, section: str, key: str) -> int | None:
 def _toml_line(key: str, value: JsonValue) -> str:
     if value is None:
         return f"# {key} is not set"
-    return f"{key} = {_toml_value(value)}"
+    return f"{key} = {toml_value(value)}"
 
 
-def _toml_value(value: JsonValue) -> str:
+def toml_value(value: JsonValue) -> str:
+    """A value as it is written in a contract."""
     if isinstance(value, dict):
         pairs = (
-            f"{json.dumps(key)} = {_toml_value(item)}"
+            f"{json.dumps(key)} = {toml_value(item)}"
             for key, item in value.items()
             if item is not None
         )
         return "{ " + ", ".join(pairs) + " }" if value else "{}"
     if isinstance(value, list):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False)

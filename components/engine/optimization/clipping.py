@@ -1,6 +1,6 @@
 """Clipping: the length of the whole gradient, and gradients cut down to a limit, on shards."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -120,11 +120,12 @@ def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:
     torch._foreach_clamp_min_(gradients, -largest)
 
 
-@torch.no_grad()
-def local_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[tuple[Tensor, Tensor]]:
+def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Tensor]]:
     """Every gradient and this rank's part of it."""
-    for parameter in parameters:
-        if isinstance(parameter.grad, DTensor):
-            yield parameter.grad, parameter.grad.to_local()
-        elif parameter.grad is not None:
-            yield parameter.grad, parameter.grad
+    gradients = [parameter.grad for parameter in parameters]
+    with torch.no_grad():
+        return [
+            (each, each.to_local() if isinstance(each, DTensor) else each)
+            for each in gradients
+            if each is not None
+        ]

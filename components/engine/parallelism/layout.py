@@ -27,12 +27,14 @@ class Layout:
             tokens: over them weights are sharded and their gradients reduced.
         sparse: `pipeline, replicate, shard, expert, tensor`: the same for the weights of experts,
             which lie whole on none of them.
+        sizes: Processes along each dimension.
         place: This process's index along each dimension.
     """
 
     mesh: DeviceMesh
     dense: DeviceMesh
     sparse: DeviceMesh
+    sizes: dict[str, int]
     place: dict[str, int]
 
     @classmethod
@@ -58,11 +60,11 @@ class Layout:
                 mesh_dim_names=("pipeline", "replicate", "shard", "expert", "tensor"),
             )
         coordinate = mesh.get_coordinate() or ()
-        return cls(mesh, dense, sparse, dict(zip(DIMENSIONS, coordinate, strict=True)))
+        return cls(mesh, dense, sparse, size, dict(zip(DIMENSIONS, coordinate, strict=True)))
 
     def size(self, dimension: str) -> int:
         """Processes along one dimension."""
-        return self.mesh.shape[DIMENSIONS.index(dimension)]
+        return self.sizes[dimension]
 
     @property
     def data_size(self) -> int:

@@ -1,0 +1,230 @@
+"""Options: what can a contract say, of which type, with which default, and when to change it?
+
+All of it is read from the sections themselves, so it cannot differ from what is checked.
+"""
+
+import difflib
+import inspect
+import json
+import textwrap
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from components.contracts.errors import PerennialError
+from pipelines.contract import Contract, first_sentence, sections_in, toml_value
+
+NAME = "NAME"
+"""Stands in a path for a key that the user chooses, such as a column."""
+NOT_SET = "not set"
+WIDTH = 100
+INDENT = "    "
+BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+KINDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
+
+Schema: typing.TypeAlias = Mapping[str, typing.Any]
+"""JSON schema of a field."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One key of the contract.
+
+    Attributes:
+        path: Its sections and its name, joined by dots.
+        type: What may be written.
+        default: What holds when it is not written; empty when it must be.
+        documentation: What it is, and when to change it.
+        variant: Where a section comes in several: the key and the value that choose the one which
+            has this option.
+    """
+
+    path: str
+    type: str
+    default: str
+    documentation: str
+    variant: str = ""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        condition = f"   (with {self.variant})" if self.variant else ""
+        default = f"default: {self.default}" if self.default else "required"
+        kind = textwrap.wrap(f"{self.type}; {default}", WIDTH - len(INDENT))
+        paragraphs = [
+            textwrap.wrap(" ".join(paragraph.split()), WIDTH - len(INDENT))
+            for paragraph in self.documentation.split("\n\n")
+        ]
+        body = [*kind, *(line for paragraph in paragraphs for line in paragraph)]
+        return [f"{self.path}{condition}", *(f"{INDENT}{line}" for line in body)]
+
+
+def overview() -> list[str]:
+    """The sections, with what each is about."""
+    fields = Contract.model_fields
+    width = max(map(len, fields))
+    sections = [
+        f"{name:<{width}}  {first_sentence(field.description)}" for name, field in fields.items()
+    ]
+    example = "perennial options training.optimizer"
+    return [*sections, "", f"The options of one, or a single one: {example}"]
+
+
+def explain(path: str) -> list[str]:
+    """An option, or a section with all its options.
+
+    Args:
+        path: Such as `training.parallelism.zero_stage`.
+
+    Raises:
+        PerennialError: there is no such option; the nearest is named.
+    """
+    known = list(options_in(Contract))
+    wanted = path.strip("[]").split(".")
+    found = [option for option in known if _lies_in(option.path.split("."), wanted)]
+    if not found:
+        raise _unknown(path, [option.path for option in known])
+    return [line for option in found for line in (*option.lines(), "")][:-1]
+
+
+def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> Iterator[Option]:
+    """Every option of a section and of the sections in it.
+
+    Args:
+        section: Its class.
+        path: Where it lies in the contract.
+        variant: What chooses it, where there are several.
+    """
+    for name, field in section.model_fields.items():
+        if variant.startswith(f"{name} = "):
+            continue
+        here = f"{path}.{name}" if path else name
+        sections = list(sections_in(field.annotation))
+        tag = _tag(sections)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        documentation = [document_of(section, name)]
+        if len(sections) == 1:
+            documentation.append(inspect.getdoc(sections[0]) or "")
+        yield Option(
+            path=here,
+            type=_type_of(field, section, name),
+            default="" if field.is_required() else _written(default, tag),
+            documentation="\n\n".join(filter(None, dict.fromkeys(documentation))),
+            variant=variant,
+        )
+        below = f"{here}.{NAME}" if typing.get_origin(field.annotation) is dict else here
+        for each in sections:
+            if not tag:
+                yield from options_in(each, below, variant)
+                continue
+            chosen = each.model_fields[tag]
+            value = toml_value(typing.get_args(chosen.annotation)[0])
+            # What the key that chooses a variant means is what the variant is.
+            purpose = inspect.getdoc(each) or ""
+            default = "" if chosen.is_required() else value
+            yield Option(f"{below}.{tag}", value, default, purpose)
+            yield from options_in(each, below, f"{tag} = {value}")
+
+
+def document_of(section: type[BaseModel], name: str) -> str:
+    """A field's documentation: its own, or that of the section which it is inherited from."""
+    for ancestor in section.__mro__:
+        fields: Mapping[str, FieldInfo] = getattr(ancestor, "model_fields", {})
+        if name in fields and fields[name].description:
+            return str(fields[name].description)
+    return ""
+
+
+def _tag(sections: Sequence[type[BaseModel]]) -> str:
+    """The key that chooses among several sections; empty for a single one."""
+    if len(sections) < 2:
+        return ""
+    return next(
+        name
+        for name, field in sections[0].model_fields.items()
+        if typing.get_origin(field.annotation) is typing.Literal
+        and len(typing.get_args(field.annotation)) == 1
+    )
+
+
+def _written(default: object, tag: str) -> str:
+    if isinstance(default, BaseModel):
+        return f"{tag} = {toml_value(getattr(default, tag))}" if tag else "as below"
+    return NOT_SET if default is None else toml_value(typing.cast("typing.Any", default))
+
+
+def _type_of(field: FieldInfo, section: type[BaseModel], name: str) -> str:
+    schema = section.model_json_schema()
+    return _in_words(schema["properties"][name], schema.get("$defs", {}))
+
+
+def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
+    """What a JSON schema accepts."""
+    if "$ref" in schema:
+        found = definitions[str(schema["$ref"]).rpartition("/")[2]]
+        return "section" if "properties" in found else _in_words(found, definitions)
+    if "oneOf" in schema:
+        return f"section, one of {len(schema['oneOf'])} kinds"
+    if "anyOf" in schema:
+        kinds = [_in_words(each, definitions) for each in schema["anyOf"]]
+        return _joined(list(dict.fromkeys(kinds)))
+    if "const" in schema or "enum" in schema:
+        return _joined([json.dumps(each) for each in schema.get("enum", [schema.get("const")])])
+    match schema.get("type"):
+        case "null":
+            return NOT_SET
+        case "array":
+            return _list_in_words(schema, definitions)
+        case "object":
+            values = schema.get("additionalProperties", True)
+            kind = "anything" if values is True else _in_words(values, definitions)
+            return f"table of {NAME} = {kind}"
+        case str(kind):
+            return " ".join([KINDS[kind], *_limits(schema)])
+    return "anything"
+
+
+def _list_in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
+    if "prefixItems" in schema:
+        parts = [_in_words(each, definitions) for each in schema["prefixItems"]]
+        return f"[{', '.join(parts)}]"
+    least = f", at least {schema['minItems']}" if "minItems" in schema else ""
+    return f"list of {_in_words(schema['items'], definitions)}{least}"
+
+
+def _limits(schema: Schema) -> Iterator[str]:
+    bounds = [f"{sign} {schema[key]:g}" for key, sign in BOUNDS.items() if key in schema]
+    if bounds:
+        yield " and ".join(bounds)
+    if "pattern" in schema:
+        yield f"matching {schema['pattern']}"
+    if "minLength" in schema:
+        yield f"of at least {schema['minLength']} characters"
+    if "maxLength" in schema:
+        yield f"of at most {schema['maxLength']} characters"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    *others, last = parts
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _lies_in(path: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether an option is the one that is wanted, or lies in that section."""
+    return len(path) >= len(wanted) and all(
+        here in (there, NAME) for here, there in zip(path, wanted, strict=False)
+    )
+
+
+def _unknown(path: str, known: Sequence[str]) -> PerennialError:
+    leaf = path.rpartition(".")[2]
+    by_leaf = {option.rpartition(".")[2]: option for option in reversed(known)}
+    near = [by_leaf[leaf]] if leaf in by_leaf else difflib.get_close_matches(path, known, n=1)
+    near = near or [by_leaf[each] for each in difflib.get_close_matches(leaf, by_leaf, n=1)]
+    return PerennialError(
+        f"the contract has no option {path!r}",
+        evidence=f"the nearest is {near[0]}" if near else "",
+        action=f"`perennial options {near[0]}`" if near else "`perennial options` lists sections",
+    )
