@@ -125,6 +125,14 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
+def options_(options: argparse.Namespace) -> int:
+    """Say what the contract's options mean, their types and defaults, and when to change them."""
+    from pipelines.options import explain, overview
+
+    print("\n".join(explain(options.path) if options.path else overview()))
+    return 0
+
+
 def compile_(options: argparse.Namespace) -> int:
     """Write the pipelines' intermediate representation, ready to upload to Kubeflow Pipelines."""
     from pipelines.compilation import PIPELINES, compile_pipeline
@@ -269,6 +277,9 @@ def _parser() -> argparse.ArgumentParser:
     reporting = add(report, home)
     reporting.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
     reporting.add_argument("--no-open", action="store_true", help="print the path only")
+    add(options_).add_argument(
+        "path", nargs="?", default="", help="a section or an option, such as training.optimizer"
+    )
     add(compile_).add_argument("--out", type=Path, default=Path(), help="target folder")
     return parser
 

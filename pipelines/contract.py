@@ -171,15 +171,14 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
         if days is not None and data.time is None:
             remedy = f'[data] time = "…", or remove {key}'
             yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
-    shares = contract.resources.num_processes * training.micro_batch_size
-    if training.global_batch_size % shares:
-        below = max(training.global_batch_size // shares, 1) * shares
+    processes = contract.resources.num_processes
+    if training.global_batch_size < processes:
         yield Problem(
             at("training", "global_batch_size"), str(training.global_batch_size),
-            f"a multiple of num_processes * micro_batch_size = {shares}",
-            f"global_batch_size = {below}",
+            f"at least one row for each of {processes} processes",
+            f"global_batch_size = {processes}, or fewer processes",
         )  # fmt: skip
-    if training.strategy == "single" and contract.resources.num_processes != 1:
+    if training.strategy == "single" and processes != 1:
         yield Problem(at("training", "strategy"), '"single"', "one process",
                       '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"')  # fmt: skip
     kept_by, chosen_by = training.metric, contract.selection.metric

@@ -23,7 +23,7 @@ NOT_SET = "not set"
 WIDTH = 100
 INDENT = "    "
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-KINDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
+KINDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean"}
 
 Schema: typing.TypeAlias = Mapping[str, typing.Any]
 """JSON schema of a field."""
@@ -38,8 +38,9 @@ class Option:
         type: What may be written.
         default: What holds when it is not written; empty when it must be.
         documentation: What it is, and when to change it.
-        variant: Where a section comes in several: the key and the value that choose the one which
-            has this option.
+        variant: Where a section comes in several kinds: the key and the value that choose the one
+            which has this option.
+        chosen: For the key that chooses among them: the value that is described.
     """
 
     path: str
@@ -47,18 +48,20 @@ class Option:
     default: str
     documentation: str
     variant: str = ""
+    chosen: str = ""
 
     def lines(self) -> list[str]:
         """For people."""
-        condition = f"   (with {self.variant})" if self.variant else ""
         default = f"default: {self.default}" if self.default else "required"
-        kind = textwrap.wrap(f"{self.type}; {default}", WIDTH - len(INDENT))
-        paragraphs = [
-            textwrap.wrap(" ".join(paragraph.split()), WIDTH - len(INDENT))
-            for paragraph in self.documentation.split("\n\n")
-        ]
-        body = [*kind, *(line for paragraph in paragraphs for line in paragraph)]
-        return [f"{self.path}{condition}", *(f"{INDENT}{line}" for line in body)]
+        if self.chosen:
+            head = f"{self.path} = {self.chosen}{'   (the default)' if self.default else ''}"
+            paragraphs = []
+        else:
+            head = f"{self.path}   (with {self.variant})" if self.variant else self.path
+            paragraphs = [f"{self.type}; {default}"]
+        paragraphs += self.documentation.split("\n\n")
+        body = [line for each in paragraphs for line in textwrap.wrap(each, WIDTH - len(INDENT))]
+        return [head, *(f"{INDENT}{line}" for line in body)]
 
 
 def overview() -> list[str]:
@@ -124,7 +127,7 @@ def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> I
             # What the key that chooses a variant means is what the variant is.
             purpose = inspect.getdoc(each) or ""
             default = "" if chosen.is_required() else value
-            yield Option(f"{below}.{tag}", value, default, purpose)
+            yield Option(f"{below}.{tag}", "text", default, purpose, chosen=value)
             yield from options_in(each, below, f"{tag} = {value}")
 
 
@@ -169,7 +172,8 @@ def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
         return f"section, one of {len(schema['oneOf'])} kinds"
     if "anyOf" in schema:
         kinds = [_in_words(each, definitions) for each in schema["anyOf"]]
-        return _joined(list(dict.fromkeys(kinds)))
+        may_lack = f", or {NOT_SET}" if NOT_SET in kinds else ""
+        return _joined([kind for kind in kinds if kind != NOT_SET]) + may_lack
     if "const" in schema or "enum" in schema:
         return _joined([json.dumps(each) for each in schema.get("enum", [schema.get("const")])])
     match schema.get("type"):
@@ -178,7 +182,8 @@ def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
         case "array":
             return _list_in_words(schema, definitions)
         case "object":
-            values = schema.get("additionalProperties", True)
+            values = next(iter(schema.get("patternProperties", {}).values()), None)
+            values = values or schema.get("additionalProperties", True)
             kind = "anything" if values is True else _in_words(values, definitions)
             return f"table of {NAME} = {kind}"
         case str(kind):
@@ -201,7 +206,7 @@ def _limits(schema: Schema) -> Iterator[str]:
     if "pattern" in schema:
         yield f"matching {schema['pattern']}"
     if "minLength" in schema:
-        yield f"of at least {schema['minLength']} characters"
+        yield f"of {schema['minLength']} or more characters"
     if "maxLength" in schema:
         yield f"of at most {schema['maxLength']} characters"
 

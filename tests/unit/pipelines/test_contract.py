@@ -71,9 +71,9 @@ MISTAKES = {
     "unknown optimizer": (with_line("training", 'optimizer = { name = "adamw2" }'), ["optimizer", "adamw2", "adamw"]),
     "unknown strategy": (with_line("training", 'strategy = "fsdp2"'), ['"fsdp2"', 'strategy = "fsdp"']),
     "unknown precision": (with_line("training", 'precision = "bfloat16"'), ['"bfloat16"', 'precision = "bf16"']),
-    "batch that does not divide": (
-        with_line("training", "global_batch_size = 1000\nmicro_batch_size = 300"),
-        ["global_batch_size = 1000", "multiple", "global_batch_size = 600"],
+    "batch smaller than the processes": (
+        with_line("training", "global_batch_size = 1"),
+        ["global_batch_size = 1", "at least one row", "global_batch_size = 2"],
     ),
     "chosen by a metric that is not kept by": (
         with_line("training", 'metric = "roc_auc"') + '\n[selection]\nmetric = "log_loss"\n',
