@@ -247,7 +247,8 @@ def run_process(name: str, layout: tuple[int, str, int, str, int], result: Path)
     section = section_for(layout, rows)
     world = World.join().arrange(section)
     around = Circumstances(section, world.size, world.device.type)
-    activations = Activations(around, world, task, task, available=2**62)  # type: ignore[arg-type]  # rows of the task's own
+    # The task stands in for the encoded split as well: it has rows of its own.
+    activations = Activations(around, world, task, task, available=2**62)  # type: ignore[arg-type]
     candidate = Candidate(*layout[1:4])
     planned = estimate(
         candidate, activations.model, activations.under(candidate.checkpointing).at(rows), around

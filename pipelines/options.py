@@ -23,7 +23,11 @@ NOT_SET = "not set"
 WIDTH = 100
 INDENT = "    "
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-KINDS = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean"}
+KINDS = {
+    "integer": "integer", "number": "number", "string": "text", "boolean": "boolean",
+    "null": NOT_SET, "object": f"table of {NAME} =", "": "anything",
+}  # fmt: skip
+"""Words for the types of JSON schema; a schema without one accepts anything."""
 
 Schema: typing.TypeAlias = Mapping[str, typing.Any]
 """JSON schema of a field."""
@@ -100,6 +104,7 @@ def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> I
         path: Where it lies in the contract.
         variant: What chooses it, where there are several.
     """
+    schema = section.model_json_schema()
     for name, field in section.model_fields.items():
         if variant.startswith(f"{name} = "):
             continue
@@ -109,26 +114,27 @@ def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> I
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         documentation = [document_of(section, name)]
         if len(sections) == 1:
-            documentation.append(inspect.getdoc(sections[0]) or "")
+            documentation.append(_purpose(sections[0]))
         yield Option(
             path=here,
-            type=_type_of(field, section, name),
+            type=_in_words(schema["properties"][name], schema.get("$defs", {})),
             default="" if field.is_required() else _written(default, tag),
             documentation="\n\n".join(filter(None, dict.fromkeys(documentation))),
             variant=variant,
         )
         below = f"{here}.{NAME}" if typing.get_origin(field.annotation) is dict else here
         for each in sections:
-            if not tag:
-                yield from options_in(each, below, variant)
-                continue
-            chosen = each.model_fields[tag]
-            value = toml_value(typing.get_args(chosen.annotation)[0])
-            # What the key that chooses a variant means is what the variant is.
-            purpose = inspect.getdoc(each) or ""
-            default = "" if chosen.is_required() else value
-            yield Option(f"{below}.{tag}", "text", default, purpose, chosen=value)
-            yield from options_in(each, below, f"{tag} = {value}")
+            yield from _kind(each, tag, below) if tag else options_in(each, below, variant)
+
+
+def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
+    """One of several sections that may stand in the same place, headed by what chooses it."""
+    field = section.model_fields[tag]
+    value = toml_value(typing.get_args(field.annotation)[0])
+    default = "" if field.is_required() else value
+    # What the key means is what the section is.
+    yield Option(f"{path}.{tag}", "text", default, _purpose(section), chosen=value)
+    yield from options_in(section, path, f"{tag} = {value}")
 
 
 def document_of(section: type[BaseModel], name: str) -> str:
@@ -138,6 +144,10 @@ def document_of(section: type[BaseModel], name: str) -> str:
         if name in fields and fields[name].description:
             return str(fields[name].description)
     return ""
+
+
+def _purpose(section: type[BaseModel]) -> str:
+    return inspect.cleandoc(section.__doc__ or "")
 
 
 def _tag(sections: Sequence[type[BaseModel]]) -> str:
@@ -158,11 +168,6 @@ def _written(default: object, tag: str) -> str:
     return NOT_SET if default is None else toml_value(typing.cast("typing.Any", default))
 
 
-def _type_of(field: FieldInfo, section: type[BaseModel], name: str) -> str:
-    schema = section.model_json_schema()
-    return _in_words(schema["properties"][name], schema.get("$defs", {}))
-
-
 def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
     """What a JSON schema accepts."""
     if "$ref" in schema:
@@ -176,31 +181,30 @@ def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
         return _joined([kind for kind in kinds if kind != NOT_SET]) + may_lack
     if "const" in schema or "enum" in schema:
         return _joined([json.dumps(each) for each in schema.get("enum", [schema.get("const")])])
-    match schema.get("type"):
-        case "null":
-            return NOT_SET
-        case "array":
-            return _list_in_words(schema, definitions)
-        case "object":
-            values = next(iter(schema.get("patternProperties", {}).values()), None)
-            values = values or schema.get("additionalProperties", True)
-            kind = "anything" if values is True else _in_words(values, definitions)
-            return f"table of {NAME} = {kind}"
-        case str(kind):
-            return " ".join([KINDS[kind], *_limits(schema)])
-    return "anything"
+    if schema.get("type") == "array":
+        return _list_in_words(schema, definitions)
+    words = [KINDS[schema.get("type", "")], *_limits(schema)]
+    if schema.get("type") == "object":
+        patterns = list(schema.get("patternProperties", {}).values())
+        values = patterns[0] if patterns else schema.get("additionalProperties", True)
+        words.append(KINDS[""] if values is True else _in_words(values, definitions))
+    return " ".join(words)
 
 
 def _list_in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
     if "prefixItems" in schema:
         parts = [_in_words(each, definitions) for each in schema["prefixItems"]]
         return f"[{', '.join(parts)}]"
-    least = f", at least {schema['minItems']}" if "minItems" in schema else ""
-    return f"list of {_in_words(schema['items'], definitions)}{least}"
+    least = f"{schema['minItems']} or more: " if "minItems" in schema else ""
+    return f"list of {least}{_in_words(schema['items'], definitions)}"
 
 
 def _limits(schema: Schema) -> Iterator[str]:
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in BOUNDS.items() if key in schema]
+    bounds = [
+        f"{sign} {str(schema[key]).removesuffix('.0')}"
+        for key, sign in BOUNDS.items()
+        if key in schema
+    ]
     if bounds:
         yield " and ".join(bounds)
     if "pattern" in schema:
@@ -224,10 +228,12 @@ def _lies_in(path: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _unknown(path: str, known: Sequence[str]) -> PerennialError:
-    leaf = path.rpartition(".")[2]
-    by_leaf = {option.rpartition(".")[2]: option for option in reversed(known)}
-    near = [by_leaf[leaf]] if leaf in by_leaf else difflib.get_close_matches(path, known, n=1)
-    near = near or [by_leaf[each] for each in difflib.get_close_matches(leaf, by_leaf, n=1)]
+    # People remember a name better than the sections that it lies in.
+    names = {option.rpartition(".")[2] for option in known}
+    resembled = difflib.get_close_matches(path.rpartition(".")[2], names, n=1, cutoff=0.8)
+    alike = [option for option in known if option.rpartition(".")[2] in resembled]
+    near = difflib.get_close_matches(path, alike, n=1, cutoff=0.0)
+    near = near or difflib.get_close_matches(path, known, n=1)
     return PerennialError(
         f"the contract has no option {path!r}",
         evidence=f"the nearest is {near[0]}" if near else "",

@@ -53,6 +53,12 @@ def full(*values):
     return pytest.param(*values, marks=pytest.mark.full)
 
 
+def named(value):
+    """A short name of a case's part: what differs from the small decoder's defaults."""
+    values = value.model_dump(exclude_defaults=True) if hasattr(value, "model_dump") else value
+    return " ".join(f"{key} {part}" for key, part in dict(values).items()) or "plain"
+
+
 @pytest.mark.parametrize(
     ("options", "parallelism", "changes"),
     [
@@ -81,7 +87,7 @@ def full(*values):
         full(GPT2, {"context": 2}, {"memory": {"activation_checkpointing": "selective"}}),
         full(EXPERTS, {"expert": 2}, {"memory": {"activation_checkpointing": "full"}}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_shared_models_equal_a_single_process(root, alone, options, parallelism, changes):
     job = job_of(root, options, parallelism=parallelism, **changes)
@@ -96,7 +102,7 @@ def test_shared_models_equal_a_single_process(root, alone, options, parallelism,
         full(GPT2, {"context": 2}),
         full(EXPERTS, {"expert": 2}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_compiled_blocks_go_with_shared_models(root, alone, options, parallelism):
     job = job_of(root, options.model_copy(update={"layers": 1}), parallelism=parallelism)
@@ -112,10 +118,10 @@ def test_compiled_blocks_go_with_shared_models(root, alone, options, parallelism
     [
         full(DENSE, 2, {"tensor": 2, "sequence_parallel": True}, "fsdp"),
         full(DENSE, 2, {"context": 2}, "fsdp"),
-        (EXPERTS, 4, {"expert": 2, "tensor": 2}, "fsdp"),
+        full(EXPERTS, 4, {"expert": 2, "tensor": 2}, "fsdp"),
         (DENSE, 2, {"zero_stage": 1}, "ddp"),
     ],
-    ids=str,
+    ids=lambda value: named(value) if isinstance(value, dict | SmallDecoderOptions) else str(value),
 )
 def test_shared_models_resume_bit_for_bit(root, options, processes, parallelism, strategy):
     changes = {"processes": processes, "parallelism": parallelism, "strategy": strategy}
@@ -155,8 +161,8 @@ def stopping(job, stop_call=-1):
         (2, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
         (2, {"strategy": "hsdp", "parallelism": {"replicas": 2}}),
         (1, {"strategy": "fsdp"}),
-        (1, {"strategy": "hsdp"}),
-        (1, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
+        full(1, {"strategy": "hsdp"}),
+        full(1, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
     ],
     ids=str,
 )

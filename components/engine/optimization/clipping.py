@@ -110,7 +110,9 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout) -> Te
 
 def scale_gradients(parameters: Iterable[nn.Parameter], factor: Tensor) -> None:
     """Multiply all gradients, in place."""
-    torch._foreach_mul_([local for _, local in local_gradients(parameters)], factor)
+    gradients = [local for _, local in local_gradients(parameters)]
+    if gradients:  # offloaded, they are on the host, and the norm is not
+        torch._foreach_mul_(gradients, factor.to(gradients[0].device))
 
 
 def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:

@@ -38,10 +38,10 @@ class Parallelism(Section):
     """Under `tensor`: also divide the stream between the shared matrices, along the sequence. Saves
     its activations at no more communication; lengths must be divisible by `tensor`."""
     zero_stage: Literal[1, 2, 3] | None = None
-    """What is sharded, by the names of ZeRO. `fsdp` and `hsdp` are stage 3 (weights, gradients,
-    optimizer state) unless this says 2: weights stay gathered between forward and backward pass,
-    which is faster when they fit. `ddp` shards nothing unless this says 1: each process then keeps
-    and updates the optimizer state of some weights."""
+    """What is sharded, by the stages of ZeRO. 1, the optimizer state: `strategy = "ddp"` with 1
+    here; take it when `ddp` almost fits. 2, gradients as well: `fsdp` or `hsdp` with 2 here. 3,
+    weights as well: what `fsdp` and `hsdp` do when this is not set; under 2 weights stay gathered
+    between forward and backward pass, which is faster when they fit. `ddp` alone shards nothing."""
 
 
 def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
