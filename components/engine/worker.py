@@ -156,7 +156,7 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
         )
     return Loader(
         task, data, GlobalOrder(data.rows, section.seed), plan, world.data_rank,
-        seed=section.seed, prefetch_batches=section.loading.prefetch_batches,
+        seed=section.seed, loading=section.loading,
         pin_memory=is_gpu and section.loading.pin_memory is not False,
     )  # fmt: skip
 

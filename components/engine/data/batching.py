@@ -29,8 +29,7 @@ class GlobalOrder:
             raise BadDataError("the training split is empty", action="check the split's settings")
         self.rows = rows
         self._seed = seed
-        self._epoch = -1
-        self._permutation: Indices = np.empty(0, dtype=np.int64)
+        self._newest: tuple[int, Indices] = (-1, np.empty(0, dtype=np.int64))
 
     def indices(self, start: int, count: int) -> Indices:
         """Row indices at the positions from `start` on."""
@@ -44,10 +43,12 @@ class GlobalOrder:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
     def _order(self, epoch: int) -> Indices:
-        if epoch != self._epoch:
-            self._permutation = np.random.default_rng([self._seed, epoch]).permutation(self.rows)
-            self._epoch = epoch
-        return self._permutation
+        # Taken and replaced whole: several threads may ask for different epochs.
+        known, permutation = self._newest
+        if known != epoch:
+            permutation = np.random.default_rng([self._seed, epoch]).permutation(self.rows)
+            self._newest = (epoch, permutation)
+        return permutation
 
 
 @dataclass(frozen=True)

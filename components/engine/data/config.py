@@ -11,8 +11,12 @@ class Loading(Section):
     """How batches get ready while the model computes."""
 
     prefetch_batches: Annotated[int, Field(ge=0, le=64)] = 2
-    """Batches gathered ahead by a thread; 0 gathers them in the loop. Raise it when the reported
+    """Batches gathered ahead by threads; 0 gathers them in the loop. Raise it when the reported
     data wait is more than a few percent and varies."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Threads that gather and augment; they live as long as the training. Raise it when the data
+    wait is high and steady and `augment` is made of array operations, which run side by side;
+    plain Python code does not: move it into `encode`, which runs once."""
     pin_memory: bool | None = None
     """Page-locked batches, which a GPU copies while it computes. None means: on a GPU. Turn it off
     when locked memory is limited."""

@@ -15,6 +15,7 @@ from torch import nn
 
 from components.engine.config import TrainingSection
 from components.engine.data.batching import BatchPlan, GlobalOrder
+from components.engine.data.config import Loading
 from components.engine.data.encoded import EncodedSplit
 from components.engine.data.loader import Loader
 from components.engine.loop import weighted_losses
@@ -176,7 +177,7 @@ class _Update:
         order = GlobalOrder(subject.data.rows, training.seed)
         self._loader = Loader(
             subject.task, subject.data, order, plan, 0,
-            seed=training.seed, prefetch_batches=0, pin_memory=False,
+            seed=training.seed, loading=Loading(prefetch_batches=0), pin_memory=False,
         )  # fmt: skip
 
     def __call__(self, step: int, rate: float) -> float:

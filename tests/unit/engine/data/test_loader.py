@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from components.engine.data.batching import BatchPlan, GlobalOrder
+from components.engine.data.config import Loading
 from components.engine.data.encoded import EncodedSplit
 from components.engine.data.loader import Loader
 from components.engine.task import LABEL, WEIGHT, Task
@@ -35,10 +36,10 @@ def write_split(folder: Path, *, weighted: bool = False) -> EncodedSplit:
     return EncodedSplit(folder)
 
 
-def loader(split, *, task=None, rank=0, ranks=1, size=8, micro=3, ahead=0):
+def loader(split, *, task=None, rank=0, ranks=1, size=8, micro=3, ahead=0, workers=1):
     return Loader(
         task or Plain(), split, GlobalOrder(ROWS, 1), BatchPlan(size, micro, ranks), rank,
-        seed=1, prefetch_batches=ahead, pin_memory=False,
+        seed=1, loading=Loading(prefetch_batches=ahead, workers=workers), pin_memory=False,
     )  # fmt: skip
 
 
@@ -47,10 +48,11 @@ def tensors(batch):
 
 
 @pytest.mark.parametrize("task", [Plain, Noisy])
-@pytest.mark.parametrize("ahead", [1, 4])
-def test_prefetched_batches_are_the_same_in_any_order_of_asking(tmp_path, task, ahead):
+@pytest.mark.parametrize(("ahead", "workers"), [(1, 1), (4, 1), (4, 3)])
+def test_prefetched_batches_are_the_same_in_any_order_of_asking(tmp_path, task, ahead, workers):
     split = write_split(tmp_path / "split")
-    plain, prefetching = loader(split, task=task()), loader(split, task=task(), ahead=ahead)
+    plain = loader(split, task=task())
+    prefetching = loader(split, task=task(), ahead=ahead, workers=workers)
     try:
         for position in [0, 1, 2, 3, 9, 10, 4, 5, 5]:
             assert tensors(prefetching.batch(position)) == tensors(plain.batch(position))
@@ -62,7 +64,7 @@ def test_closing_ends_the_thread(tmp_path):
     prefetching = loader(write_split(tmp_path / "split"), ahead=3)
     prefetching.batch(0)
     prefetching.close()
-    assert "loader" not in {thread.name for thread in threading.enumerate()}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
 
 
 def test_what_goes_wrong_in_the_thread_is_raised_where_the_batch_is_asked_for(tmp_path):
