@@ -37,10 +37,10 @@ from components.contracts.memory import MemoryEstimate
 from components.engine.config import TrainingSection
 from components.engine.data.batching import BatchPlan
 from components.engine.distributed import World
+from components.engine.memory.device import device_name
+from components.engine.memory.footprint import Candidate, Circumstances, estimate
+from components.engine.memory.plan import Activations
 from components.engine.optimization.optimizer import build_optimizer
-from components.engine.parallelism.device_memory import device_name
-from components.engine.parallelism.footprint import Candidate, Circumstances, estimate
-from components.engine.parallelism.memory_plan import Activations
 from components.engine.parallelism.parallelize import (
     parallelize,
     set_gradient_sync,

@@ -38,12 +38,12 @@ from components.engine.distributed import (
 from components.engine.evaluation.sampled import SampledEvaluation
 from components.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob, read_job
 from components.engine.loop import Training, train
+from components.engine.memory.plan import plan_strategy, stored_plan
 from components.engine.normalization import normalized
 from components.engine.optimization.averaging import AveragedWeights
 from components.engine.optimization.clipping import Clipper
 from components.engine.optimization.optimizer import build_optimizer
 from components.engine.parallelism.context import own_sequences
-from components.engine.parallelism.memory_plan import plan_strategy, stored_plan
 from components.engine.parallelism.optimizer_state import share_optimizer_state
 from components.engine.parallelism.parallelize import parallelize, settle_buckets
 from components.engine.parallelism.pipeline import build_pipeline, num_parameters

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
-from components.engine.parallelism.activations import compile_blocks, save_memory
+from components.engine.memory.activations import compile_blocks, save_memory
 from components.engine.parallelism.context import share_sequences
 from components.engine.parallelism.experts import share_experts
 from components.engine.parallelism.layout import Layout

@@ -6,9 +6,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from components.engine.memory.live import LiveMemory
 from components.engine.optimization.config import Adam, AdamW, AdamW8bit, Optimizer, Sgd
 from components.engine.optimization.optimizer import algorithm, parameter_groups
-from components.engine.parallelism.live_memory import LiveMemory
 
 # torchao keeps one float32 scale for each block of so many 8-bit values; smaller tensors, and those
 # that blocks do not fill, stay in float32.

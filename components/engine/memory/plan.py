@@ -20,16 +20,16 @@ from components.engine.config import TrainingSection
 from components.engine.data.encoded import EncodedSplit
 from components.engine.distributed import World
 from components.engine.job import TrainingJob
-from components.engine.parallelism.activations import save_memory
-from components.engine.parallelism.device_memory import available_memory, device_name
-from components.engine.parallelism.footprint import (
+from components.engine.memory.activations import save_memory
+from components.engine.memory.device import available_memory, device_name
+from components.engine.memory.footprint import (
     Candidate,
     Circumstances,
     ModelMemory,
     candidates,
     estimate,
 )
-from components.engine.parallelism.live_memory import PassLine, PassMemory, measure_pass
+from components.engine.memory.live import PassLine, PassMemory, measure_pass
 from components.engine.reproducibility import seeded_model
 from components.engine.task import Task
 

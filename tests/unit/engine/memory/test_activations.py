@@ -8,7 +8,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from components.contracts.errors import BadTaskError, PerennialError
 from components.engine.config import TrainingSection
-from components.engine.parallelism.activations import (
+from components.engine.memory.activations import (
     compile_blocks,
     offload_activations,
     save_memory,

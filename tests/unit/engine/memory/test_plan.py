@@ -9,19 +9,19 @@ from torch import nn
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 from components.engine.distributed import World
-from components.engine.optimization.config import AdamW8bit, Optimizer
-from components.engine.optimization.optimizer import build_optimizer
-from components.engine.parallelism import memory_plan
-from components.engine.parallelism.device_memory import available_memory, host_memory
-from components.engine.parallelism.footprint import Candidate, Circumstances, candidates, estimate
-from components.engine.parallelism.live_memory import LiveMemory, PassMemory, measure_pass
-from components.engine.parallelism.memory_plan import (
+from components.engine.memory import plan as memory_plan
+from components.engine.memory.device import available_memory, host_memory
+from components.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
+from components.engine.memory.live import LiveMemory, PassMemory, measure_pass
+from components.engine.memory.plan import (
     MARGIN,
     PlannedMemory,
     make_plan,
     plan_strategy,
 )
-from components.engine.parallelism.update_memory import UpdateMemory
+from components.engine.memory.update import UpdateMemory
+from components.engine.optimization.config import AdamW8bit, Optimizer
+from components.engine.optimization.optimizer import build_optimizer
 from components.engine.task import LABEL
 from components.train_model.report import training_page
 from tiny_training import TinyModel, TinyOptions, finished, largest_difference, tiny_job, weights

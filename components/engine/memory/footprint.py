@@ -9,8 +9,8 @@ from torch import nn
 from components.contracts.memory import MemoryEstimate
 from components.engine.config import TrainingSection
 from components.engine.data.batching import BatchPlan
-from components.engine.parallelism.live_memory import PassMemory
-from components.engine.parallelism.update_memory import UpdateMemory
+from components.engine.memory.live import PassMemory
+from components.engine.memory.update import UpdateMemory
 from components.engine.precision import COMPUTE_DTYPES
 from components.engine.task import Task
 
