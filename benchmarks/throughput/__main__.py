@@ -58,7 +58,8 @@ def measure(cell: Cell, rounds: int) -> Race:
                 *("-m", "benchmarks.throughput.race"),
                 *(str(CELLS.index(cell)), str(rounds), str(result)),
             ],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **MALLOC},
+            # Frameworks differ in what they can do on CPUs; accelerator.py is for GPUs.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **MALLOC},
             check=True,
         )
         return Race.from_dict(cell, json.loads(result.read_text()))
@@ -78,8 +79,8 @@ def head(rounds: int) -> list[str]:
         f"{rounds} rounds.",
         "",
         "Ratio = updates per second of the contender / of the reference in the same round; median "
-        "(quartiles) over the rounds, of wall time and of the processor time of all ranks. Clipping "
-        "and logging on for all.",
+        "(quartiles) over the rounds, of wall time and of the processor time of all ranks. "
+        "Clipping and logging on for all.",
     ]
 
 
@@ -104,7 +105,7 @@ def ratio(race: Race, name: str, reference: str, column: int) -> str:
     """Median and quartiles of the rounds' ratios."""
     mine, theirs = (np.array(race.times[each])[:, column] for each in (name, reference))
     low, middle, high = np.quantile(theirs / mine, [0.25, 0.5, 0.75])
-    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _is_installed(name: str) -> bool:

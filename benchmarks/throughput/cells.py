@@ -1,8 +1,8 @@
 """Cells: what is trained, on how many processes, and how; the same for every contender."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,8 +17,6 @@ MAX_NORM = 1.0
 LOG_EVERY = 10
 SEED = 1
 
-Model = Literal["cnn", "decoder", "tabular"]
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -30,13 +28,17 @@ class Cell:
         strategy: How; `single`, `ddp` or `fsdp`.
         precision: `fp32` or `bf16`.
         steps: Updates of each contender in each round.
+        compiled: Compile each block.
+        settings: Of the training section, for Perennial alone.
     """
 
-    model: Model
+    model: str
     processes: int
     strategy: Literal["single", "ddp", "fsdp"]
     precision: Literal["fp32", "bf16"]
     steps: int
+    compiled: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -55,6 +57,7 @@ class Subject:
         batch_size: Rows of an update, over all processes.
         blocks: The modules that FSDP shards one by one.
         input_name: Of the model's argument.
+        convolves: Whether channels-last weights are faster.
     """
 
     build: Callable[[], nn.Module]
@@ -63,6 +66,7 @@ class Subject:
     batch_size: int
     blocks: Callable[[nn.Module], list[nn.Module]]
     input_name: str = "inputs"
+    convolves: bool = False
 
 
 CELLS = [
@@ -121,20 +125,28 @@ class Perceptron(nn.Module):
         return self.head(inputs)
 
 
-def subject_of(model: Model) -> Subject:
+def subject_of(model: str) -> Subject:
     """The cell's model and data; only the digits are real, for speed does not depend on content."""
     random = np.random.default_rng(SEED)
     if model == "cnn":
         digits = load_digits()
         pictures = torch.from_numpy(digits.images[..., None].astype(np.float32) / 16)
-        return Subject(SmallConvNet, pictures, torch.from_numpy(digits.target), 64, _blocks)
+        labels = torch.from_numpy(digits.target)
+        return Subject(SmallConvNet, pictures, labels, 64, blocks_of, convolves=True)
     if model == "tabular":
         table = torch.from_numpy(random.normal(size=(300_000, 50)).astype(np.float32))
-        return Subject(Perceptron, table, (table[:, 0] > 0).long(), 1024, _blocks)
+        return Subject(Perceptron, table, (table[:, 0] > 0).long(), 1024, blocks_of)
     options = DecoderOptions(vocab_size=65, context_length=128, layers=4, heads=4, width=128)
-    text = torch.from_numpy(random.integers(0, 65, (4096, 129)))
+    return language(options, rows=4096, batch_size=16)
+
+
+def language(options: DecoderOptions, *, rows: int, batch_size: int) -> Subject:
+    """A decoder, and random tokens of its longest length."""
+    length = options.context_length
+    random = np.random.default_rng(SEED)
+    text = torch.from_numpy(random.integers(0, options.vocab_size, (rows, length + 1)))
     inputs, labels = text[:, :-1].clone(), text[:, 1:].clone()
-    return Subject(lambda: Decoder(options), inputs, labels, 16, _blocks, "tokens")
+    return Subject(lambda: Decoder(options), inputs, labels, batch_size, blocks_of, "tokens")
 
 
 def loss_of(output: Tensor, labels: Tensor) -> Tensor:
@@ -150,5 +162,6 @@ def losses_of(output: Tensor, labels: Tensor) -> Tensor:
     return each.view(len(labels), -1).mean(dim=1)
 
 
-def _blocks(model: nn.Module) -> list[nn.Module]:
-    return list(model.blocks)
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model's list of blocks."""
+    return list(model.get_submodule("blocks").children())

@@ -1,9 +1,14 @@
 """Contender: something that can train a cell's model for some updates."""
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Self
+
+import torch
 
 from benchmarks.throughput.cells import Cell, Subject
+from components.engine.distributed import World
 
 
 @dataclass(frozen=True)
@@ -13,10 +18,24 @@ class Place:
     Attributes:
         rank: Among the processes.
         size: Their number.
+        device: Where it computes.
     """
 
     rank: int
     size: int
+    device: torch.device
+
+    @classmethod
+    def join(cls) -> Self:
+        """Join the group that the environment describes, on a GPU where there is one."""
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        world = World.join()
+        return cls(world.rank, world.size, world.device)
+
+    def finish(self) -> None:
+        """Wait until the device has done all that it was told."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 class Contender(ABC):
@@ -30,6 +49,8 @@ class Contender(ABC):
 
     name: str
     """How the results call it."""
+    is_reproducible = False
+    """Whether it asks for kernels that give the same bits again; others get the fastest."""
 
     def __init__(self, cell: Cell, subject: Subject, place: Place) -> None:
         self.cell = cell
@@ -47,5 +68,11 @@ class Contender(ABC):
     def run(self, steps: int) -> None:
         """Make so many updates."""
 
+    def choose_kernels(self) -> None:
+        """Set what is set for the whole process; called before each of its turns."""
+        torch.set_deterministic_debug_mode("warn" if self.is_reproducible else "default")
+        torch.backends.cudnn.benchmark = not self.is_reproducible
+
     def close(self) -> None:
-        """End threads and files."""
+        """End threads and files, and let go of all that holds memory."""
+        vars(self).clear()

@@ -1,14 +1,17 @@
 """Frameworks: the same training in the words of each; left out where it is not installed."""
 
 import importlib.util
+import logging
 import tempfile
 import time
+import warnings
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
+from typing_extensions import override
 
 from benchmarks.throughput.cells import (
     LEARNING_RATE,
@@ -25,11 +28,19 @@ HAS_LIGHTNING = importlib.util.find_spec("lightning") is not None
 HAS_ACCELERATE = importlib.util.find_spec("accelerate") is not None
 if HAS_LIGHTNING:
     import lightning
+    from lightning.fabric.strategies import ModelParallelStrategy as FabricStrategy
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import CSVLogger
     from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 if HAS_ACCELERATE:
     from accelerate import Accelerator
+
+
+def silence() -> None:
+    """Frameworks tell their users much; the tables are to be read here."""
+    warnings.simplefilter("ignore")
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric", "accelerate", "torch"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def loader_of(cell: Cell, subject: Subject, place: Place) -> DataLoader:
@@ -44,6 +55,7 @@ class Accelerated(Contender):
     name = "accelerate"
 
     @classmethod
+    @override
     def refusal(cls, cell: Cell) -> str | None:
         if not HAS_ACCELERATE:
             return "not installed"
@@ -66,6 +78,7 @@ class Accelerated(Contender):
         self._step = 0
         self.logged: list[tuple[float, float, float]] = []
 
+    @override
     def run(self, steps: int) -> None:
         for _ in range(steps):
             try:
@@ -95,6 +108,7 @@ if HAS_LIGHTNING:
             self.cell, self.subject = cell, subject
             self.model = subject.build()
 
+        @override
         def configure_model(self) -> None:
             if self.cell.strategy == "fsdp" and not hasattr(self, "is_sharded"):
                 for block in self.subject.blocks(self.model):
@@ -102,12 +116,14 @@ if HAS_LIGHTNING:
                 fully_shard(self.model, mesh=self.device_mesh["data_parallel"])
                 self.is_sharded = True
 
+        @override
         def training_step(self, batch: list[Tensor], index: int) -> Tensor:
             inputs, labels = batch
             loss = loss_of(self.model(inputs), labels)
             self.log("loss", loss)
             return loss
 
+        @override
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), lr=LEARNING_RATE)
 
@@ -117,10 +133,12 @@ if HAS_LIGHTNING:
         def __init__(self) -> None:
             self.start = self.end = (0.0, 0.0)
 
+        @override
         def on_train_batch_start(self, trainer: object, *arguments: object) -> None:
             if not self.start[0]:
                 self.start = (time.perf_counter(), time.process_time())
 
+        @override
         def on_train_batch_end(self, trainer: object, *arguments: object) -> None:
             self.end = (time.perf_counter(), time.process_time())
 
@@ -131,6 +149,7 @@ class Lightning(Contender):
     name = "lightning"
 
     @classmethod
+    @override
     def refusal(cls, cell: Cell) -> str | None:
         return None if HAS_LIGHTNING else "not installed"
 
@@ -140,8 +159,9 @@ class Lightning(Contender):
         self._module = Module(cell, subject)
         self._loader = loader_of(cell, subject, place)
 
+    @override
     def run(self, steps: int) -> None:
-        """One fit of so many updates."""
+        # One fit of so many updates.
         strategy: object = {"single": "auto", "ddp": DDPStrategy()}.get(self.cell.strategy)
         if strategy is None:
             strategy = ModelParallelStrategy(
@@ -166,9 +186,10 @@ class Lightning(Contender):
             for start, end in zip(watch.start, watch.end, strict=True)
         )
 
+    @override
     def close(self) -> None:
-        """Remove its logs."""
         self._folder.cleanup()
+        super().close()
 
 
 class Fabric(Contender):
@@ -178,6 +199,7 @@ class Fabric(Contender):
     strategies: ClassVar = {"single": "auto", "ddp": "ddp"}
 
     @classmethod
+    @override
     def refusal(cls, cell: Cell) -> str | None:
         return None if HAS_LIGHTNING else "not installed"
 
@@ -203,15 +225,15 @@ class Fabric(Contender):
     def _strategy(self, cell: Cell, subject: Subject) -> object:
         if cell.strategy != "fsdp":
             return self.strategies[cell.strategy]
-        from lightning.fabric.strategies import ModelParallelStrategy as Sharded
 
         def shard(model: nn.Module, mesh: object) -> nn.Module:
             for block in subject.blocks(model):
                 fully_shard(block, mesh=mesh["data_parallel"])
             return fully_shard(model, mesh=mesh["data_parallel"])
 
-        return Sharded(shard, data_parallel_size=self.place.size, tensor_parallel_size=1)
+        return FabricStrategy(shard, data_parallel_size=self.place.size, tensor_parallel_size=1)
 
+    @override
     def run(self, steps: int) -> None:
         for _ in range(steps):
             try:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from typing_extensions import override
 
 from benchmarks.throughput.cells import (
     LEARNING_RATE,
@@ -60,13 +61,37 @@ class CellTask(Task):
 CellTask.__abstractmethods__ = frozenset()
 
 
+def section_of(cell: Cell, subject: Subject, processes: int) -> TrainingSection:
+    """The cell as a contract says it."""
+    return TrainingSection.model_validate(
+        {
+            "seed": SEED,
+            "steps": 10**9,
+            "global_batch_size": subject.batch_size,
+            "micro_batch_size": subject.batch_size // processes,
+            "optimizer": {"learning_rate": LEARNING_RATE, "implementation": "fused"},
+            "schedule": {"shape": "constant", "warmup_fraction": 0.0},
+            "clipping": {"max_norm": MAX_NORM},
+            "precision": cell.precision,
+            "strategy": cell.strategy,
+            "compile": cell.compiled,
+            "log_every_steps": LOG_EVERY,
+            "evaluate_every_steps": 10**9,
+            **cell.settings,
+        },
+        strict=False,
+    )
+
+
 class Perennial(Contender):
     """One update after the other, logged as the loop logs, in a job folder as any training."""
 
     name = "perennial"
+    is_reproducible = True
 
     def __init__(self, cell: Cell, subject: Subject, place: Place) -> None:
         super().__init__(cell, subject, place)
+        self.choose_kernels()
         holder = [tempfile.mkdtemp(prefix="throughput-perennial-") if place.rank == 0 else ""]
         dist.broadcast_object_list(holder, src=0)
         self._folder = Path(holder[0])
@@ -79,49 +104,35 @@ class Perennial(Contender):
         data = EncodedSplit(self._folder / "train")
         local = int(os.environ["LOCAL_RANK"])
         job = self._job()
-        world = World(place.rank, local, place.size, torch.device("cpu")).arrange(job.training)
-        task = CellTask(subject, channels_last=cell.model == "cnn" and cell.strategy != "fsdp")
-        self._training = assemble(job, world, StopSignal(), task, data=data, validation=data)
-        self._training.model.train()
+        world = World(place.rank, local, place.size, place.device).arrange(job.training)
+        task = CellTask(subject, channels_last=subject.convolves and cell.strategy != "fsdp")
+        self.training = assemble(job, world, StopSignal(), task, data=data, validation=data)
+        self.training.model.train()
 
+    @override
     def run(self, steps: int) -> None:
-        """The body of `loop.train`, without evaluations and checkpoints."""
-        training = self._training
+        # The body of `loop.train`, without evaluations and checkpoints.
+        training = self.training
         for _ in range(steps):
             update(training)
             if training.is_due(LOG_EVERY):
                 training.telemetry.log(training.step, training.ratio.measure())
 
+    @override
     def close(self) -> None:
-        """End its threads and remove its folder."""
-        self._training.loader.close()
-        self._training.instruments.watchdog.close()
+        self.training.loader.close()
+        self.training.instruments.watchdog.close()
         dist.barrier()
         if self.place.rank == 0:
             shutil.rmtree(self._folder)
+        super().close()
 
     def _job(self) -> TrainingJob:
-        training = TrainingSection.model_validate(
-            {
-                "seed": SEED,
-                "steps": 10**9,
-                "global_batch_size": self.subject.batch_size,
-                "micro_batch_size": self.subject.batch_size // self.place.size,
-                "optimizer": {"learning_rate": LEARNING_RATE, "implementation": "fused"},
-                "schedule": {"shape": "constant", "warmup_fraction": 0.0},
-                "clipping": {"max_norm": MAX_NORM},
-                "precision": self.cell.precision,
-                "strategy": self.cell.strategy,
-                "log_every_steps": LOG_EVERY,
-                "evaluate_every_steps": 10**9,
-            },
-            strict=False,
-        )
         return TrainingJob(
             fingerprint="throughput",
             snapshot="",
             model=ModelSection(name="cell", task="benchmarks.throughput.perennial:CellTask"),
-            training=training,
+            training=section_of(self.cell, self.subject, self.place.size),
             num_processes=self.place.size,
             folder=str(self._folder),
         )

@@ -4,20 +4,23 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-from benchmarks.throughput.perennial import Perennial
 
 from benchmarks.throughput.by_hand import BestLoop, StockLoop
-from benchmarks.throughput.cells import CELLS, Cell, subject_of
+from benchmarks.throughput.cells import CELLS, Cell, Subject, subject_of
 from benchmarks.throughput.contender import Contender, Place
-from benchmarks.throughput.frameworks import Accelerated, Fabric, Lightning
+from benchmarks.throughput.frameworks import Accelerated, Fabric, Lightning, silence
+from benchmarks.throughput.perennial import Perennial
 
-CONTENDERS: list[type[Contender]] = [Perennial, BestLoop, StockLoop, Fabric, Accelerated, Lightning]
+CONTENDERS: Sequence[type[Contender]] = (
+    Perennial, BestLoop, StockLoop, Fabric, Accelerated, Lightning,
+)  # fmt: skip
 WARMUP_SHARE = 0.25
 
 
@@ -45,13 +48,13 @@ class Race:
         return cls(cell, values["times"], values["refusals"])
 
 
-def run(cell: Cell, rounds: int) -> Race:
+def run(
+    cell: Cell, subject: Subject, place: Place, kinds: Sequence[type[Contender]], rounds: int
+) -> Race:
     """All rounds of one cell, on this rank."""
-    place = Place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-    subject = subject_of(cell.model)
     race = Race(cell)
     contenders = []
-    for kind in CONTENDERS:
+    for kind in kinds:
         reason = kind.refusal(cell)
         if reason:
             race.refusals[kind.name] = reason
@@ -59,6 +62,7 @@ def run(cell: Cell, rounds: int) -> Race:
         contenders.append(kind(cell, subject, place))
         race.times[kind.name] = []
     for contender in contenders:
+        contender.choose_kernels()
         contender.run(max(2, round(cell.steps * WARMUP_SHARE)))
     for number in range(rounds):
         for contender in contenders[:: -1 if number % 2 else 1]:
@@ -70,9 +74,12 @@ def run(cell: Cell, rounds: int) -> Race:
 
 def timed(contender: Contender, steps: int) -> tuple[float, float]:
     """Wall seconds of the slowest rank, processor seconds of all ranks."""
+    contender.choose_kernels()
+    contender.place.finish()
     dist.barrier()
     wall, processor = time.perf_counter(), time.process_time()
     contender.run(steps)
+    contender.place.finish()
     spent = (time.perf_counter() - wall, time.process_time() - processor)
     mine = torch.tensor(contender.measured or spent, dtype=torch.float64)
     every = [torch.zeros(2, dtype=torch.float64) for _ in range(dist.get_world_size())]
@@ -84,9 +91,9 @@ def timed(contender: Contender, steps: int) -> tuple[float, float]:
 def main() -> None:
     """Run the cell named on the command line by its number; the first rank writes the times."""
     number, rounds, target = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    race = run(CELLS[number], rounds)
+    silence()
+    cell = CELLS[number]
+    race = run(cell, subject_of(cell.model), Place.join(), CONTENDERS, rounds)
     if dist.get_rank() == 0:
         target.write_text(json.dumps(race.to_dict()))
     dist.barrier()

@@ -6,14 +6,13 @@ from pathlib import Path
 from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import Tracking, open_tracking
-from components.contracts.training import StepPoint, TrainingResult
+from components.contracts.training import TrainingResult
 from components.train_model.attempts import run_to_end
 from components.train_model.config import TrainModelConfig
+from components.train_model.curves import LiveCurves, log_evaluations, log_steps
 from components.train_model.identity import is_finished, training_job
 from components.train_model.launchers.local import LocalLauncher
 from components.train_model.report import final_metrics, summarize, training_page
-
-STEP_CURVES = tuple(name for name in StepPoint.model_fields if name != "step")
 
 
 @pipeline_step("train_model", outputs=("training", "report", "metrics"))
@@ -30,7 +29,8 @@ def train_model_step(
         tracking = opener.submit(open_tracking, environment, settings.model.name)
         if not is_reused:
             launcher = LocalLauncher(settings.resources.threads_per_process)
-            run_to_end(job, launcher, settings.resources.max_restarts)
+            with LiveCurves(job.logs / "metrics.jsonl", tracking):
+                run_to_end(job, launcher, settings.resources.max_restarts)
     result = TrainingResult.read(job.root)
     summary = summarize(result, is_reused=is_reused)
     result.write(Path(training))
@@ -49,11 +49,5 @@ def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResul
             "training.num_parameters": result.num_parameters,
         }
     )
-    for name in STEP_CURVES:
-        measured = [(point.step, getattr(point, name)) for point in result.history]
-        tracking.log_curve(f"train/{name}", [pair for pair in measured if pair[1] is not None])
-    for name in result.evaluations[-1].metrics:
-        tracking.log_curve(
-            f"validation/{name}",
-            [(point.step, point.metrics[name]) for point in result.evaluations],
-        )
+    log_steps(tracking, result.history)
+    log_evaluations(tracking, result.evaluations)

@@ -1,4 +1,5 @@
 """The tiny training of `tests/tiny_training.py`."""
 
 from s3_server import bucket, s3_endpoint
+from small_models import environment
 from tiny_training import root

@@ -1,0 +1,85 @@
+"""Curves reach the tracking server while a training runs, once, and never stop it."""
+
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from components.clients.tracking import open_mlflow, open_tracking
+from components.contracts.errors import PerennialError
+from components.contracts.section import canonical_json
+from components.contracts.training import EvaluationPoint, StepPoint
+from components.train_model import curves
+from components.train_model.curves import LiveCurves, log_evaluations, log_steps
+
+
+def point(step: int) -> StepPoint:
+    return StepPoint(
+        step=step, loss=1.0 / step, learning_rate=0.1, gradient_norm=1.0, examples_per_second=9.0,
+        data_wait_share=0.0,
+    )  # fmt: skip
+
+
+def write(file, kind, value, *, end="\n"):
+    with file.open("a") as stream:
+        stream.write(canonical_json({"kind": kind, **value.model_dump(mode="json")}) + end)
+
+
+def history(environment, tracking, name):
+    client = open_mlflow(environment)
+    return [
+        (metric.step, metric.value) for metric in client.get_metric_history(tracking.run_id, name)
+    ]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(curves, "POLL_SECONDS", 0.05)
+
+
+def eventually(condition):
+    for _ in range(200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never happened")
+
+
+def test_points_arrive_while_the_training_runs_and_are_not_doubled(environment, tmp_path, quick):
+    file, opened = tmp_path / "metrics.jsonl", Future()
+    tracking = open_tracking(environment, "curves")
+    with LiveCurves(file, opened):
+        write(file, "step", point(1))
+        opened.set_result(tracking)
+        eventually(lambda: history(environment, tracking, "train/loss") == [(1, 1.0)])
+        write(file, "evaluation", EvaluationPoint(step=1, train_loss=1.0, metrics={"rmse": 2.0}))
+        write(file, "step", point(2), end="")  # half a line: not yet
+        eventually(lambda: history(environment, tracking, "validation/rmse") == [(1, 2.0)])
+        assert history(environment, tracking, "train/loss") == [(1, 1.0)]
+    log_steps(tracking, [point(1), point(2)])
+    log_evaluations(tracking, [EvaluationPoint(step=1, train_loss=1.0, metrics={"rmse": 2.0})])
+    assert history(environment, tracking, "train/loss") == [(1, 1.0), (2, 0.5)]
+    assert history(environment, tracking, "validation/rmse") == [(1, 2.0)]
+    assert history(environment, tracking, "train/utilization") == []
+
+
+def test_a_server_that_fails_costs_the_live_view_alone(tmp_path, quick, caplog):
+    class Down:
+        def log_curve(self, name, points):
+            raise PerennialError("the server is gone", action="wait")
+
+    file, opened = tmp_path / "metrics.jsonl", Future()
+    opened.set_result(Down())
+    with LiveCurves(file, opened):
+        write(file, "step", point(1))
+        eventually(lambda: "not shown live" in caplog.text)
+
+
+def test_what_an_earlier_attempt_wrote_is_not_sent_again(environment, tmp_path, quick):
+    file, opened = tmp_path / "metrics.jsonl", Future()
+    write(file, "step", point(1))
+    tracking = open_tracking(environment, "curves")
+    opened.set_result(tracking)
+    with LiveCurves(file, opened):
+        write(file, "step", point(2))
+        eventually(lambda: history(environment, tracking, "train/loss") == [(2, 0.5)])
