@@ -81,6 +81,10 @@ class TrainingSection(Section):
     """`bf16` computes in bfloat16 and keeps weights, reductions and updates in float32. Choose it
     where the hardware multiplies bfloat16 faster (GPUs, AVX512-BF16 or AMX processors). `fp16`,
     with a loss scale that adapts, is for GPUs without bfloat16."""
+    reduce_precision: Literal["fp32", "compute"] = "fp32"
+    """Under `fsdp` and `hsdp` with a short `precision`: the type in which gradients are summed over
+    the processes. `compute` sends half the bytes and loses their last bits: choose it when the
+    network is what a step waits for, and compare the curves."""
     allow_tf32: bool = False
     """Let a GPU multiply float32 matrices with 10-bit mantissas: up to 8 times faster, a relative
     error of 1e-3. Refused on CPUs, which cannot."""
@@ -133,6 +137,17 @@ class TrainingSection(Section):
             raise ValueError(
                 f"checkpoints.keep_every_steps = {kept} names steps without a checkpoint: one is "
                 f"taken every evaluate_every_steps = {taken} steps; take a multiple of that"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Self:
+        shards = self.strategy in ("fsdp", "hsdp")
+        if self.reduce_precision == "compute" and (self.precision == "fp32" or not shards):
+            raise ValueError(
+                "reduce_precision = 'compute' changes nothing with precision = "
+                f"{self.precision!r} and strategy = {self.strategy!r}: set precision = 'bf16' and "
+                "strategy = 'fsdp' or 'hsdp', or remove it"
             )
         return self
 

@@ -43,7 +43,8 @@ def fsdp_policy(
     if is_normalization:
         return MixedPrecisionPolicy(param_dtype=torch.float32, output_dtype=dtype)
     # Outputs stay in the short type between blocks; the engine turns the model's own into float32.
-    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    reduced = torch.float32 if training.reduce_precision == "fp32" else dtype
+    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced)
 
 
 def computation(training: TrainingSection, device: torch.device) -> AbstractContextManager[object]:

@@ -17,6 +17,14 @@ def test_float16_stays_close_and_is_really_used(root, strategy):
     )
 
 
+def test_short_reductions_are_close_and_really_short(root):
+    long, short = (
+        finished(tiny_job(root, precision="bf16", reduce_precision=kind))
+        for kind in ("fp32", "compute")
+    )
+    assert 0.0 < largest_difference(weights(long), weights(short)) < 0.01
+
+
 @pytest.mark.parametrize("strategy", ["single", "fsdp"])
 def test_gradient_norms_are_those_of_the_unscaled_gradients(root, strategy):
     full = finished(tiny_job(root, strategy=strategy, log_every_steps=1, steps=8))

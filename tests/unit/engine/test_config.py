@@ -34,6 +34,8 @@ def test_the_optimizer_is_adamw_unless_named(text, expected):
         ('{"steps": 0}', "steps"),
         ('{"steps": "10"}', "steps"),
         ('{"strategy": "tensor"}', "strategy"),
+        ('{"reduce_precision": "compute"}', "changes nothing"),
+        ('{"reduce_precision": "compute", "precision": "bf16", "strategy": "ddp"}', "strategy"),
     ],
 )
 def test_what_would_be_ignored_or_misread_is_refused(text, message):

@@ -1,0 +1,1 @@
+"""What an accelerator makes of the engine, in one command."""
