@@ -66,8 +66,9 @@ def test_example_passes_the_skeleton_checks(example, snapshot, tmp_path, monkeyp
     paths = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
     result = check_skeleton_step(config=config.to_json(), snapshot=str(snapshot.parent), **paths)
     report = SkeletonReport.read(Path(paths["skeleton"]))
-    doubted = {r.check: (r.measured, r.hint) for r in report.results if r.outcome != "passed"}
-    assert doubted.keys() == {"augmentation"}, doubted
+    left = {r.check: (r.outcome, r.hint) for r in report.results if r.outcome != "passed"}
+    assert left.keys() == {"augmentation", "example_weights", "future_independence"}, left
+    assert {outcome for outcome, _ in left.values()} == {"skipped"}
     assert result.metrics["failed"] == 0
     assert report.baselines["linear"]["accuracy"] > report.baselines["constant"]["accuracy"] + 0.5
     assert Path(paths["report"]).read_text().count("data:image/png;base64,") == 8
