@@ -60,7 +60,7 @@ def write_shapes(folder: Path, rows: int = 400) -> Snapshot:
     folder.mkdir(parents=True, exist_ok=True)
     captioned_shapes(rows).write_parquet(folder / "part.parquet")
     data = DataSection(
-        uri=str(folder), label="caption", ids=("id",), features=("picture",), text=("caption",)
+        uri=str(folder), label="caption", ids=("id",), features=("picture", "caption"), text=("caption",)
     )
     snapshot = take_snapshot(data, SplitSection())
     snapshot.write(folder / "snapshot")

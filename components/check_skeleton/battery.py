@@ -56,6 +56,10 @@ CHECKS: tuple[Check, ...] = (
 )
 # Without a model that maps a batch to one loss per example, the checks after it cannot be made.
 FOUNDATION: Check = per_example_losses
+# What they ask of labels, or of examples alone, a task that compares examples does not have: the
+# right answer of each is its own counterpart.
+COMPARES = "the task compares examples with each other: `scored_together` > 1"
+ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped, example_independence)
 
 
 def run_checks(subject: Subject, checks: Sequence[Check] = CHECKS) -> tuple[CheckResult, ...]:
@@ -63,7 +67,12 @@ def run_checks(subject: Subject, checks: Sequence[Check] = CHECKS) -> tuple[Chec
     results: list[CheckResult] = []
     is_founded = True
     for check in checks:
-        results.append(_run(check, subject) if is_founded else _skipped(check))
+        if not is_founded:
+            results.append(_skipped(check, f"needs {FOUNDATION.__name__} to pass first"))
+        elif check in ALONE and subject.task.scored_together > 1:
+            results.append(_skipped(check, COMPARES))
+        else:
+            results.append(_run(check, subject))
         if check is FOUNDATION:
             is_founded = results[-1].outcome != "failed"
     return tuple(_with_waiver(result, subject.settings.waivers) for result in results)
@@ -84,9 +93,8 @@ def _run(check: Check, subject: Subject) -> CheckResult:
     return result.model_copy(update={"seconds": time.perf_counter() - start})
 
 
-def _skipped(check: Check) -> CheckResult:
-    judge = Judge(check.__name__, expected="", source="")
-    return judge.skipped(f"needs {FOUNDATION.__name__} to pass first")
+def _skipped(check: Check, reason: str) -> CheckResult:
+    return Judge(check.__name__, expected="", source="").skipped(reason)
 
 
 def _with_waiver(result: CheckResult, waivers: Mapping[str, str]) -> CheckResult:

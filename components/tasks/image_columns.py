@@ -72,11 +72,12 @@ def image_column(columns: TaskColumns, name: str | None) -> str:
     Raises:
         BadDataError: it is not the only feature, or holds something else.
     """
-    features = columns.features
-    name = name or next(iter(features))
+    # A caption is input and label at once.
+    features = {key: kind for key, kind in columns.features.items() if key != columns.label}
+    name = name or next(iter(features), "")
     if list(features) != [name]:
         raise BadDataError(
-            "image classification takes one feature, the picture",
+            "the task takes one feature beside the label, the picture",
             evidence=f"model.options.image is {name!r}, features: {', '.join(features)}",
             action="list the picture's column alone under data.features, or the others under "
             "data.meta",

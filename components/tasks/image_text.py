@@ -1,7 +1,7 @@
 """Image and text: which caption belongs to which picture?
 
 Use it by name in a contract, `task = "components.tasks.image_text:ImageTextContrastive"`, with the
-caption as `data.label` (and under `data.text`) and the picture as the only feature.
+caption as `data.label`, under `data.text`, and beside the picture as the second of `data.features`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class ImageTextOptions(Section):
     preset: Literal["small", "resnet18", "resnet50", "vit_tiny", "vit_small"] = "small"
     """Its size; `small` suits pictures of 8 to 32 pixels."""
     image: ColumnName | None = None
-    """The feature column with the pictures; None means the only feature."""
+    """The feature column with the pictures; None means the only one beside the caption."""
     shape: tuple[PositiveInt, ...] = ()
     """Height, width, and 3 for colour, of pictures that come as flat lists of numbers."""
     size: tuple[PositiveInt, PositiveInt] | None = None
@@ -172,16 +172,17 @@ class ImageTextContrastive(Task):
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Mean of both directions against the rows of all ranks, shape [B]."""
-        pictures, texts = gather_rows(output[:, 0]), gather_rows(output[:, 1])
+        weights = batch.get(WEIGHT, torch.ones(len(output), device=output.device))
+        everyones = gather_rows(output[:, 0], output[:, 1], weights)
+        pictures, texts, counts = everyones.rows
         # A row of weight 0 only keeps a rank in step; it is no candidate.
-        counts = gather_rows(batch.get(WEIGHT, torch.ones(len(output), device=output.device)))
-        hidden = torch.where(counts.rows > 0, 0.0, -torch.inf)
-        right = counts.start + torch.arange(len(output), device=output.device)
+        hidden = torch.where(counts > 0, 0.0, -torch.inf)
+        right = everyones.start + torch.arange(len(output), device=output.device)
         # Its own row stays a candidate even for a row that does not count, so that none is NaN.
-        own = functional.one_hot(right, len(counts.rows)).bool()
+        own = functional.one_hot(right, len(counts)).bool()
         mask = torch.where(own, 0.0, hidden)
-        to_text = output[:, 0] @ texts.rows.T + mask
-        to_picture = output[:, 1] @ pictures.rows.T + mask
+        to_text = output[:, 0] @ texts.T + mask
+        to_picture = output[:, 1] @ pictures.T + mask
         return _mean_cross_entropy(to_text, to_picture, right)
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:

@@ -31,8 +31,6 @@ def example_independence(subject: Subject) -> CheckResult:
         expected="replacing one example leaves the losses of all others as they are",
         source="guides: gradients must depend on their own example only (view instead of permute)",
     )
-    if subject.task.scored_together > 1:
-        return judge.skipped("the task compares examples with each other: `scored_together` > 1")
     batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
     rows = len(batch[LABEL])
     before = _losses(subject, model, batch)

@@ -8,9 +8,12 @@ import pytest
 import torch
 
 from captioned_shapes import OPTIONS, SIZE, TASK, captioned_shapes, write_shapes
+from components.check_skeleton.battery import run_checks
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.engine.task import LABEL, inputs_of, load_task
+from components.tasks.image_text import ImageTextContrastive
+from skeleton_tables import prepared
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +112,13 @@ def test_a_row_that_does_not_count_is_no_candidate(task):
     among = task.training_losses(output, batch | {"weight": weights})
     torch.testing.assert_close(among[:7], counted)
     assert bool(torch.isfinite(among).all())
+
+
+def test_it_passes_the_skeleton_checks_that_apply(snapshot):
+    subject = prepared(ImageTextContrastive, Dataset(snapshot), options=OPTIONS)
+    outcomes = {result.check: result.outcome for result in run_checks(subject)}
+    assert "failed" not in outcomes.values(), outcomes
+    assert {check for check, outcome in outcomes.items() if outcome == "skipped"} == {
+        "augmentation", "example_independence", "example_weights", "future_independence",
+        "labels", "loss_floor", "loss_not_clipped",
+    }  # fmt: skip
