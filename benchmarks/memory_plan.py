@@ -269,7 +269,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
     model = parallelize(seeded_model(task, section.seed), task, section, world)
     plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.size)
     batch = on_device(task.gather(np.arange(section.micro_batch_size)), world.device)
-    settle_buckets(model, inputs_of(batch))
+    settle_buckets(model, inputs_of(batch), section, world.device)
     optimizer = build_optimizer(model, section)
     for _ in range(STEPS):
         for index in range(plan.accumulation_steps):

@@ -172,11 +172,12 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             remedy = f'[data] time = "…", or remove {key}'
             yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
     processes = contract.resources.num_processes
-    if training.global_batch_size < processes:
+    parts = training.parallelism.data_size(processes)
+    if training.global_batch_size < parts:
         yield Problem(
             at("training", "global_batch_size"), str(training.global_batch_size),
-            f"at least one row for each of {processes} processes",
-            f"global_batch_size = {processes}, or fewer processes",
+            f"at least one row for each of {parts} processes with rows of their own",
+            f"global_batch_size = {parts}, or fewer processes",
         )  # fmt: skip
     if training.strategy == "single" and processes != 1:
         yield Problem(at("training", "strategy"), '"single"', "one process",

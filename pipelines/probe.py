@@ -35,7 +35,7 @@ def subject_of(contract: Contract) -> Iterator[Subject]:
     dataset = Dataset(snapshot)
     task.fit(dataset.scan(Split.TRAIN))
     with tempfile.TemporaryDirectory(prefix="perennial-probe-") as folder:
-        encode_split(task, dataset, Split.TRAIN, Path(folder) / "train")
+        encode_split(task, dataset, Split.TRAIN, Path(folder) / "train", snapshot.digest())
         data = EncodedSplit(Path(folder) / "train")
         yield Subject(task, data, contract.training, best_device())
 

@@ -10,6 +10,7 @@ from components.contracts.snapshot import Snapshot
 from components.engine.config import TrainingSection
 from components.engine.job import TrainingJob
 from components.snapshot_data.manifest import take_snapshot
+from components.tasks.image_text import ImageTextContrastive
 
 SIZE = 8
 TASK = "components.tasks.image_text:ImageTextContrastive"
@@ -19,6 +20,12 @@ OPTIONS = {
     "embedding": 16,
     "candidates": 16,
 }
+
+
+class PassesApart(ImageTextContrastive):
+    """Lets several passes make up an update, though they do not see each other's captions."""
+
+    needs_whole_batch = False
 
 
 def draw(kind: str, row: int, column: int, bright: bool, random) -> np.ndarray:
@@ -60,14 +67,20 @@ def write_shapes(folder: Path, rows: int = 400) -> Snapshot:
     folder.mkdir(parents=True, exist_ok=True)
     captioned_shapes(rows).write_parquet(folder / "part.parquet")
     data = DataSection(
-        uri=str(folder), label="caption", ids=("id",), features=("picture", "caption"), text=("caption",)
+        uri=str(folder),
+        label="caption",
+        ids=("id",),
+        features=("picture", "caption"),
+        text=("caption",),
     )
     snapshot = take_snapshot(data, SplitSection())
     snapshot.write(folder / "snapshot")
     return Snapshot.read(folder / "snapshot")
 
 
-def shapes_job(root: Path, name: str, *, processes: int = 1, **training) -> TrainingJob:
+def shapes_job(
+    root: Path, name: str, *, processes: int = 1, task: str = TASK, **training
+) -> TrainingJob:
     """A training over the snapshot made by `write_shapes(root)`."""
     values = {
         "steps": 10, "global_batch_size": 32, "micro_batch_size": 32, "evaluate_every_steps": 5,
@@ -79,7 +92,7 @@ def shapes_job(root: Path, name: str, *, processes: int = 1, **training) -> Trai
     return TrainingJob(
         fingerprint=name,
         snapshot=str(root / "snapshot"),
-        model=ModelSection(name="shapes", task=TASK, options=OPTIONS),
+        model=ModelSection(name="shapes", task=task, options=OPTIONS),
         training=TrainingSection.model_validate(values | training, strict=False),
         num_processes=processes,
         folder=str(folder),

@@ -32,6 +32,16 @@ def save_again(folder: str) -> int:
     return 0
 
 
+def stop_after_one_step() -> int:
+    """Train with a signal that came before the first step."""
+
+    def listen(self: StopSignal) -> None:
+        self.requested = True
+
+    StopSignal.listen = listen
+    return worker.main()
+
+
 def write_slowly() -> int:
     """Train while each checkpoint is written long after it was taken."""
     write = Shard.write

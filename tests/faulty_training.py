@@ -20,8 +20,8 @@ FILE_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil
 
 class FaultyOptions(TinyOptions):
     trouble: Literal[
-        "", "kill", "kill in files", "hang", "slow data", "slow forward", "slow backward",
-        "bad gradient", "bad loss",
+        "", "kill", "kill in files", "slow files", "hang", "slow data", "slow forward", "slow backward",
+        "bad gradient", "bad loss", "bad input",
     ] = ""  # fmt: skip
     trouble_rank: int = 0
     """-1 means every rank."""
@@ -41,8 +41,11 @@ class FaultyTask(TinyTask):
     def __init__(self, options, columns):
         super().__init__(options, columns)
         self.file_events = 0
+        self.batches = 0
         if options.trouble == "kill in files" and self.strikes(now=0, at=0):
             sys.addaudithook(self.die_in_files)
+        if options.trouble == "slow files":
+            sys.addaudithook(self.wait_in_files)
 
     def die_in_files(self, event, arguments):
         """Kill this process right before it touches the checkpoints for the n-th time."""
@@ -50,6 +53,11 @@ class FaultyTask(TinyTask):
             if self.file_events == self.options.trouble_from:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.file_events += 1
+
+    def wait_in_files(self, event, arguments):
+        """Make the commit of every checkpoint slow, which is a rename."""
+        if event == "os.rename" and str(arguments[0]).endswith(".partial"):
+            time.sleep(self.options.seconds)
 
     def strikes(self, now=None, at=None):
         options = self.options
@@ -63,6 +71,9 @@ class FaultyTask(TinyTask):
     def augment(self, batch, generator):
         if self.options.trouble == "slow data" and self.strikes():
             time.sleep(self.options.seconds)
+        if self.options.trouble == "bad input" and self.strikes(now=self.batches):
+            batch["x"] = torch.full_like(batch["x"], float("nan"))
+        self.batches += 1
         return batch
 
     def losses(self, output, batch):

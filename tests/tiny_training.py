@@ -7,6 +7,7 @@ once, because torchrun takes seconds to do so for every rank; the tests of launc
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import random
 import signal
 import socket
 import sys
@@ -43,6 +44,8 @@ class TinyOptions(Section):
     width: int = 17
     dropout: float = 0.0
     batch_norm: bool = False
+    library_random: bool = False
+    """Draw from NumPy in the initial weights, and from Python in each forward pass."""
     fault: Literal["", "nan", "raise", "kill", "terminate", "averaged"] = ""
     fault_rank: int = 0
     fault_call: int = 0
@@ -135,8 +138,13 @@ class TinyModel(nn.Module):
             ]
         )
         self.head = nn.Linear(9, 1)
+        self.library_random = options.library_random
+        if options.library_random:
+            self.head.weight.data *= np.random.uniform(0.5, 1.5)
 
     def forward(self, x):
+        if self.training and self.library_random:
+            x = x * random.uniform(0.9, 1.1)
         for block in self.blocks:
             x = block(x)
         return self.head(x)

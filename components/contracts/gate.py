@@ -23,6 +23,9 @@ class Comparison(Section):
     champion: float | None
     improvement: Interval | None
     """None without a champion."""
+    incomparable: str = ""
+    """Why the champion's figure says nothing beside the challenger's, and what to do about it;
+    empty where the two compare, or there is no champion."""
 
 
 class SliceComparison(Section):

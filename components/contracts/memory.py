@@ -26,6 +26,8 @@ class MemoryEstimate(Section):
     """What the optimizer needs for the time of a step."""
     staging: int
     """A copy of the state that is being written to a checkpoint, where it lies in this memory."""
+    loading: int
+    """The most before the first update, while the initial model is divided."""
     peak: int
     """The most at any moment: not the sum, for activations are gone when the optimizer works."""
     refused: str = ""

@@ -31,6 +31,14 @@ class Section(BaseModel):
         """
         return cls.model_validate_json(text)
 
+    def changed(self, *names: str) -> list[str]:
+        """Which of these fields differ from their defaults.
+
+        Whether they were written down is not asked: a stored section has them all.
+        """
+        fields = type(self).model_fields
+        return [name for name in names if getattr(self, name) != fields[name].get_default()]
+
     def digest(self) -> str:
         """SHA-256 of the canonical text, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()

@@ -19,9 +19,9 @@ class EvaluationPoint(Section):
     """The measurements at one evaluation."""
 
     step: int
-    train_loss: float
-    """Mean loss per example over the updates since the evaluation before; that evaluation's own
-    value, when all of them were left out."""
+    train_loss: float | None
+    """Mean loss per example over the updates since the evaluation before; None when all of them
+    were left out, so that the weights are still the same."""
     metrics: dict[str, float]
     """Task metrics and `loss` on the validation sample."""
 
@@ -125,6 +125,9 @@ class TrainingResult(Artifact):
     num_resumes: int
     num_skipped: int = 0
     """Updates left out because loss or gradient was not finite."""
+    num_rescaled: int = 0
+    """Updates left out because float16 overflowed and its loss scale had to be halved; the first
+    ones search for it."""
     num_rewinds: int = 0
     """Returns to a checkpoint because of a jump of the loss."""
     collective_waits: tuple[CollectiveWaits, ...] = ()
@@ -141,6 +144,13 @@ class ScoredCandidate(Section):
     standard_error: float
     """Of the selection metric, by bootstrap over blocks of time (or rows without a time)."""
     kept_as: KeptAs
+    averaged: bool = False
+    """Its moving average of the weights, in the place of the weights."""
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        return f"step {self.step:,}{', averaged' if self.averaged else ''}"
 
 
 class Challenger(Artifact):
@@ -160,6 +170,8 @@ class Challenger(Artifact):
     metric: str
     direction: Direction
     chosen_step: int
+    chosen_averaged: bool = False
+    """Whether the weights are that checkpoint's moving average."""
     candidates: tuple[ScoredCandidate, ...]
     reason: str
     """Why this one, in a sentence."""

@@ -88,6 +88,10 @@ class TrainingSection(Section):
     allow_tf32: bool = False
     """Let a GPU multiply float32 matrices with 10-bit mantissas: up to 8 times faster, a relative
     error of 1e-3. Refused on CPUs, which cannot."""
+    deterministic: bool = True
+    """Reproducible kernels. Turn it off on GPUs for speed (convolutions chosen by trying, a faster
+    backward pass of attention) when a resume need not repeat the uninterrupted training bit for
+    bit."""
     compile: bool = False
     """Compile each block (`torch.compile`), or the whole model where the task names none. Worth
     its minutes on GPUs and for wide models; on CPUs small models became slower."""
@@ -137,6 +141,15 @@ class TrainingSection(Section):
             raise ValueError(
                 f"checkpoints.keep_every_steps = {kept} names steps without a checkpoint: one is "
                 f"taken every evaluate_every_steps = {taken} steps; take a multiple of that"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _profile_fits(self) -> Self:
+        if self.profile is not None and self.profile.start_step > self.steps:
+            raise ValueError(
+                f"profile.start_step = {self.profile.start_step} is never reached: the training "
+                f"ends at steps = {self.steps}; lower it"
             )
         return self
 

@@ -18,7 +18,7 @@ from components.engine.config import TrainingSection
 from components.engine.parallelism.layout import DIMENSIONS, Layout
 
 T = TypeVar("T")
-# The first rank fits the task and encodes the data while the others wait for it.
+# Far beyond any step; the longer wait for prepared data has a group of its own.
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 
@@ -140,7 +140,7 @@ def synchronize_buffers(model: nn.Module, world: World) -> None:
     and agree each for itself.
     """
     dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
-    buffers = [_as_numbers(buffer) for buffer in _stored_buffers(model)] if dimensions else []
+    buffers = [_as_numbers(buffer) for buffer in stored_buffers(model)] if dimensions else []
     if not buffers:
         return
     sums = torch.cat([buffer.double().flatten() for buffer in buffers])
@@ -154,7 +154,8 @@ def synchronize_buffers(model: nn.Module, world: World) -> None:
         start += buffer.numel()
 
 
-def _stored_buffers(model: nn.Module) -> Iterator[Tensor]:
+def stored_buffers(model: nn.Module) -> Iterator[Tensor]:
+    """The buffers that a checkpoint holds."""
     for module in model.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None and name not in module._non_persistent_buffers_set:
@@ -170,11 +171,27 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.requested = False
+        self._on_the_way: tuple[Tensor, dist.Work | None] | None = None
 
     def listen(self) -> None:
         """Take over the signals."""
         signal.signal(signal.SIGTERM, self._request)
         signal.signal(signal.SIGINT, self._request)
+
+    def agreed(self, world: World) -> bool:
+        """Whether any rank had been asked to end when this was called last; all call together.
+
+        Numbers on the host travel while the device computes, so this waits for neither.
+        """
+        earlier, flag = self._on_the_way, torch.tensor(int(self.requested))
+        work = dist.all_reduce(flag, dist.ReduceOp.MAX, async_op=True) if world.size > 1 else None
+        self._on_the_way = (flag, work)
+        if earlier is None:
+            return False
+        flag, work = earlier
+        if work is not None:
+            work.wait()
+        return bool(flag)
 
     def _request(self, signal_number: int, frame: FrameType | None) -> None:
         self.requested = True

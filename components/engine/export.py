@@ -77,8 +77,12 @@ def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = Fal
     return _write(layout, read, folder)
 
 
-def load_model(folder: Path) -> tuple[Task, nn.Module]:
+def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
     """The task with its fitted state, and the model in evaluation mode.
+
+    Args:
+        folder: A `Challenger`'s.
+        device: Where the model is put.
 
     Raises:
         PerennialError: the weights are damaged or do not fit the task's model.
@@ -103,7 +107,7 @@ def load_model(folder: Path) -> tuple[Task, nn.Module]:
             evidence=str(error).splitlines()[0],
             action="the task's code changed since; check out the commit in the model's lineage",
         ) from error
-    return task, model.eval()
+    return task, model.to(device).eval()
 
 
 def _write(

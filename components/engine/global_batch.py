@@ -13,30 +13,37 @@ class GlobalRows:
     """The rows of all ranks, in rank order.
 
     Attributes:
-        rows: Shape [N, ...]; gradients flow back to the rank that each row came from.
+        rows: One tensor of shape [N, ...] per tensor that was given; gradients flow back to the
+            rank that each row came from.
         start: Where this rank's own rows begin.
     """
 
-    rows: Tensor
+    rows: tuple[Tensor, ...]
     start: int
 
 
-def gather_rows(rows: Tensor) -> GlobalRows:
+def gather_rows(*tensors: Tensor) -> GlobalRows:
     """Every rank's rows on every rank; all ranks call it together, with any number of rows.
+
+    On a GPU each call waits for the device once, to learn the numbers of rows: give it all that is
+    to be gathered.
 
     The backward pass adds up what all ranks want of a row. With losses of the own rows against the
     rows of all, the sum over ranks is the loss of the whole batch, and so are its gradients.
 
     Args:
-        rows: This rank's, shape [B, ...].
+        tensors: Of this rank's rows, each of shape [B, ...].
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
-        return GlobalRows(rows, 0)
-    counts = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=rows.device)
-    counts[dist.get_rank()] = len(rows)
+        return GlobalRows(tensors, 0)
+    counts = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=tensors[0].device)
+    counts[dist.get_rank()] = len(tensors[0])
     dist.all_reduce(counts)
     sizes = counts.tolist()
-    gathered: Tensor = _Gather.apply(rows, sizes)  # type: ignore[no-untyped-call] # torch's own
+    gathered = tuple(
+        _Gather.apply(rows, sizes)  # type: ignore[no-untyped-call] # torch's own
+        for rows in tensors
+    )
     return GlobalRows(gathered, sum(sizes[: dist.get_rank()]))
 
 
@@ -55,7 +62,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 (torch's own)
-        total = gradient.contiguous()
+        # Another node of the graph may hold the same tensor, which is summed in place here.
+        total = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         rank = dist.get_rank()
         start = sum(ctx.sizes[:rank])

@@ -71,19 +71,25 @@ class TrainingJob(Section):
 
     @property
     def scratch(self) -> Path:
-        """Encoded splits; deleted when the job ends. Hidden from listings of the store."""
+        """Encoded splits; deleted when no attempt follows. Hidden from listings of the store."""
         return self.root / ".scratch"
 
 
-class FittedTask(Artifact):
-    """What the task fitted when the training began; every later attempt takes it over.
+class Decision(Artifact):
+    """What was settled when the training began; every later attempt takes it over."""
+
+    fingerprint: str
+    """Of the training that it was settled for."""
+
+
+class FittedTask(Decision):
+    """What the task fitted.
 
     File tree: `fitted.json`.
     """
 
     file_name: ClassVar[str] = "fitted.json"
 
-    fingerprint: str
     state: dict[str, JsonValue]
 
 

@@ -18,7 +18,7 @@ from components.contracts.errors import BadTaskError
 from components.engine.checkpoints.checkpointer import Checkpointer
 from components.engine.config import TrainingSection
 from components.engine.data.loader import Loader, RankBatch
-from components.engine.distributed import StopSignal, World, synchronize_buffers
+from components.engine.distributed import StopSignal, World, stored_buffers, synchronize_buffers
 from components.engine.evaluation.sampled import SampledEvaluation
 from components.engine.optimization.averaging import AveragedWeights
 from components.engine.optimization.clipping import Clipper, local_squared_norm
@@ -108,11 +108,15 @@ def update(training: Training) -> tuple[Judgement, bool]:
     batch = next_batch(training)
     training.randomness.begin(steps_done)
     synchronize_buffers(training.model, training.world)
+    buffers = clones_of_buffers(training)
     rate = follow_schedule(optimizer, section, steps_done)
     part = add_gradients(training, batch)
     norm, loss, judgement, stop = agree(training, part)
     if judgement in (Judgement.SKIP, Judgement.STOP):
         record_not_finite(training, judgement, batch, part)
+    if judgement in (Judgement.SKIP, Judgement.RESCALE):
+        for buffer, before in zip(stored_buffers(training.model), buffers, strict=True):
+            buffer.copy_(before)
     if judgement is Judgement.APPLY:
         clipped = training.clipper.clip(training.parameters, norm, training.guard.scale.value)
         if training.is_due(section.log_every_steps):
@@ -124,6 +128,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
         training.telemetry.update(torch.stack([torch.ones_like(loss), loss, norm, clipped]), rate)
     optimizer.zero_grad(set_to_none=True)
     is_interrupted = stop or training.is_due(section.evaluate_every_steps)
+    is_interrupted = is_interrupted or judgement is Judgement.REWIND
     training.instruments.after(training.step, is_interrupted=is_interrupted)
     return judgement, stop
 
@@ -135,6 +140,16 @@ def next_batch(training: Training) -> RankBatch:
     parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
     training.telemetry.waited(time.monotonic() - start)
     return replace(batch, micro_batches=parts)
+
+
+def clones_of_buffers(training: Training) -> list[Tensor]:
+    """The buffers before an update that may be left out.
+
+    Its forward pass puts what is not finite into running statistics, where it would stay.
+    """
+    if not training.guard.needs_every_step:
+        return []
+    return [buffer.clone() for buffer in stored_buffers(training.model)]
 
 
 def add_gradients(training: Training, batch: RankBatch) -> Tensor:
@@ -195,20 +210,22 @@ def agree(training: Training, loss: Tensor) -> tuple[Tensor, Tensor, Judgement, 
     world, section, guard = training.world, training.section, training.guard
     squares = local_squared_norm(training.parameters, world.layout).to(loss.device)
     excess = training.clipper.local_excess(training.parameters, guard.scale.value)
-    stop = loss.new_tensor(training.stop.requested)
+    stop = torch.full_like(loss, training.stop.requested)  # copies nothing to the device
     signals = world.sum(torch.stack([squares, loss, stop, excess]))
     norm, loss = signals[0].sqrt() / guard.scale.value, signals[1]
     training.clipper.learn_excess(signals[3])
     guard.unread.append(loss)
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
-    is_read = world.device.type == "cpu" or guard.needs_every_step
+    is_cpu = world.device.type == "cpu"
+    stops = bool(signals[2] > 0) if is_cpu else training.stop.agreed(world)
+    is_read = is_cpu or guard.needs_every_step or (stops and guard.may_stop_anywhere)
     is_read = is_read or training.is_due(section.log_every_steps)
     if not (is_read or training.is_due(section.evaluate_every_steps)):
         return norm, loss, Judgement.APPLY, False
     judgement = guard.judge(training.step, torch.stack(guard.unread).tolist(), float(norm))
     guard.unread.clear()
-    return norm, loss, judgement, bool(signals[2] > 0)
+    return norm, loss, judgement, stops
 
 
 def record_not_finite(
@@ -219,11 +236,11 @@ def record_not_finite(
     Raises:
         TrainingFailedError: the update must not be left out.
     """
-    step = training.step
-    seen = collect(
-        training.world, training.model, training.errors, step=step, loss=part, rows=batch.rows
-    )
-    error = failure(step, training.guard.skipped, seen)
+    step, rows = training.guard.bad_step, batch.rows
+    if step < training.step:
+        rows = training.loader.gather(step - 1 + training.data_offset).rows
+    seen = collect(training.world, training.model, training.errors, step=step, loss=part, rows=rows)
+    error = failure(step, training.guard.skipped, seen, seen_at=training.step)
     if judgement is Judgement.STOP:
         raise error
     logger.warning("left out: %s", error.problem)
@@ -266,11 +283,12 @@ def evaluate(training: Training) -> dict[str, float]:
 
 def save(training: Training, *, is_evaluated: bool) -> None:
     """Evaluate, where it is due, then write a checkpoint that holds the metrics of its step."""
-    training.instruments.checkpointing(training.step)
     metrics = {}
     if is_evaluated:
+        training.instruments.evaluating(training.step)
         metrics = evaluate(training)
         training.telemetry.evaluated(training.step, metrics)
+    training.instruments.checkpointing(training.step)
     synchronize_buffers(training.model, training.world)
     progress = training.telemetry.progress(training.step).model_copy(
         update={

@@ -1,16 +1,20 @@
 """Reproducibility: every random number is a function of seed, rank and step; no state is kept."""
 
 import hashlib
+import random
 
+import numpy as np
 import torch
 from torch import nn
 
 from components.engine.task import Task
 
 
-def make_deterministic() -> None:
-    """Choose reproducible kernels; an operation that has none warns."""
-    torch.set_deterministic_debug_mode("warn")
+def make_deterministic(*, enabled: bool) -> None:
+    """Choose reproducible kernels, of which an operation that has none warns; or the fastest."""
+    torch.set_deterministic_debug_mode("warn" if enabled else "default")
+    # The fastest convolution is found by trying, and another one may win the next time.
+    torch.backends.cudnn.benchmark = not enabled
     # Filling fresh memory would cost time at every allocation and serves only to find reads of
     # uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -25,6 +29,7 @@ def derived_seed(seed: int, *parts: int) -> int:
 def seeded_model(task: Task, seed: int) -> nn.Module:
     """The initial model: the same on every rank, and the same as in a single process."""
     torch.manual_seed(seed)
+    _seed_libraries(derived_seed(seed))
     return task.build_model()
 
 
@@ -48,3 +53,10 @@ class StepRandomness:
         seed = derived_seed(self._seed, self._rank, step, 0)
         for generator in self._generators:
             generator.manual_seed(seed)
+        _seed_libraries(seed)
+
+
+def _seed_libraries(seed: int) -> None:
+    """Set the generators of Python and NumPy, from which a task's code may draw, too."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # the largest that it takes

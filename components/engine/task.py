@@ -57,7 +57,11 @@ class Task(ABC):
     invariant_metrics: ClassVar[frozenset[str]] = frozenset()
     """For kind `statistic`: metrics that mean the same for two models that weigh the examples
     differently, such as bits per byte under two vocabularies. The others are compared only between
-    models with equal weights."""
+    models with equal weights, and all of them only between models with equal `exposure`."""
+
+    needs_whole_batch: ClassVar[bool] = False
+    """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
+    An update is then one forward pass of every process: several would not see each other's rows."""
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         self.options = options
@@ -115,6 +119,20 @@ class Task(ABC):
         `weight`) as `labels`.
         """
         raise NotImplementedError(f"{type(self).__name__} is of kind {self.kind!r}")
+
+    def exposure(
+        self, statistics: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """For kind `statistic`: how much of each row was measured, shape [N]; all of it by default.
+
+        In a unit that does not depend on the model, such as bytes of text: a model that cuts rows
+        earlier than another answers an easier or harder question, and the two do not compare.
+
+        Args:
+            statistics: Of each row, as `score` receives them.
+            weights: Of each row.
+        """
+        return np.ones(len(weights))
 
     @abstractmethod
     def score(

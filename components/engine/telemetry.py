@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from components.clients.journal import Journal
-from components.contracts.errors import TrainingFailedError
 from components.contracts.section import Section, canonical_json
 from components.contracts.training import EvaluationPoint, StepPoint
 from components.engine.checkpoints.folder import Progress, RunningSums
@@ -64,16 +63,16 @@ class Telemetry:
         self._learning_rate = 0.0
 
     def waited(self, seconds: float) -> None:
-        """Count time spent waiting for a batch."""
+        """Count an update's batch, and the time spent waiting for it."""
+        self._interval_steps += 1
         self._interval_wait += seconds
         self.seconds_waited += seconds
 
     def update(self, measured: Tensor, learning_rate: float) -> None:
-        """Count one update: `[1, loss, gradient norm, is clipped]`, on the device."""
+        """Count an applied update: `[1, loss, gradient norm, is clipped]`, on the device."""
         self._learning_rate = learning_rate
         self._since_log += measured
         self._since_evaluation += measured
-        self._interval_steps += 1
 
     def log(self, step: int, update_ratio: float) -> None:
         """Make a point of the interval that ends here, if an update was applied in it."""
@@ -104,29 +103,17 @@ class Telemetry:
             self._tell(point)
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        """Make a point of an evaluation.
-
-        Raises:
-            TrainingFailedError: no update was ever applied.
-        """
+        """Make a point of an evaluation."""
         steps, loss, *_ = self._since_evaluation.tolist()
-        if steps:
-            train_loss = loss / steps
-        elif self._evaluations:
-            train_loss = self._evaluations[-1].train_loss
-        else:
-            raise TrainingFailedError(
-                f"not one of the first {step} updates was applied",
-                evidence="all gradients were left out because they were not finite",
-                action="train in fp32 or bf16, or lower the learning rate",
-            )
+        train_loss = loss / steps if steps else None
         point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics)
         self._evaluations.append(point)
         self._since_evaluation.zero_()
         if self._is_speaker:
             values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
             self._write("evaluation", point)
-            logger.info("evaluated step=%d train_loss=%.6g %s", step, train_loss, values)
+            shown = "none" if train_loss is None else f"{train_loss:.6g}"
+            logger.info("evaluated step=%d train_loss=%s %s", step, shown, values)
 
     def restart_clock(self) -> None:
         """Begin an interval; what lies before it (an evaluation, a checkpoint) is not counted."""

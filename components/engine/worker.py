@@ -74,6 +74,9 @@ def main() -> int:
         world = World.join().arrange(job.training)
         training = build(job, world, stop)
         is_finished = train(training)
+        training.instruments.checkpointing(training.step)
+        if is_finished:
+            training.checkpointer.close()
         training.checkpointer.wait()
         training.instruments.watchdog.close()
         if world.is_first:
@@ -111,7 +114,7 @@ def assemble(
 ) -> Training:
     """Everything that the loop needs, in the state of the newest checkpoint."""
     choose_kernels(job.training, world.device)
-    make_deterministic()
+    make_deterministic(enabled=job.training.deterministic)
     section = plan_strategy(job, world, task, data)
     model = initial_model(task, data, section, world)
     optimizer = build_optimizer(model, section)
@@ -122,7 +125,8 @@ def assemble(
     progress = checkpointer.restore(model, optimizer)
     telemetry = Telemetry(
         section, world, progress, job.logs / "metrics.jsonl",
-        flops_per_example(task, data.gather(np.arange(1))),
+        # Two rows, because batch normalisation refuses one.
+        flops_per_example(task, data.gather(np.arange(min(data.rows, 2)))),
     )  # fmt: skip
     return Training(
         section=section, world=world, task=task, loader=build_loader(task, data, section, world),
@@ -144,10 +148,20 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
     """This rank's part of the stream of training rows.
 
     Raises:
-        PerennialError: batches cannot be pinned for a device that needs no pinning.
+        PerennialError: batches cannot be pinned for a device that needs no pinning, or the task
+            needs the global batch in one pass.
     """
     plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.data_size)
     logger.info(plan.describe())
+    if task.needs_whole_batch and plan.accumulation_steps > 1:
+        raise PerennialError(
+            f"the loss of {type(task).__name__} compares the rows of a global batch, but its "
+            f"{plan.accumulation_steps} passes do not see each other",
+            evidence=plan.describe(),
+            action="set training.micro_batch_size >= "
+            f"{-(-section.global_batch_size // world.data_size)} or training.global_batch_size <= "
+            f"{section.micro_batch_size * world.data_size}; `training.memory` makes room",
+        )
     is_gpu = world.device.type == "cuda"
     if section.loading.pin_memory and not is_gpu:
         raise PerennialError(
@@ -172,11 +186,10 @@ def initial_model(
             shard=partial(parallelize, task=task, training=section, world=world),
         )  # fmt: skip
     model = parallelize(model, task, section, world)
-    batch = data.gather(np.arange(min(data.rows, section.micro_batch_size)))
+    # Two rows, because batch normalisation refuses one.
+    batch = data.gather(np.arange(min(data.rows, section.micro_batch_size, 2)))
     (batch,) = own_sequences([batch], task, world.layout)
-    settle_buckets(
-        model, {name: value.to(world.device) for name, value in inputs_of(batch).items()}
-    )
+    settle_buckets(model, inputs_of(batch), section, world.device)
     return model
 
 
@@ -209,6 +222,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         history=progress.history, evaluations=progress.evaluations,
         checkpoints=training.checkpointer.records(), seconds=progress.seconds,
         num_resumes=progress.num_resumes, num_skipped=training.guard.skipped,
+        num_rescaled=training.guard.scale.halvings,
         num_rewinds=training.guard.rewinds,
         collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,

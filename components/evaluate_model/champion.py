@@ -11,7 +11,7 @@ from components.clients.dataset import Dataset, selected_split
 from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
-from components.engine.evaluation.scoring import score_split
+from components.engine.evaluation.scoring import MACHINE_FAILURES, score_split, scoring_device
 from components.engine.export import load_model
 from components.evaluate_model.comparison import Contender
 
@@ -49,10 +49,10 @@ def read_champion(
     """
     try:
         record = Challenger.read(folder)
-        task, model = load_model(folder)
+        task, model = load_model(folder, scoring_device())
         scored = score_split(task, model, dataset, Split.TEST, keep=keep)
-    except (MemoryError, OSError):
-        raise  # says something about this machine, nothing about the champion
+    except MACHINE_FAILURES:
+        raise
     except Exception as error:  # its code is the user's, of years ago: it may raise anything
         failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return Champion(version=version, failure=failure)
@@ -60,8 +60,8 @@ def read_champion(
     notes = _notes(folder, version, record, dataset)
     differs = not np.array_equal(scored.labels, challenger.scored.labels)
     if differs and task.kind == "statistic":
-        # Metrics that do not depend on the weights compare all the same.
-        notes = (*notes, f"version {version} counts other tokens in the rows")
+        # Whether a metric compares all the same is judged one by one.
+        notes = (*notes, f"version {version} weighs the rows differently")
     elif differs:
         failure = "it encodes the labels differently: the label's values have changed"
         return Champion(version, None, failure, weights, notes)

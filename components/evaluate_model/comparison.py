@@ -122,12 +122,29 @@ def direction_of(task: Task, metric: str) -> Direction:
     return task.metrics[metric]
 
 
-def is_comparable(challenger: Contender, champion: Contender, metric: str) -> bool:
-    """Whether a metric means the same for both, which may weigh the rows differently."""
+def incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
+    """Why a metric does not mean the same for both, and what to do about it; empty if it does."""
     task = challenger.task
-    if task.kind != "statistic" or metric in task.invariant_metrics:
-        return True
-    return np.array_equal(challenger.scored.weights, champion.scored.weights)
+    if task.kind != "statistic":
+        return ""
+    ours, theirs = (
+        each.task.exposure(each.scored.predictions, each.scored.weights)
+        for each in (challenger, champion)
+    )
+    if not np.array_equal(ours, theirs):
+        return (
+            f"{metric} does not compare: the models were measured on different parts of "
+            f"{np.count_nonzero(ours != theirs):,} of {len(ours):,} rows; train with settings that "
+            "cut rows where the champion's do"
+        )
+    weighs_alike = np.array_equal(challenger.scored.weights, champion.scored.weights)
+    if weighs_alike or metric in task.invariant_metrics:
+        return ""
+    others = ", ".join(sorted(task.invariant_metrics)) or "a metric that the weights do not enter"
+    return (
+        f"{metric} does not compare: the models weigh the rows differently, as two vocabularies "
+        f"do; take {others} in its place"
+    )
 
 
 def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
@@ -142,9 +159,15 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
     theirs = match.champion.scored.metrics(match.champion.task)
     comparisons = []
     for name in metrics:
-        if not is_comparable(match.challenger, match.champion, name):
+        if why := incomparable(match.challenger, match.champion, name):
             comparisons.append(
-                Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
+                Comparison(
+                    metric=name,
+                    challenger=ours[name],
+                    champion=None,
+                    improvement=None,
+                    incomparable=why,
+                )
             )
             continue
         sign = sign_of(direction_of(task, name))
@@ -164,11 +187,13 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
 def compare_slices(
     match: Match, metric: str, columns: Sequence[str], *, min_rows: int, limit: float
 ) -> tuple[SliceComparison, ...]:
-    """The gate's metric on every value of the slice columns that has enough rows.
+    """The gate's metric, if it compares, on every value of the slice columns with enough rows.
 
     `regressed` follows Holm (1979): the probability of blocking a challenger that regresses on no
     slice stays below 1 - confidence, however many slices there are.
     """
+    if match.champion is None or incomparable(match.challenger, match.champion, metric):
+        return ()
     rows = match.challenger.scored.rows
     found = []
     for column in columns:

@@ -72,6 +72,8 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     name = f"champion version {evidence.champion_version}"
     if evidence.same_weights:
         return [_reason("differs from the champion", False, f"its weights are those of {name}")]
+    if comparison.incomparable:
+        return [_reason(condition, False, f"beside {name}, {comparison.incomparable}")]
     if comparison.champion is None:
         failure = f"{name} could not be scored ({evidence.champion_failure})"
         return [_reason(condition, True, f"{failure}, so there is nothing to compare with")]
@@ -93,13 +95,19 @@ def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
     reasons = []
     for metric, limit in section.max_regression.items():
         comparison = compared[metric]
-        if comparison.champion is None or evidence.same_weights:
+        condition = f"no regression of {metric}"
+        if evidence.same_weights:
+            continue
+        if comparison.incomparable:
+            reasons.append(_reason(condition, False, comparison.incomparable))
+            continue
+        if comparison.champion is None:
             continue
         improvement = comparison.improvement
         held = improvement is not None and improvement.low >= -limit
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
         detail = f"lower bound of the change in {metric} is {shown}, allowed is {-limit:+g}"
-        reasons.append(_reason(f"no regression of {metric}", held, detail))
+        reasons.append(_reason(condition, held, detail))
     return reasons
 
 

@@ -14,7 +14,7 @@ from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.evaluation.resampling import blocks_of
-from components.engine.evaluation.scoring import score_split
+from components.engine.evaluation.scoring import score_split, scoring_device
 from components.engine.export import load_model
 from components.evaluate_model.champion import Champion, read_champion
 from components.evaluate_model.comparison import Contender, columns_to_keep, finite_contender
@@ -41,7 +41,7 @@ def evaluate_model_step(
     dataset = Dataset(Snapshot.read(Path(snapshot)))
     data = dataset.snapshot.data
     keep = columns_to_keep(dataset.snapshot, section.gate.slices)
-    task, model = load_model(Path(challenger))
+    task, model = load_model(Path(challenger), scoring_device())
     contender = finite_contender(task, score_split(task, model, dataset, Split.TEST, keep=keep))
     champion = _champion(environment, section.model.name, dataset, contender, keep)
     blocks = blocks_of(contender.scored.rows, data)

@@ -1,7 +1,6 @@
 """Verdict: puts comparison, slices, baselines and floors together into one decision."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from components.contracts.errors import PerennialError
 from components.contracts.gate import BlockPerformance, Verdict
@@ -14,7 +13,6 @@ from components.evaluate_model.comparison import (
     compare,
     compare_slices,
     direction_of,
-    is_comparable,
 )
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.gate import Evidence, judge, summarize
@@ -44,7 +42,7 @@ def reach_verdict(
     task = challenger.task
     names = _metrics(gate, task)
     metric = names[0]
-    champion = _compared_by(metric, champion, challenger)
+    directions = {name: direction_of(task, name) for name in names}
     draws = blocks.draws(gate.resamples)
     match = Match(challenger, champion.contender, blocks, draws, gate.confidence)
     comparisons = compare(match, names)
@@ -55,7 +53,7 @@ def reach_verdict(
         gate,
         Evidence(
             comparisons=comparisons,
-            directions={name: direction_of(task, name) for name in names},
+            directions=directions,
             slices=slices,
             baselines=baselines,
             champion_version=champion.version,
@@ -80,14 +78,6 @@ def reach_verdict(
         test_blocks=blocks.count,
         performance_reference=performance,
     )
-
-
-def _compared_by(metric: str, champion: Champion, challenger: Contender) -> Champion:
-    """The champion; without its scores where the gate's metric does not compare."""
-    if not champion.contender or is_comparable(challenger, champion.contender, metric):
-        return champion
-    failure = f"it counts other tokens, so {metric} does not compare"
-    return replace(champion, contender=None, failure=failure)
 
 
 def _metrics(gate: GateSection, task: Task) -> tuple[str, ...]:

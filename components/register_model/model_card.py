@@ -105,6 +105,7 @@ def _training(training: TrainingResult, challenger: Challenger) -> list[str]:
         f"- {training.num_parameters:,} parameters, {training.steps:,} steps, "
         f"{training.world_size} processes ({training.strategy}), {training.seconds:.0f} s",
         f"- checkpoint: {challenger.reason}",
+        *["- weights: their moving average (`training.averaging`)"] * challenger.chosen_averaged,
         *(f"- curves: {finding}" for finding in challenger.diagnosis),
     ]
 

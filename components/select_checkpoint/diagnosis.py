@@ -75,6 +75,8 @@ def diagnose(
         metric: The selection metric.
         direction: Which way it is better.
     """
+    # Where no update was applied, the same weights were evaluated once more.
+    evaluations = [point for point in evaluations if point.train_loss is not None]
     if len(evaluations) < MIN_POINTS:
         return (
             f"{len(evaluations)} evaluations are too few to read a curve: evaluate more often, at "

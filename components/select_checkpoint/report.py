@@ -30,18 +30,17 @@ def write_report(
     page = Page("Select checkpoint", outcome="passed", summary=f"Chosen: {selection.reason}.")
     page.values(_shipped(selection, metric))
     page.heading("Candidates on the full validation split")
-    intervals = {
-        f"step {candidate.step:,}": _bar(candidate, metric) for candidate in selection.candidates
-    }
+    intervals = {each.title: _bar(each, metric) for each in selection.candidates}
     page.figure(
         interval_chart(intervals, x_label=metric, reference=selection.best.metrics[metric]),
-        f"Each kept checkpoint, plus and minus one standard error over every {unit} of the split.",
+        "The weights of each kept checkpoint, plus and minus one standard error over every "
+        f"{unit} of the split.",
     )
     page.table(
-        ("step", "kept as", metric, "behind the best", "standard error of that", "loss"),
+        ("checkpoint", "kept as", metric, "behind the best", "standard error of that", "loss"),
         [
             (
-                candidate.step,
+                candidate.title,
                 ", ".join(candidate.kept_as),
                 f"{candidate.metrics[metric]:.5g}",
                 f"{gap:.2g}",
@@ -69,7 +68,7 @@ def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int)
     marks = {"chosen": float(chosen)}
     points = training.evaluations
     loss = {
-        "training": [(float(point.step), point.train_loss) for point in points],
+        "training": [(float(p.step), p.train_loss) for p in points if p.train_loss is not None],
         "validation sample": [(float(point.step), point.metrics["loss"]) for point in points],
     }
     page.figure(line_chart(loss, x_label="step", y_label="loss", marks=marks), "Mean loss.")
@@ -85,7 +84,7 @@ def _shipped(selection: Selection, metric: str) -> dict[str, str]:
         "last checkpoint": selection.last,
     }
     return {
-        name: f"step {candidate.step:,}: {candidate.metrics[metric]:.5g}"
+        name: f"{candidate.title}: {candidate.metrics[metric]:.5g}"
         for name, candidate in named.items()
     }
 

@@ -18,14 +18,29 @@ RESAMPLES = 800
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """Weights that may be chosen: a kept checkpoint's own, or their moving average.
+
+    Attributes:
+        record: The checkpoint.
+        scored: On the same rows as all others.
+        averaged: Whether these are the averaged weights.
+    """
+
+    record: CheckpointRecord
+    scored: Scored
+    averaged: bool = False
+
+
+@dataclass(frozen=True)
 class Selection:
     """The chosen checkpoint among all that were scored, in step order.
 
     Attributes:
         chosen: The one that goes to the gate.
         best: The one with the best figure.
-        last: The newest.
-        candidates: All of them, in step order.
+        last: The newest, as it was trained.
+        candidates: All of them, in step order, averaged weights after the step's own.
         shortfalls: For each candidate, how far it falls behind the best, and the standard error
             of that difference.
         reason: Why the chosen one, in a sentence.
@@ -65,8 +80,7 @@ def metric_and_direction(task: Task, name: str) -> tuple[str, Direction]:
 
 def select(
     task: Task,
-    records: Sequence[CheckpointRecord],
-    scored: Sequence[Scored],
+    candidates: Sequence[Candidate],
     blocks: Blocks,
     *,
     metric: str,
@@ -77,8 +91,7 @@ def select(
 
     Args:
         task: Computes the metric.
-        records: The kept checkpoints.
-        scored: Each of them on the same rows, in the same order.
+        candidates: All weights of the kept checkpoints, scored on the same rows.
         blocks: Of those rows.
         metric: What is compared.
         direction: Which way it is better.
@@ -87,25 +100,26 @@ def select(
     Raises:
         PerennialError: no checkpoint has a finite figure.
     """
-    pairs = sorted(
-        (pair for pair in zip(records, scored, strict=True) if _finite(pair[1])),
-        key=lambda pair: pair[0].step,
+    finite = sorted(
+        (each for each in candidates if _finite(each.scored)),
+        key=lambda each: (each.record.step, each.averaged),
     )
-    _require_one(pairs, records)
+    _require_one(finite, candidates)
     draws = blocks.draws(RESAMPLES)
-    values = _paired([resample(task, metric, each, blocks, draws) for _, each in pairs])
-    candidates = tuple(
+    values = _paired([resample(task, metric, each.scored, blocks, draws) for each in finite])
+    ordered = tuple(
         ScoredCandidate(
-            step=record.step,
-            uri=record.uri,
-            metrics=each.metrics(task),
+            step=each.record.step,
+            uri=each.record.uri,
+            metrics=each.scored.metrics(task),
             standard_error=_bounded(standard_error(row, blocks)),
-            kept_as=record.kept_as,
+            kept_as=each.record.kept_as,
+            averaged=each.averaged,
         )
-        for (record, each), row in zip(pairs, values, strict=True)
+        for each, row in zip(finite, values, strict=True)
     )
     sign = sign_of(direction)
-    figures = [sign * candidate.metrics[metric] for candidate in candidates]
+    figures = [sign * candidate.metrics[metric] for candidate in ordered]
     top = int(np.argmax(figures))  # the earliest of equals
     shortfalls = tuple(
         (figures[top] - figure, _bounded(standard_error(values[top] - row, blocks)))
@@ -114,12 +128,12 @@ def select(
     within = [number for number, (gap, error) in enumerate(shortfalls) if gap <= tolerance * error]
     number = within[0] if within else top
     return Selection(
-        chosen=candidates[number],
-        best=candidates[top],
-        last=candidates[-1],
-        candidates=candidates,
+        chosen=ordered[number],
+        best=ordered[top],
+        last=max(ordered, key=lambda each: (each.step, not each.averaged)),
+        candidates=ordered,
         shortfalls=shortfalls,
-        reason=_reason(metric, candidates, shortfalls, number, top),
+        reason=_reason(metric, ordered, shortfalls, number, top),
     )
 
 
@@ -133,25 +147,25 @@ def _reason(
     chosen, best = candidates[number], candidates[top]
     others = len(candidates) - 1
     if others == 0:
-        return f"step {chosen.step} is the only checkpoint kept"
+        return f"{chosen.title} is the only checkpoint kept"
     if number == top:
         return (
-            f"step {chosen.step} has the best {metric}, {chosen.metrics[metric]:.4g}, and no "
+            f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}, and no "
             f"earlier one of the {others} others comes close enough"
         )
     gap, error = shortfalls[number]
     return (
-        f"step {chosen.step} is the earliest whose {metric}, {chosen.metrics[metric]:.4g}, is "
-        f"within noise of the best, {best.metrics[metric]:.4g} at step {best.step}: they differ by "
+        f"{chosen.title} is the earliest whose {metric}, {chosen.metrics[metric]:.4g}, is "
+        f"within noise of the best, {best.metrics[metric]:.4g} at {best.title}: they differ by "
         f"{gap:.2g}, the standard error of the difference is {error:.2g}"
     )
 
 
-def _require_one(pairs: Sequence[object], records: Sequence[CheckpointRecord]) -> None:
-    if not pairs:
+def _require_one(finite: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:
+    if not finite:
         raise PerennialError(
             "every kept checkpoint gives losses that are not finite numbers",
-            evidence=f"steps {[record.step for record in records]}",
+            evidence=f"steps {[each.record.step for each in candidates]}",
             action="lower the learning rate or raise its warm-up; the training report shows where "
             "the loss left the finite numbers",
         )

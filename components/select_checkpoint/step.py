@@ -1,7 +1,6 @@
 """The step `select_checkpoint`: scores every kept checkpoint and writes the chosen as one model."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from components.clients.dataset import Dataset
@@ -11,17 +10,17 @@ from components.clients.tracking import open_tracking
 from components.contracts.data import Split
 from components.contracts.errors import NoCheckpointError
 from components.contracts.snapshot import Snapshot
-from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
+from components.contracts.training import Challenger, TrainingResult
+from components.engine.checkpoints.checkpointer import has_averaged_weights, load_checkpoint_model
 from components.engine.checkpoints.folder import DamagedCheckpointError
 from components.engine.evaluation.resampling import block_columns, blocks_of
-from components.engine.evaluation.scoring import Scored, score_split
+from components.engine.evaluation.scoring import score_split, scoring_device
 from components.engine.export import export_weights
 from components.engine.task import Task
 from components.select_checkpoint.config import SelectCheckpointConfig
 from components.select_checkpoint.diagnosis import diagnose
 from components.select_checkpoint.report import write_report
-from components.select_checkpoint.selection import metric_and_direction, select
+from components.select_checkpoint.selection import Candidate, metric_and_direction, select
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +33,19 @@ def select_checkpoint_step(
     section = SelectCheckpointConfig.from_json(config)
     data = Snapshot.read(Path(snapshot))
     result = TrainingResult.read(Path(training))
-    task, records, scored = _score(result, Dataset(data))
-    blocks = blocks_of(scored[0].rows, data.data)
+    task, candidates = _score(result, Dataset(data))
+    blocks = blocks_of(candidates[0].scored.rows, data.data)
     metric, direction = metric_and_direction(task, section.selection.metric)
     selection = select(
         task,
-        records,
-        scored,
+        candidates,
         blocks,
         metric=metric,
         direction=direction,
         tolerance=section.selection.tolerance_standard_errors,
     )
     diagnosis = diagnose(result.evaluations, metric, direction)
+    chosen = selection.chosen
     Challenger(
         task=result.task,
         options=result.options,
@@ -55,11 +54,12 @@ def select_checkpoint_step(
         training_fingerprint=result.fingerprint,
         metric=metric,
         direction=direction,
-        chosen_step=selection.chosen.step,
+        chosen_step=chosen.step,
+        chosen_averaged=chosen.averaged,
         candidates=selection.candidates,
         reason=selection.reason,
         diagnosis=diagnosis,
-        weights_sha256=export_weights(selection.chosen.uri, Path(challenger)),
+        weights_sha256=export_weights(chosen.uri, Path(challenger), averaged=chosen.averaged),
     ).write(Path(challenger))
     write_report(
         Path(report),
@@ -74,25 +74,24 @@ def select_checkpoint_step(
     return StepResult(metrics=values, summary=selection.reason)
 
 
-def _score(
-    result: TrainingResult, dataset: Dataset
-) -> tuple[Task, list[CheckpointRecord], Sequence[Scored]]:
-    """Every checkpoint that can be read, on the same rows; damaged ones are left out."""
-    tasks, records, scored = [], [], []
+def _score(result: TrainingResult, dataset: Dataset) -> tuple[Task, list[Candidate]]:
+    """All weights that can be read, averages too, on the same rows; damaged ones are left out."""
+    columns = block_columns(dataset.snapshot.data)
+    tasks, candidates = [], []
     for record in result.checkpoints:
         try:
-            task, model = load_checkpoint_model(record.uri, result)
+            for averaged in (False, True)[: 1 + has_averaged_weights(record.uri)]:
+                task, model = load_checkpoint_model(record.uri, result, averaged=averaged)
+                model.to(scoring_device())
+                scored = score_split(task, model, dataset, Split.VALIDATION, keep=columns)
+                tasks.append(task)
+                candidates.append(Candidate(record, scored, averaged))
         except DamagedCheckpointError as error:
             logger.warning("checkpoint=%s left out: %s", record.uri, error)
-            continue
-        columns = block_columns(dataset.snapshot.data)
-        tasks.append(task)
-        records.append(record)
-        scored.append(score_split(task, model, dataset, Split.VALIDATION, keep=columns))
-    if not records:
+    if not candidates:
         raise NoCheckpointError(
             "none of the kept checkpoints can be read",
             evidence=f"{len(result.checkpoints)} were kept by the training",
             action="run the same command again: the training starts anew",
         )
-    return tasks[0], records, scored
+    return tasks[0], candidates

@@ -14,7 +14,8 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadDataError
 from components.contracts.section import Section
 
-FIT_ROWS = 2_048  # pictures in memory at once
+FIT_ROWS = 2_048  # values read at once, as they are stored
+FIT_BYTES = 64 * 1024 * 1024  # of decoded pictures at once; their sums need a few times as much
 _IMAGE_TYPES = ("Binary", "List", "Array")
 
 
@@ -103,11 +104,13 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
     for part in _parts(train.select(column)):
         if state is None:
             state = _first_form(part, form)
-        pixels = read_images(part, state).astype(np.float64)
-        values = pixels.reshape(len(part), -1, state.channels)
-        # Per picture: the cut into parts must not move the last bits of the sums.
-        sums.append(values.sum(axis=1))
-        squares.append((values**2).sum(axis=1))
+        rows = max(FIT_BYTES // (4 * state.height * state.width * state.channels), 1)
+        for start in range(0, len(part), rows):
+            pixels = read_images(part.slice(start, rows), state).astype(np.float64)
+            values = pixels.reshape(len(pixels), -1, state.channels)
+            # Per picture: the cut into parts must not move the last bits of the sums.
+            sums.append(values.sum(axis=1))
+            squares.append((values**2).sum(axis=1))
     if state is None:
         raise BadDataError(
             f"the column {column!r} holds no picture in the training split",
@@ -149,13 +152,16 @@ def _parts(pictures: pl.LazyFrame) -> Iterator[pl.Series]:
 
 
 def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
-    """The form that all pictures must have, told by the first and the contract."""
+    """The form that all pictures must have: the contract's, else the size of the first picture.
+
+    They are in colour if one of this part is: grey ones lose nothing by it.
+    """
     if part.dtype == pl.Binary:
         if form.shape:
             raise _useless("shape", f"{part.name!r} holds encoded pictures, which have their own")
-        pixels = decode_picture(part[0])
-        height, width = form.size or pixels.shape[:2]
-        channels = form.channels or (3 if pixels.ndim == 3 else 1)
+        height, width = form.size or decode_picture(part[0]).shape[:2]
+        is_coloured = form.channels is None and any(decode_picture(each).ndim == 3 for each in part)
+        channels = form.channels or (3 if is_coloured else 1)
         return ImageState(
             height=height, width=width, channels=channels, is_scaled=form.size is not None
         )

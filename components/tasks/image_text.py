@@ -80,11 +80,11 @@ class ImageTextOptions(Section):
 class ImageTextContrastive(Task):
     """Each picture against the captions of the whole global batch, and the other way round.
 
-    Training compares with every example of one forward pass on all ranks: keep
-    `gradient accumulation` at 1, because passes do not see each other. Evaluation compares with
-    `candidates` neighbours in the split.
+    Training compares with every example of one forward pass on all ranks; several passes do not see
+    each other and are refused. Evaluation compares with `candidates` neighbours in the split.
     """
 
+    needs_whole_batch = True
     Options = ImageTextOptions
     kind: Literal["statistic"] = "statistic"
     metrics: Mapping[str, Direction] = {

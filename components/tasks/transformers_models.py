@@ -54,10 +54,10 @@ class TransformersCausalLM(LanguageModel):
         return LogitsOf(model, options.windows)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The longest list of equal modules: the family's layers."""
+        """The family's layers: the list of modules that holds most of the parameters."""
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-        longest = max(lists, key=len, default=None)
-        return () if longest is None else list(longest)
+        layers = max(lists, key=_num_parameters, default=None)
+        return () if layers is None else list(layers)
 
 
 # Families name tokens of their own vocabularies; ours has the boundary alone, which needs no name.
@@ -92,6 +92,10 @@ def _require_known(options: TransformersOptions, default: object) -> None:
             evidence=f"it has {', '.join(sorted(name for name in names if name[0] != '_'))[:400]}",
             action="correct the names",
         )
+
+
+def _num_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _package() -> ModuleType:

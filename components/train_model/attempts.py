@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -25,7 +25,7 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
         SystemExit: with code 75, when this process was asked to stop; start it again to resume.
     """
     restarts = 0
-    with _stopping_on_signals(launcher.stop) as was_stopped:
+    with _stopping_on_signals(launcher.stop) as was_stopped, closing(launcher):
         while True:
             launcher.start(job)
             state = launcher.wait()
@@ -51,11 +51,18 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
 def training_failed(failure: RankFailure | None, reason: str, log: str) -> TrainingFailedError:
     """What a person needs to see of a job that ended without a result."""
     if failure is None or (failure.is_consequence and not failure.is_hang):
+        seen = ""
+        remedy = (
+            "a kill without a message is most often out of memory: lower "
+            "training.micro_batch_size; run again to resume from the last checkpoint"
+        )
+        if failure is not None:
+            seen = f"rank {failure.rank} lost the others: {failure.type}: {failure.message}\n"
+            remedy = f"if they could not reach each other, mend the network; else {remedy}"
         return TrainingFailedError(
             f"the training ended without a result: {reason}",
-            evidence=f"last lines of {log}:\n{_tail(Path(log))}",
-            action="a kill without a message is most often out of memory: lower "
-            "training.micro_batch_size; run again to resume from the last checkpoint",
+            evidence=f"{seen}last lines of {log}:\n{_tail(Path(log))}",
+            action=remedy,
         )
     if failure.is_hang:
         return TrainingFailedError(

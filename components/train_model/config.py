@@ -37,9 +37,10 @@ class TrainModelConfig(Section):
                 f"training.strategy = 'single' is one process, but resources.num_processes = "
                 f"{processes}; set it to 1, or strategy to 'fsdp' or 'ddp'"
             )
-        if self.training.global_batch_size < processes:
+        parts = self.training.parallelism.data_size(processes)
+        if self.training.global_batch_size < parts:
             raise ValueError(
                 f"training.global_batch_size = {self.training.global_batch_size} leaves some of "
-                f"resources.num_processes = {processes} without a row; raise it"
+                f"{parts} groups of processes with rows of their own without any; raise it"
             )
         return self

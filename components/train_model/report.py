@@ -39,6 +39,7 @@ def _troubles(result: TrainingResult) -> dict[str, str]:
     slow = [sample for sample in result.collective_waits if sample.slow_rank is not None]
     found = {
         "updates left out (not finite)": result.num_skipped,
+        "updates left out (float16 overflowed)": result.num_rescaled,
         "rewinds (the loss jumped)": result.num_rewinds,
         "samples with a slow rank": len(slow),
     }
@@ -49,7 +50,9 @@ def final_metrics(result: TrainingResult) -> dict[str, float]:
     """The scalars of the dashboard."""
     last = result.evaluations[-1]
     measured = {f"validation_{name}": value for name, value in last.metrics.items()}
-    return {"steps": float(result.steps), "train_loss": last.train_loss, **measured}
+    if last.train_loss is not None:
+        measured["train_loss"] = last.train_loss
+    return {"steps": float(result.steps), **measured}
 
 
 def summarize(result: TrainingResult, *, is_reused: bool) -> str:
@@ -142,7 +145,7 @@ def _add_evaluations(page: Page, result: TrainingResult) -> None:
         [
             [
                 point.step,
-                f"{point.train_loss:.5g}",
+                "all left out" if point.train_loss is None else f"{point.train_loss:.5g}",
                 *(f"{point.metrics[name]:.5g}" for name in names),
             ]
             for point in result.evaluations

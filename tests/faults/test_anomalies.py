@@ -107,6 +107,31 @@ def test_bad_batches_are_left_out_and_counted(root, strategy, trouble):
     assert sorted({seen.step for seen in evidence(job)}) == [5, 6]
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_batch_left_out_leaves_no_trace_in_running_statistics(root, strategy):
+    options = FaultyOptions(
+        trouble="bad input", trouble_rank=1, trouble_from=4, trouble_until=5, batch_norm=True
+    )
+    job = faulty_job(root, options, strategy=strategy, anomalies={"not_finite": "skip"})
+    result = finished(job)
+    assert result.num_skipped == 1
+    state = weights(result)
+    assert all(torch.isfinite(each).all() for each in state.values())
+    assert state["blocks.0.1.num_batches_tracked"] == 19, "of 20 updates"
+
+
+def test_intervals_whose_updates_were_all_left_out_have_no_training_loss(root):
+    """The first evaluation, and a logging interval with an update before a checkpoint only."""
+    options = FaultyOptions(trouble="bad loss", trouble_rank=1, trouble_from=0, trouble_until=1)
+    settings = {"steps": 4, "evaluate_every_steps": 1, "log_every_steps": 4}
+    result = finished(faulty_job(root, options, anomalies={"not_finite": "skip"}, **settings))
+    assert [point.train_loss is None for point in result.evaluations] == [True, *[False] * 3]
+    late = options.model_copy(update={"trouble_from": 3, "trouble_until": 4})
+    result = finished(faulty_job(root, late, anomalies={"not_finite": "skip"}, **settings))
+    assert [point.train_loss is None for point in result.evaluations] == [*[False] * 3, True]
+    assert result.history[-1].examples_per_second > 0
+
+
 def test_too_many_bad_batches_fail_the_training(root):
     options = FaultyOptions(trouble="bad loss", trouble_rank=1, trouble_from=4)
     anomalies = {"not_finite": "skip", "max_skipped": 2}
@@ -119,13 +144,14 @@ def test_an_overflow_on_one_rank_halves_the_scale_of_all(root):
     """In float16, whose updates are left out without being counted as bad."""
     options = FaultyOptions(trouble="bad gradient", trouble_rank=1, trouble_from=5, trouble_until=6)
     healthy = faulty_job(root, strategy="ddp", precision="fp16")
-    finished(healthy)
+    halvings = finished(healthy).num_rescaled
     expected = last_progress(healthy)
     assert expected.loss_scale >= INITIAL_LOSS_SCALE / 2, "it overflows once by itself"
     for strategy in ("ddp", "fsdp"):
         job = faulty_job(root, options, strategy=strategy, precision="fp16")
         result = finished(job)
-        assert result.num_skipped == 0
+        assert (result.num_skipped, result.num_rescaled) == (0, halvings + 1)
+        assert "overflow step=6 " in (job.logs / "rank-1.log").read_text()
         assert all(torch.isfinite(each).all() for each in weights(result).values())
         progress = last_progress(job)
         assert progress.loss_scale == expected.loss_scale / 2
@@ -136,9 +162,11 @@ def test_an_overflow_on_one_rank_halves_the_scale_of_all(root):
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_spike_rewinds_the_training_and_leaves_its_batches_out(root, poison, strategy, tmp_path):
     options = FaultyOptions(poison=poison, trace=str(tmp_path / "straight"))
-    job = faulty_job(root, options, strategy=strategy, **REWINDING)
+    profile = {"start_step": 25, "steps": 5}
+    job = faulty_job(root, options, strategy=strategy, profile=profile, **REWINDING)
     result = finished(job)
     assert (result.num_rewinds, result.num_resumes) == (1, 0)
+    assert result.bottleneck.steps == 1, "the rewind ends the trace"
     # Steps 21 to 25 were bad, which is known at 25; the checkpoint of step 24 is in between.
     assert "rewound from=25 to=16 left_out=9" in (job.logs / "rank-0.log").read_text()
     assert [point.step for point in result.history] == list(range(1, 33))

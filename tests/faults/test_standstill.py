@@ -50,6 +50,15 @@ def test_a_healthy_training_is_no_standstill(root):
     assert list(job.errors.glob("*")) == []
 
 
+def test_a_slow_store_is_no_standstill(root):
+    """The second checkpoint and the end of the training wait for the one before."""
+    options = FaultyOptions(trouble="slow files", seconds=4)
+    watchdog = {"hang_factor": 2.0, "minimum_seconds": 1.0}
+    job = faulty_job(root, options, steps=4, evaluate_every_steps=2, watchdog=watchdog)
+    assert finished(job).steps == 4
+    assert list(job.errors.glob("*")) == []
+
+
 def test_a_training_that_stood_still_is_restarted(root, tmp_path):
     options = FaultyOptions(
         trouble="hang", trouble_rank=1, trouble_from=12, seconds=600, once=str(tmp_path / "struck")

@@ -70,6 +70,8 @@ def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
     result = TrainingResult.read(job.root)
     assert result.num_resumes == 1
     assert largest_difference(weights(result), undisturbed) == 0.0
+    assert (job.logs / "rank-0.log").read_text().count("is encoded already") == 2
+    assert not job.scratch.exists()
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_what_would_come_again_is_not_restarted(root, call, max_restarts, reason
     failure = JobFailure.read(job.root)
     assert failure.reason == reason
     assert 1 in failure.silent_ranks
+    assert not job.scratch.exists()
     assert failure.first is None or failure.first.is_consequence
 
 
@@ -189,6 +192,7 @@ def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
     newest = committed(job.checkpoints)[-1]
     assert int(newest.name[5:]) < 20_000
     assert job.interrupted.exists()
+    assert not job.scratch.exists()
     log = (job.logs / "rank-0.log").read_text()
     assert f"step={int(newest.name[5:])} finished=False" in log
 

@@ -3,7 +3,8 @@
 import pytest
 
 from captioned_shapes import shapes_job, write_shapes
-from tiny_training import finished, largest_difference, weights
+from components.engine.job import RankFailure
+from tiny_training import finished, largest_difference, run_ranks, weights
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,20 @@ def test_ranks_together_compute_the_loss_of_one_process(
 
 def test_without_gathering_the_gradients_would_differ(shapes, alone):
     # Two passes of half the batch do not see each other's captions: an easier question.
-    halves = finished(shapes_job(shapes, "halves", strategy="single", micro_batch_size=16))
+    apart = "captioned_shapes:PassesApart"
+    halves = finished(
+        shapes_job(shapes, "halves", strategy="single", micro_batch_size=16, task=apart)
+    )
     assert halves.history[0].loss < alone.history[0].loss - 0.3
     assert largest_difference(weights(alone), weights(halves)) > 1e-4
+
+
+def test_several_passes_are_refused_with_the_sizes_that_fit(shapes):
+    job = shapes_job(shapes, "passes", strategy="single", micro_batch_size=16)
+    assert run_ranks(job) == [1]
+    message = RankFailure.from_json((job.errors / "rank-0.json").read_text()).message
+    assert "its 2 passes do not see each other" in message
+    assert "micro_batch_size >= 32 or training.global_batch_size <= 16" in message
 
 
 def test_it_learns_which_caption_is_which(shapes):

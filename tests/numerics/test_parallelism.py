@@ -161,7 +161,6 @@ def stopping(job, stop_call=-1):
         (2, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
         (2, {"strategy": "hsdp", "parallelism": {"replicas": 2}}),
         (1, {"strategy": "fsdp"}),
-        full(1, {"strategy": "hsdp"}),
         full(1, {"strategy": "ddp", "parallelism": {"zero_stage": 1}}),
     ],
     ids=str,

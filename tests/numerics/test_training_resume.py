@@ -2,6 +2,7 @@
 
 import pytest
 
+from checkpoint_ranks import stop_after_one_step
 from components.engine.checkpoints.folder import CheckpointManifest, committed
 from tiny_training import (
     TinyOptions,
@@ -13,7 +14,7 @@ from tiny_training import (
     with_options,
 )
 
-RANDOM = TinyOptions(dropout=0.2, batch_norm=True)
+RANDOM = TinyOptions(dropout=0.2, batch_norm=True, library_random=True)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,20 @@ def test_a_resumed_training_is_bit_identical(root, strategy, processes):
     ]
     manifests = [CheckpointManifest.read(path) for path in committed(job.checkpoints)]
     assert [manifest.step for manifest in manifests] == [8, 16, 20]
+
+
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
+def test_a_checkpoint_before_the_first_update_changes_nothing(root, tmp_path, strategy):
+    settings = {"strategy": strategy, "anomalies": {"not_finite": "skip"}}
+
+    def job(name):
+        left_out = RANDOM.model_copy(update={"fault": "nan", "once": str(tmp_path / name)})
+        return tiny_job(root, options=left_out, **settings)
+
+    straight = finished(job("straight"))
+    stopped = job("stopped")
+    assert run_ranks(stopped, stop_after_one_step) == [75] * stopped.num_processes
+    assert [int(path.name[5:]) for path in committed(stopped.checkpoints)] == [1]
+    resumed = finished(stopped)
+    assert resumed.num_skipped == straight.num_skipped == 1
+    assert largest_difference(weights(straight), weights(resumed)) == 0.0

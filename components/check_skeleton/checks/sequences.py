@@ -88,8 +88,14 @@ def future_independence(subject: Subject) -> CheckResult:
     shared = differs.cumsum(dim=1) <= differs.long()  # up to the first that differs, included
     moved = (outputs[0] - outputs[1]).abs().amax(dim=2) / (1 + outputs[0].abs().amax(dim=2))
     early = torch.where(shared & differs.any(dim=1, keepdim=True), moved, 0.0)
+    pairs = int(differs.any(dim=1).sum())
+    if not pairs:
+        return judge.skipped(
+            f"none of {len(rows)} texts has other labels once its second half is changed: nothing "
+            "was compared"
+        )
     if float(early.max()) <= LOOKING_AHEAD:
-        return judge.passed(f"{int(differs.any(dim=1).sum())} pairs of texts")
+        return judge.passed(f"{pairs} pairs of texts")
     if _input_differs(batch, other, shared):
         return judge.failed(
             "the inputs hold the very token that is to be predicted from them",
@@ -113,12 +119,17 @@ def _counted(subject: Subject, batch: Batch) -> Tensor | None:
 
 
 def _parting(texts: pl.Series, most: int) -> pl.Series:
-    """The texts with other characters from their middle on, at the latest from `most` on."""
+    """The texts with other characters from their middle on, at the latest behind `most` bytes.
+
+    A token is a byte or more, so that many bytes are no more tokens, whatever the alphabet.
+    """
     changed = []
-    for text in texts:
-        middle = min(len(text) // 2, most)
-        changed.append(text[:middle] + "".join(chr(ord(each) ^ 1) for each in text[middle:]))
-    return pl.Series(texts.name, changed)
+    for text in texts.fill_null(""):
+        content = text.encode()
+        shared = content[: min(len(content) // 2, most)].decode(errors="ignore")
+        rest = text[len(shared) :]
+        changed.append(shared + "".join(chr(ord(each) ^ 1) for each in rest))
+    return pl.Series(texts.name, changed, dtype=pl.String)
 
 
 def _input_differs(batch: Batch, other: Batch, shared: Tensor) -> bool:

@@ -8,7 +8,7 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,8 +21,10 @@ from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
     get_optimizer_state_dict,
     get_state_dict,
+    set_model_state_dict,
     set_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -90,7 +92,9 @@ class Checkpointer:
         # The loop's own group would mix the writer's messages with the gradients'.
         self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
         self._is_asynchronous = settings.asynchronous
-        self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
+        self._writer = ThreadPoolExecutor(
+            1, "checkpoint-writer", initializer=_begin_thread, initargs=(world.device,)
+        )
         self._in_flight: Future[None] | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -102,23 +106,17 @@ class Checkpointer:
             found = newest_intact(self._shelf, self._job.fingerprint, self._job.contract)
             self._measured = measured(self._shelf)
         manifest = self._world.from_first((found,))[0]
+        self._prune_copies()
         if manifest is None:
             return Progress()
         path = checkpoint_path(self._shelf.folder, manifest.step)
         if not self._world.is_first and self._world.local_rank == 0:
             self._shelf.obtain(manifest.step)  # another machine: what it reads is checked there
         self._world.barrier()
-        state = _state(model, optimizer, self._averaged)
+        state = _state(model, optimizer, self._averaged, has_moments=_has_moments(path))
         with _quiet():
             load(state, checkpoint_id=path)
-        groups = cast(
-            "list[dict[str, Any]]", get_optimizer_state_dict(model, optimizer)["param_groups"]
-        )
-        moments = {"state": with_absent_states(state["optimizer"]["state"], groups)}
-        set_state_dict(
-            model, optimizer, model_state_dict=state["model"],
-            optim_state_dict={**moments, "param_groups": groups},
-        )  # fmt: skip
+        _take_over(model, optimizer, state)
         self._note_world_size(manifest.progress.world_sizes)
         logger.info("resumed_from=%s step=%d", self._shelf.uri_of(manifest.step), manifest.step)
         resumes = manifest.progress.num_resumes + 1
@@ -138,7 +136,8 @@ class Checkpointer:
         """
         self.wait()
         start = time.monotonic()
-        state = _state(model, optimizer, self._averaged)
+        has_moments = any(optimizer.state.values())
+        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
         with _quiet():
             if self._shard is None or not self._shard.fits(state):
                 self._shard = Shard(state, self._group, is_staged=self._is_asynchronous)
@@ -184,6 +183,13 @@ class Checkpointer:
                     self._shelf.delete(spoilt)
                     del self._measured[spoilt]
         self._world.barrier()
+
+    def close(self) -> None:
+        """The training is finished: keep nothing but what `records` tells of."""
+        self.wait()
+        if self._world.is_first:
+            self._retire(self._retention.choose(self._measured))
+        self._prune_copies()
 
     def records(self) -> tuple[CheckpointRecord, ...]:
         """What is kept, oldest first; the first rank knows."""
@@ -250,11 +256,19 @@ class Checkpointer:
         except Exception as error:  # whatever it is, the other ranks wait to hear of it
             return f"rank 0: {type(error).__name__}: {error}"
         self._measured[manifest.step] = manifest.metrics
-        self._retire()
+        # A jump of the loss is noticed some steps late: the newest may be spoilt by then, and the
+        # way back is the one before.
+        latest = sorted(self._measured)[-2:]
+        self._retire({*self._retention.choose(self._measured), *latest})
         return ""
 
-    def _retire(self) -> None:
-        for step in self._measured.keys() - self._retention.choose(self._measured).keys():
+    def _prune_copies(self) -> None:
+        steps = self._world.from_first(tuple(self._measured))
+        if self._world.local_rank == 0:
+            self._shelf.prune_copies(steps)
+
+    def _retire(self, kept: Collection[int]) -> None:
+        for step in self._measured.keys() - set(kept):
             try:
                 self._shelf.delete(step)
             except (OSError, PerennialError) as error:
@@ -262,6 +276,16 @@ class Checkpointer:
                     "checkpoint=%s cannot be deleted: %s", self._shelf.uri_of(step), error
                 )
             del self._measured[step]
+
+
+def has_averaged_weights(checkpoint: Path | str) -> bool:
+    """Whether a checkpoint holds a moving average beside its weights.
+
+    Raises:
+        DamagedCheckpointError: its bytes are not those that were written.
+    """
+    stored = FileSystemReader(obtain_checkpoint(str(checkpoint))).read_metadata()
+    return any(name.startswith("averaged.") for name in stored.state_dict_metadata)
 
 
 def load_checkpoint_model(
@@ -306,14 +330,46 @@ def load_checkpoint_model(
 
 
 def _state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, averaged: AveragedWeights | None
-) -> State:
-    weights, moments = get_state_dict(model, optimizer)
-    # Without the settings of the optimizer's groups: the contract and the step tell them, and how
-    # weights are grouped depends on how they are sharded.
-    state = {"model": weights, "optimizer": {"state": moments["state"]}}
+    model: nn.Module, optimizer: torch.optim.Optimizer, averaged: AveragedWeights | None,
+    *, has_moments: bool,
+) -> State:  # fmt: skip
+    if has_moments:
+        weights, moments = get_state_dict(model, optimizer)
+        # Without the settings of the optimizer's groups: the contract and the step tell them, and
+        # how weights are grouped depends on how they are sharded.
+        state: State = {"model": weights, "optimizer": {"state": moments["state"]}}
+    else:
+        # Before the first update that was applied. The library would make one of rate 0 to have
+        # moments, which counts as an update in the training that goes on.
+        state = {"model": get_model_state_dict(model)}
     # Loaded in place: what is put here is the average itself.
     return state | ({"averaged": averaged.state_dict()} if averaged else {})
+
+
+def _begin_thread(device: torch.device) -> None:
+    # Threads begin on the first GPU, whichever their process has.
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+def _has_moments(checkpoint: Path) -> bool:
+    stored = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
+    return any(name.startswith("optimizer.") for name in stored)
+
+
+def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    if "optimizer" not in state:
+        set_model_state_dict(model, state["model"])
+        optimizer.state.clear()
+        return
+    groups = cast(
+        "list[dict[str, Any]]", get_optimizer_state_dict(model, optimizer)["param_groups"]
+    )
+    moments = {"state": with_absent_states(state["optimizer"]["state"], groups)}
+    set_state_dict(
+        model, optimizer, model_state_dict=state["model"],
+        optim_state_dict={**moments, "param_groups": groups},
+    )  # fmt: skip
 
 
 @contextmanager

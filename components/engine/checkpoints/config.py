@@ -10,7 +10,10 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class Checkpoints(Section):
-    """Checkpoints are taken at every evaluation; this says what becomes of them."""
+    """Checkpoints are taken at every evaluation; this says what becomes of them.
+
+    The one before the last is kept too while training goes on.
+    """
 
     keep_best: PositiveInt = 3
     """Best checkpoints kept besides the last; raise it for a noisy validation metric."""

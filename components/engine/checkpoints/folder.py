@@ -54,6 +54,8 @@ class Progress(Section):
     """Global batches of the stream that were left out: update s takes batch s + data_offset."""
     num_skipped: int = 0
     """Updates left out because they were not finite."""
+    num_rescaled: int = 0
+    """Updates left out because float16 overflowed, whose scale was halved."""
     loss_scale: float = 0.0
     """Of float16; 0 means not used yet."""
     loss_scale_steps: int = 0

@@ -14,7 +14,8 @@ class Retention:
     Attributes:
         keep_best: How many of the best.
         keep_every_steps: Multiples of it are kept too; None for none.
-        metric: By which they are compared.
+        metric: By which they are compared; the better of the weights' figure and of their moving
+            average's (`averaged_…`), where there is one.
         direction: Which way it is better.
     """
 
@@ -31,11 +32,13 @@ class Retention:
                 one that is not a finite number, is not among the best.
         """
         sign = 1.0 if self.direction == "minimize" else -1.0
-        scored = sorted(
-            (sign * metrics[self.metric], step)
+        names = (self.metric, f"averaged_{self.metric}")
+        figures = {
+            step: [sign * metrics[name] for name in names if name in metrics]
             for step, metrics in measured.items()
-            if math.isfinite(metrics.get(self.metric, math.nan))
-        )
+        }
+        finite = {step: list(filter(math.isfinite, each)) for step, each in figures.items()}
+        scored = sorted((min(each), step) for step, each in finite.items() if each)
         best = {step for _, step in scored[: self.keep_best]}
         last = max(measured, default=None)
         every = self.keep_every_steps

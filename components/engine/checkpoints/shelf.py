@@ -9,7 +9,7 @@ import hashlib
 import logging
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -19,7 +19,7 @@ from typing_extensions import override
 from components.clients.environment import data_cache
 from components.clients.object_store import open_store
 from components.contracts.artifact import write_atomically
-from components.contracts.errors import BadDataError
+from components.contracts.errors import BadDataError, PerennialError
 from components.engine.checkpoints.contract import require_same_training
 from components.engine.checkpoints.folder import (
     MARKER,
@@ -86,7 +86,11 @@ class Shelf(ABC):
 
     @abstractmethod
     def commit(self, manifest: CheckpointManifest) -> None:
-        """Make what all ranks have handed in a checkpoint."""
+        """Make what all ranks have handed in a checkpoint.
+
+        Raises:
+            PerennialError: files that the manifest lists are not there.
+        """
 
     @abstractmethod
     def delete(self, step: int) -> None:
@@ -103,7 +107,11 @@ class Shelf(ABC):
 
     @abstractmethod
     def discard_uncommitted(self) -> None:
-        """Delete what a killed attempt was writing."""
+        """Delete what a killed attempt was writing; the first rank does it."""
+
+    @abstractmethod
+    def prune_copies(self, steps: Collection[int]) -> None:
+        """Delete what this machine holds beside copies of these checkpoints; each does it."""
 
 
 class LocalShelf(Shelf):
@@ -134,6 +142,15 @@ class LocalShelf(Shelf):
 
     @override
     def commit(self, manifest: CheckpointManifest) -> None:
+        partial = partial_path(self.folder, manifest.step)
+        missing = [name for name in sorted(manifest.files) if not (partial / name).is_file()]
+        if missing:
+            raise PerennialError(
+                f"files of the checkpoint of step {manifest.step} are not in {self.folder}",
+                evidence=f"other ranks wrote {', '.join(missing)}, which are not in {partial}",
+                action="keep checkpoints in a folder that all machines share, or in an object "
+                "store",
+            )
         commit(self.folder, manifest)
 
     @override
@@ -148,6 +165,10 @@ class LocalShelf(Shelf):
     def discard_uncommitted(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         discard_uncommitted(self.folder)
+
+    @override
+    def prune_copies(self, steps: Collection[int]) -> None:
+        pass  # there are none
 
 
 class StoreShelf(Shelf):
@@ -251,13 +272,33 @@ class StoreShelf(Shelf):
     def discard_uncommitted(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         discard_uncommitted(self.folder)
-        stopped = self._store.discard_uploads("step-")
-        if stopped:
-            logger.warning("uploads=%d to %s never ended and are deleted", stopped, self._store.uri)
+        self._discard_uploads()
         for step, names in self._names().items():
             if not names & {MARKER, ASIDE}:
                 logger.warning("checkpoint=%s was never finished and is deleted", self.uri_of(step))
                 self.delete(step)
+
+    def _discard_uploads(self) -> None:
+        try:
+            stopped = self._store.discard_uploads("step-")
+        except PerennialError as error:
+            # A right of its own, which training does not need: they cost room, nothing else.
+            logger.warning("uploads to %s that never ended are left: %s", self._store.uri, error)
+            return
+        if stopped:
+            logger.warning("uploads=%d to %s never ended and are deleted", stopped, self._store.uri)
+
+    @override
+    def prune_copies(self, steps: Collection[int]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        discard_uncommitted(self.folder)
+        for copy in committed(self.folder):
+            if step_of(copy) in steps:
+                continue
+            try:
+                delete(copy)
+            except OSError as error:
+                logger.warning("copy=%s cannot be deleted: %s", copy, error)
 
     def _names(self) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}

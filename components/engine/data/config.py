@@ -1,8 +1,8 @@
 """The knobs of data loading."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.contracts.section import Section
 
@@ -20,3 +20,12 @@ class Loading(Section):
     pin_memory: bool | None = None
     """Page-locked batches, which a GPU copies while it computes. None means: on a GPU. Turn it off
     when locked memory is limited."""
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        if self.workers > 1 and self.prefetch_batches == 0:
+            raise ValueError(
+                f"workers = {self.workers} has no use under prefetch_batches = 0, which gathers in "
+                "the loop: raise prefetch_batches, or remove it"
+            )
+        return self

@@ -1,19 +1,26 @@
 """Data: a split, encoded once into memory-mapped arrays, then gathered by row index."""
 
+import logging
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from components.clients.dataset import Dataset
+from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError
 from components.engine.data.batching import Indices
 from components.engine.task import LABEL, WEIGHT, Batch, Task
 
 ENCODE_ROWS = 16_384  # bounds memory while encoding; larger chunks were no faster
+DIGEST = "DIGEST"
+LOG_SECONDS = 60.0  # between two lines about how far encoding has come
+logger = logging.getLogger(__name__)
 
 
 class EncodedSplit:
@@ -39,15 +46,26 @@ class EncodedSplit:
         }
 
 
-def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path) -> None:
+def encode_split(
+    task: Task, dataset: Dataset, split: Split, folder: Path, digest: str
+) -> None:  # fmt: skip
     """Encode every row of a split, chunk by chunk; the folder appears whole or not at all.
+
+    Args:
+        task: Fitted.
+        dataset: Has the split.
+        split: Which.
+        folder: What an earlier attempt encoded there is taken over if it has the same digest.
+        digest: Of all that determines the result.
 
     Raises:
         BadDataError: the split is empty or has other rows than the snapshot says.
         BadTaskError: the task's `encode` breaks its promise.
     """
-    if folder.exists():
+    if (folder / DIGEST).is_file() and (folder / DIGEST).read_text() == digest:
+        logger.info("split=%s is encoded already", split)
         return
+    shutil.rmtree(folder, ignore_errors=True)
     expected = dataset.snapshot.split_rows[split]
     if not expected:
         raise BadDataError(
@@ -58,8 +76,8 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path) -> No
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    written = 0
-    arrays: dict[str, NDArray[np.generic]] = {}
+    written, told = 0, time.monotonic()
+    arrays: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
     for rows in dataset.batches(split, ENCODE_ROWS):
         batch = _checked(task.encode(rows), rows.height, task)
         if not arrays:
@@ -71,9 +89,15 @@ def encode_split(task: Task, dataset: Dataset, split: Split, folder: Path) -> No
         for name, array in arrays.items():
             _store(array, written, batch, name, task)
         written += rows.height
+        if time.monotonic() - told > LOG_SECONDS:
+            told = time.monotonic()
+            logger.info("encoding=%s rows=%d of %d", split, written, expected)
     if written != expected:
         raise _changed(split, str(written), expected)
+    for array in arrays.values():
+        array.flush()  # later attempts trust it, maybe after a loss of power
     del arrays
+    write_atomically(partial / DIGEST, digest.encode())
     partial.replace(folder)
 
 
@@ -88,7 +112,9 @@ def _checked(batch: Batch, rows: int, task: Task) -> Batch:
     return batch
 
 
-def _create(folder: Path, name: str, tensor: torch.Tensor, rows: int) -> NDArray[np.generic]:
+def _create(
+    folder: Path, name: str, tensor: torch.Tensor, rows: int
+) -> np.memmap[Any, np.dtype[Any]]:
     example = tensor.numpy()
     return np.lib.format.open_memmap(
         folder / f"{name}.npy", mode="w+", dtype=example.dtype, shape=(rows, *example.shape[1:])

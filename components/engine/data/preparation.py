@@ -1,32 +1,43 @@
 """Preparation: the task fitted once, the splits encoded once per machine, before a training."""
 
+import logging
+from datetime import timedelta
 from pathlib import Path
 
+import torch.distributed as dist
 from pydantic import JsonValue
 
 from components.clients.dataset import Dataset
-from components.clients.object_store import open_store
-from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
 from components.engine.data.encoded import encode_split
+from components.engine.decisions import keep, known
 from components.engine.distributed import World, machine_of_this_process
 from components.engine.job import FittedTask, TrainingJob
 from components.engine.task import Task
 
+# As good as none: a large set takes hours. A process that ends closes its connections, which
+# those that wait for it notice at once.
+PATIENCE = timedelta(days=30)
+logger = logging.getLogger(__name__)
+
 
 def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot) -> None:
     """Fit the task on the training split, once, and encode the splits, once per machine."""
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
     dataset = Dataset(snapshot) if world.local_rank == 0 else None
-    state = None
+    state: list[dict[str, JsonValue]] = [{}]
     if world.is_first and dataset is not None:
-        state = fitted_state(job, task, dataset)
+        state = [fitted_state(job, task, dataset)]
+    dist.broadcast_object_list(state, src=0, group=group)
     # Fitted or read back, all ranks take the same road.
-    task.load_state(world.from_first(state))
+    task.load_state(state[0])
     if dataset is not None:
+        # The fingerprint and the fitted state determine what comes out.
+        digest = FittedTask(fingerprint=job.fingerprint, state=state[0]).digest()
         for split in (Split.TRAIN, Split.VALIDATION):
-            encode_split(task, dataset, split, encoded(job, split))
-    world.barrier()
+            encode_split(task, dataset, split, encoded(job, split), digest)
+    dist.barrier(group=group)
 
 
 def encoded(job: TrainingJob, split: Split) -> Path:
@@ -36,17 +47,10 @@ def encoded(job: TrainingJob, split: Split) -> Path:
 
 def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
     """What the task learns from the training split; an earlier attempt's, if there was one."""
-    store = open_store(job.store_uri) if job.store_uri else None
-    known = store.read(FittedTask.file_name) if store else None
-    if known is not None:
-        write_atomically(job.root / FittedTask.file_name, known)
-    if (job.root / FittedTask.file_name).exists():
-        fitted = FittedTask.read(job.root)
-        if fitted.fingerprint == job.fingerprint:
-            return fitted.state
-    task.fit(dataset.scan(Split.TRAIN))
-    fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
-    fitted.write(job.root)
-    if store:
-        store.write(FittedTask.file_name, fitted.to_json().encode())
+    fitted = known(job, FittedTask)
+    if fitted is None:
+        logger.info("fitting=%s", type(task).__name__)
+        task.fit(dataset.scan(Split.TRAIN))
+        fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
+        keep(job, fitted)
     return fitted.state

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -60,6 +61,15 @@ class Scored(ScoredBatch):
     rows: pl.DataFrame
 
 
+# They say something about this machine, nothing about the model that was scored on it.
+MACHINE_FAILURES = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
+
+
+def scoring_device() -> torch.device:
+    """Where a single process scores: the first GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def score_split(
     task: Task, model: nn.Module, dataset: Dataset, split: Split, *, keep: Sequence[str] = ()
 ) -> Scored:
@@ -67,15 +77,19 @@ def score_split(
 
     Args:
         task: The model's task, fitted.
-        model: On any device; put into evaluation mode here and back afterwards.
+        model: Whole, on one device of any kind, to which the rows are brought; put into evaluation
+            mode here and back afterwards.
         dataset: Where the rows come from.
         split: Which rows.
         keep: Columns to return beside the scores, for blocks and slices.
     """
+    tensors = chain(model.parameters(), model.buffers())
+    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
     parts = []
     kept = []
     for rows in dataset.batches(split, task.scoring_rows):
-        parts.append(score_batch(task, model, task.encode(rows)))
+        batch = {name: tensor.to(device) for name, tensor in task.encode(rows).items()}
+        parts.append(score_batch(task, model, batch))
         kept.append(rows.select(list(dict.fromkeys(keep))))
     whole = concatenated(parts)
     return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, pl.concat(kept))

@@ -45,14 +45,16 @@ ATTENTION = frozenset(
 )
 
 
-def save_memory(model: nn.Module, task: Task, training: TrainingSection) -> None:
+def save_memory(
+    model: nn.Module, task: Task, training: TrainingSection, device: torch.device
+) -> None:
     """Let a model that is not sharded yet keep fewer activations, as the contract says.
 
     The forward passes are replaced in place: names, and so checkpoints, stay as they are.
 
     Raises:
         BadTaskError: blocks are to be checkpointed and the task names none.
-        PerennialError: activations cannot be offloaded from where the model is.
+        PerennialError: activations cannot be offloaded from where the model will compute.
     """
     memory = training.memory
     if memory.activation_checkpointing != "none":
@@ -61,7 +63,7 @@ def save_memory(model: nn.Module, task: Task, training: TrainingSection) -> None
             forward = _checkpointed(block, is_selective=is_selective, compiled=training.compile)
             block.forward = forward
     if memory.activation_offload:
-        _require_gpu(model)
+        _require_gpu(device)
         model.forward = _offloaded(model.forward)
 
 
@@ -186,8 +188,7 @@ def _from_host(packed: tuple[torch.device, Tensor]) -> Tensor:
     return tensor.to(device, non_blocking=tensor.is_pinned())
 
 
-def _require_gpu(model: nn.Module) -> None:
-    device = next(model.parameters()).device
+def _require_gpu(device: torch.device) -> None:
     if device.type != "cuda":
         raise PerennialError(
             f"training.memory.activation_offload = true, but this process computes on the "

@@ -140,14 +140,15 @@ def estimate(
     if section.memory.parameter_offload and around.device_type != "cpu":
         weights = gradients = optimizer = averaged = 0
     update = share(model.update.temporary, shards)
+    loading = loading_peak(candidate, model, weights, around)
     kept = model.buffers + weights + gradients + optimizer + averaged + buckets + staging
     return MemoryEstimate(
         strategy=candidate.strategy, zero_stage=candidate.zero_stage,
         activation_checkpointing=candidate.checkpointing, weights=model.buffers + weights,
         gradients=gradients, optimizer_state=optimizer, averaged_weights=averaged,
         activations=activations, gathered=gathered, communication=buckets + block_gradients,
-        update=update, staging=staging,
-        peak=kept + max(activations + gathered + block_gradients, update),
+        update=update, staging=staging, loading=loading,
+        peak=max(kept + max(activations + gathered + block_gradients, update), loading),
         refused=refusal(candidate, section),
     )  # fmt: skip
 
@@ -155,6 +156,28 @@ def estimate(
 def share(size: int, shards: int) -> int:
     """One process's part."""
     return -(-size // shards)
+
+
+def loading_peak(
+    candidate: Candidate, model: ModelMemory, weights: int, around: Circumstances
+) -> int:
+    """The most while the initial model becomes what is kept of it, module by module.
+
+    On a GPU the module that is being sharded is there as a whole, beside the shards; on the host
+    all modules that are still to be sharded are.
+
+    Args:
+        candidate: The layout.
+        model: Whole.
+        weights: What this process keeps of them on its device.
+        around: The device.
+    """
+    if not candidate.is_sharded:
+        return model.buffers + model.weights
+    largest = max(model.outside, *model.blocks, 0)
+    if around.device_type == "cpu":
+        return model.buffers + model.weights + share(largest, around.processes)
+    return model.buffers + weights + largest
 
 
 def gathered_weights(candidate: Candidate, model: ModelMemory, section: TrainingSection) -> int:

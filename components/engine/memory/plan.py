@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from components.contracts.artifact import Artifact
 from components.contracts.errors import PerennialError
 from components.contracts.memory import MemoryEstimate, MemoryPlan
 from components.engine.config import TrainingSection
 from components.engine.data.encoded import EncodedSplit
+from components.engine.decisions import keep, known
 from components.engine.distributed import World
-from components.engine.job import TrainingJob
+from components.engine.job import Decision, TrainingJob
 from components.engine.memory.activations import save_memory
 from components.engine.memory.device import available_memory, device_name
 from components.engine.memory.footprint import (
@@ -44,15 +44,14 @@ FIRST_SHARE, FIRST_ROWS = 8, 2
 DOUBLINGS = 10  # of the processes that advice may speak of
 
 
-class PlannedMemory(Artifact):
-    """What was decided when the training began; every later attempt keeps to it.
+class PlannedMemory(Decision):
+    """Which layout was chosen, and why.
 
     File tree: `memory_plan.json`.
     """
 
     file_name: ClassVar[str] = "memory_plan.json"
 
-    fingerprint: str
     plan: MemoryPlan
 
 
@@ -71,7 +70,7 @@ def plan_strategy(
     if plan is None:
         plan = make_plan(section, world, task, data)
         if world.is_first:
-            PlannedMemory(fingerprint=job.fingerprint, plan=plan).write(job.root)
+            keep(job, PlannedMemory(fingerprint=job.fingerprint, plan=plan))
     logger.info(plan.text())
     chosen = plan.chosen
     candidate = Candidate(chosen.strategy, chosen.zero_stage, chosen.activation_checkpointing)
@@ -143,7 +142,7 @@ class Activations:
         device = self._world.device if is_roomy else torch.device("cpu")
         section = self._measured_section(checkpointing, device)
         model = seeded_model(self._task, section.seed).to(device)
-        save_memory(model, self._task, section)
+        save_memory(model, self._task, section, device)
         count = min(max(self._rows // FIRST_SHARE, FIRST_ROWS), max(self._data.rows // 2, 1))
         line = PassLine(*(self._pass(model, section, rows) for rows in (count, 2 * count)))
         expected = line.at(self._rows).activations + self.model.weights
@@ -222,7 +221,5 @@ def stored_plan(job: TrainingJob) -> MemoryPlan | None:
     """What an earlier attempt decided; None when there was none, or the strategy was given."""
     if job.training.strategy != "auto":
         return None
-    if not (job.root / PlannedMemory.file_name).exists():
-        return None
-    stored = PlannedMemory.read(job.root)
-    return stored.plan if stored.fingerprint == job.fingerprint else None
+    stored = known(job, PlannedMemory)
+    return stored.plan if stored else None

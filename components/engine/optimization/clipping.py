@@ -99,9 +99,13 @@ def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout) -> Te
     The sum runs in float64: rounded to float32 afterwards, it is the same number however the
     gradient is sharded. What several ranks hold is counted by the first of them.
     """
-    gradients = [
-        local for gradient, local in local_gradients(parameters) if layout.counts(gradient)
-    ]
+    return squared_norm(
+        [local for gradient, local in local_gradients(parameters) if layout.counts(gradient)]
+    )
+
+
+def squared_norm(gradients: list[Tensor]) -> Tensor:
+    """The squared length of tensors that lie here as a whole, in float64."""
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)

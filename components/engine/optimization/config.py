@@ -221,7 +221,10 @@ Clipping: TypeAlias = Annotated[
 
 
 class Averaging(Section):
-    """An exponential moving average of the weights, evaluated and saved beside them."""
+    """An exponential moving average of the weights, evaluated and saved beside them.
+
+    Checkpoints are kept for the better of both, and `select_checkpoint` chooses between them.
+    """
 
     decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.999
     """Share of the average that an update keeps. Its memory is 1 / (1 - decay) updates; choose a

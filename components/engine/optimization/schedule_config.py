@@ -132,6 +132,16 @@ class OneCycle(Course):
             raise ValueError("lowest_momentum must not exceed highest_momentum")
         return self
 
+    @model_validator(mode="after")
+    def _momenta_are_used(self) -> Self:
+        unused = self.changed("lowest_momentum", "highest_momentum")
+        if unused and not self.cycle_momentum:
+            raise ValueError(
+                f"{unused[0]} = {getattr(self, unused[0])} has no use under cycle_momentum = "
+                "false: set it to true, or remove the momentum"
+            )
+        return self
+
 
 def _shape(value: object) -> str:
     """The shape that a table or a section describes; cosine unless it says otherwise."""

@@ -43,6 +43,10 @@ class Parallelism(Section):
     weights as well: what `fsdp` and `hsdp` do when this is not set; under 2 weights stay gathered
     between forward and backward pass, which is faster when they fit. `ddp` alone shards nothing."""
 
+    def data_size(self, processes: int) -> int:
+        """Into how many parts so many processes divide a global batch: the rest share rows."""
+        return processes // (self.tensor * self.context * self.pipeline)
+
 
 def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
     """Whether the strategy can run the dimensions asked for.
@@ -54,6 +58,16 @@ def check_parallelism(strategy: Strategy, parallelism: Parallelism) -> None:
         raise ValueError(
             f"parallelism.replicas = {parallelism.replicas} needs strategy = 'hsdp', which alone "
             f"makes copies of shards; it is {strategy!r}"
+        )
+    if strategy == "hsdp" and parallelism.replicas == 1:
+        raise ValueError(
+            "strategy = 'hsdp' needs parallelism.replicas > 1: with one copy of the shards it is "
+            "'fsdp'; set replicas to the number of machines, or strategy = 'fsdp'"
+        )
+    if parallelism.pipeline == 1 and parallelism.changed("pipeline_schedule"):
+        raise ValueError(
+            f"parallelism.pipeline_schedule = {parallelism.pipeline_schedule!r} has no use with "
+            "pipeline = 1: raise pipeline, or remove it"
         )
     if parallelism.sequence_parallel and parallelism.tensor == 1:
         raise ValueError("parallelism.sequence_parallel needs parallelism.tensor > 1")
@@ -95,10 +109,12 @@ class Memory(Section):
     """`full` computes each block's forward pass again in the backward pass (about a third more
     work) and keeps only the blocks' inputs; `selective` keeps the results of matrix products."""
     activation_offload: bool = False
-    """Keep saved activations in the host's memory. Only where the device's memory is the limit."""
+    """Keep saved activations in the host's memory. Only where the device's memory is the limit; not
+    together with `parallelism.tensor`."""
     parameter_offload: bool = False
     """Keep weights and optimizer state in the host's memory and update them there; `fsdp` and
-    `hsdp`. The last resort: every step waits for the bus."""
+    `hsdp`. The last resort: every step waits for the bus. On a CPU, where they are in the host's
+    memory anyway, it changes nothing and a warning in the log says so."""
 
 
 def check_memory(memory: Memory, strategy: Strategy, parallelism: Parallelism) -> None:
@@ -112,15 +128,13 @@ def check_memory(memory: Memory, strategy: Strategy, parallelism: Parallelism) -
             f"memory.parameter_offload = true is what sharding can do, not strategy = "
             f"{strategy!r}; set strategy = 'fsdp' (one process is enough)"
         )
-    if strategy != "auto":
-        return
-    default = Parallelism()
-    chosen = [
-        name
-        for name in Parallelism.model_fields
-        if getattr(parallelism, name) != getattr(default, name)
-    ]
-    if chosen:
+    if memory.activation_offload and parallelism.tensor > 1:
+        raise ValueError(
+            "memory.activation_offload does not go with parallelism.tensor > 1, whose activations "
+            "are divided tensors; set activation_checkpointing = 'full' instead"
+        )
+    chosen = parallelism.changed(*Parallelism.model_fields)
+    if strategy == "auto" and chosen:
         raise ValueError(
             f"strategy = 'auto' decides between single, ddp and fsdp by memory; with "
             f"parallelism.{chosen[0]} the layout is yours: set strategy = 'fsdp' or 'hsdp'"

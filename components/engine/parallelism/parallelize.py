@@ -1,5 +1,6 @@
 """Parallelize: an initial model → sharded, replicated or alone, exactly as asked for."""
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -19,12 +20,18 @@ from components.engine.parallelism.layout import Layout
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.parallelism.plan import checked_plan
 from components.engine.parallelism.tensor import share_matrices
-from components.engine.precision import fsdp_policy
+from components.engine.precision import computation, fsdp_policy
 from components.engine.task import Batch, Task
+
+logger = logging.getLogger(__name__)
 
 
 def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: World) -> nn.Module:
-    """The model as the contract wants it; every rank passes the same initial model.
+    """The model as the contract wants it; every rank passes the same initial model, on the host.
+
+    What is sharded never lies on a device as a whole: matrices and experts are divided one by one
+    and `fully_shard` moves one module after the other. The host holds a whole model per process
+    until then.
 
     Raises:
         PerennialError: the strategy cannot run in this world.
@@ -34,12 +41,14 @@ def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: 
             f"training.strategy = 'single' was started with {world.size} processes",
             action="set resources.num_processes = 1, or strategy = 'fsdp' or 'ddp'",
         )
-    model = model.to(world.device)
+    is_sharded = training.strategy in ("fsdp", "hsdp")
+    if not is_sharded:
+        model = model.to(world.device)
     experts = share_model(model, task, training, world.layout)
-    save_memory(model, task, training)
+    save_memory(model, task, training, world.device)
     if training.compile:
         compile_blocks(model, task)
-    if training.strategy in ("fsdp", "hsdp"):
+    if is_sharded:
         require_contiguous(model)
         shard(model, task.blocks(model), experts, training, world)
     elif training.strategy == "ddp":
@@ -83,8 +92,11 @@ def shard(
 ) -> None:
     """Shard weights, gradients and optimizer state, module by module, in place.
 
+    Each `fully_shard` brings its own module's parameters and buffers to the device and leaves
+    shards behind; the last one, of the model, does so with all that no other was given.
+
     Args:
-        model: The whole model, or a stage of it.
+        model: The whole model, or a stage of it, on the host or on the device.
         blocks: To be gathered one by one; those that the model does not have are left alone.
         experts: Modules whose experts are divided.
         training: Strategy, precision, ZeRO stage.
@@ -122,6 +134,11 @@ def parameter_offload(training: TrainingSection, device: torch.device) -> Offloa
     """Where shards, gradients and optimizer state lie between their uses."""
     if not training.memory.parameter_offload:
         return OffloadPolicy()
+    if device.type == "cpu":
+        logger.warning(
+            "training.memory.parameter_offload changes nothing on a CPU: weights and optimizer "
+            "state are in the host's memory already"
+        )
     # Only copies to a GPU gain by pinned memory, and only a GPU's driver can pin it.
     return CPUOffloadPolicy(pin_memory=device.type == "cuda")
 
@@ -180,21 +197,29 @@ def _placements(parameter: nn.Parameter) -> dict[str, Placement]:
     return dict(zip(names, parameter.placements, strict=True))
 
 
-def settle_buckets(model: nn.Module, inputs: Batch) -> None:
+def settle_buckets(
+    model: nn.Module, inputs: Batch, training: TrainingSection, device: torch.device
+) -> None:
     """Let DDP arrange its buckets before the first update; other strategies need nothing.
 
     DDP arranges them anew after the first backward pass of a process, and with three or more
     ranks the arrangement decides the order of summation: without this, the first update of a
     resumed training would be rounded in another way than in one that was never interrupted.
+    The order in which gradients come is what they are arranged by, so a few rows suffice, computed
+    in the training's own types.
 
     Args:
         model: Parallelized.
-        inputs: Any inputs of the model, on its device.
+        inputs: Any inputs of the model.
+        training: Precision.
+        device: Where the model is.
     """
     if not isinstance(model, DistributedDataParallel):
         return
     buffers = [buffer.clone() for buffer in model.buffers()]
-    torch.autograd.backward(model(**inputs).float().sum())
+    with computation(training, device):
+        output = model(**{name: value.to(device) for name, value in inputs.items()})
+    torch.autograd.backward(output.float().sum())
     model.zero_grad(set_to_none=True)
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)

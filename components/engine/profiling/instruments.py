@@ -32,6 +32,10 @@ class Instruments:
         self.stragglers.after(step)
         self.profiler.after(step, is_interrupted=is_interrupted)
 
+    def evaluating(self, steps_done: int) -> None:
+        """Called before an evaluation."""
+        self.watchdog.begin("evaluation", steps_done)
+
     def checkpointing(self, steps_done: int) -> None:
-        """Called before an evaluation or a checkpoint."""
+        """Called before a checkpoint is written, waited for or restored."""
         self.watchdog.begin("checkpoint", steps_done)

@@ -1,6 +1,11 @@
 """Probe: short measurements before a training, from which two knobs follow.
 
-Both run in one process, on the rows, the model and the precision of the contract.
+Both run in one process, on rows of the contract, and build the model as a training does:
+normalization, activations and compilation, precision with its loss scale, kernels, and in each
+update the contract's optimizer and clipping. Left out is what other processes, or many updates,
+are for: sharding with its offloading, parallel dimensions and communication, statistics of batch
+normalisation over processes (`sync` is then `local`), the schedule, averaging, skipped and rewound
+updates, evaluations and checkpoints.
 """
 
 import gc
@@ -13,15 +18,20 @@ from statistics import median
 import torch
 from torch import nn
 
-from components.engine.config import TrainingSection
+from components.engine.config import Normalization, TrainingSection
 from components.engine.data.batching import BatchPlan, GlobalOrder
 from components.engine.data.config import Loading
 from components.engine.data.encoded import EncodedSplit
 from components.engine.data.loader import Loader
-from components.engine.loop import weighted_losses
+from components.engine.distributed import World
+from components.engine.loop import weighted, weighted_losses
+from components.engine.memory.activations import compile_blocks, save_memory
+from components.engine.normalization import normalized
+from components.engine.optimization.clipping import Clipper, local_gradients, squared_norm
 from components.engine.optimization.optimizer import build_optimizer, set_learning_rate
-from components.engine.precision import computation
-from components.engine.reproducibility import StepRandomness, seeded_model
+from components.engine.parallelism.config import Parallelism
+from components.engine.precision import LossScale, choose_kernels, computation
+from components.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
 from components.engine.task import Task, inputs_of
 
 WARMUP_UPDATES = 2
@@ -167,12 +177,14 @@ class _Update:
     """One update of a fresh model, as the loop makes it, without what other ranks are for."""
 
     def __init__(self, subject: Subject, plan: BatchPlan) -> None:
-        training = subject.training.model_copy(update={"strategy": "single"})
+        training = alone(subject.training)
         self._subject = subject
         self._training = training
-        self._model: nn.Module = seeded_model(subject.task, training.seed).to(subject.device)
-        self._model.train()
+        self._model = probed_model(subject, training)
+        self._parameters = list(self._model.parameters())
         self._optimizer = build_optimizer(self._model, training)
+        self._clipper = Clipper(training.clipping, (), subject.device)
+        self._scale = LossScale(training)
         self._randomness = StepRandomness(training.seed, 0, subject.device)
         order = GlobalOrder(subject.data.rows, training.seed)
         self._loader = Loader(
@@ -189,10 +201,50 @@ class _Update:
             micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
             with computation(self._training, device):
                 output = self._model(**inputs_of(micro_batch))
-            losses = weighted_losses(self._subject.task, output.float(), micro_batch).sum()
-            torch.autograd.backward(losses / batch.weight)
-            total += float(losses.detach()) / batch.weight
-        set_learning_rate(self._optimizer, rate)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+            losses = weighted_losses(self._subject.task, output.float(), micro_batch)
+            total += float(losses.detach().sum()) / batch.weight
+            auxiliary = self._subject.task.auxiliary_losses(self._model)
+            if auxiliary is not None:
+                losses = losses + weighted(auxiliary, micro_batch)
+            torch.autograd.backward(losses.sum() * (self._scale.value / batch.weight))
+        self._step(rate)
         return total
+
+    def _step(self, rate: float) -> None:
+        """Clip and update; leave it out when float16 gradients overflowed, as the loop does."""
+        scale = self._scale.value
+        gradients = [local for _, local in local_gradients(self._parameters)]
+        norm = squared_norm(gradients).sqrt().to(self._subject.device) / scale
+        self._clipper.learn_excess(self._clipper.local_excess(self._parameters, scale))
+        if bool(norm.isfinite()) or not self._scale.overflowed():
+            self._clipper.clip(self._parameters, norm, scale)
+            set_learning_rate(self._optimizer, rate)
+            self._optimizer.step()
+            self._scale.succeeded()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
+def alone(training: TrainingSection) -> TrainingSection:
+    """The section without what other processes are for."""
+    changes: dict[str, object] = {"strategy": "single", "parallelism": Parallelism()}
+    if training.normalization.batch_norm == "sync":  # over one process, they are its own
+        changes["normalization"] = Normalization()
+    memory = training.memory.model_copy(update={"parameter_offload": False})
+    return training.model_copy(update={**changes, "memory": memory})
+
+
+def probed_model(subject: Subject, training: TrainingSection) -> nn.Module:
+    """A fresh model as the worker builds it, ready for training.
+
+    Raises:
+        PerennialError: the device lacks what the contract asks for.
+    """
+    task, device = subject.task, subject.device
+    choose_kernels(training, device)
+    make_deterministic(enabled=training.deterministic)
+    world = World(rank=0, local_rank=0, size=1, device=device)
+    model = normalized(seeded_model(task, training.seed), training, world).to(device)
+    save_memory(model, task, training, device)
+    if training.compile:
+        compile_blocks(model, task)
+    return model.train()

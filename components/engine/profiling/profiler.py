@@ -48,7 +48,9 @@ class Profiler:
     def before(self, step: int) -> None:
         """Called before update `step`, counted from 1."""
         settings = self._settings
-        if settings is None or step != settings.start_step:
+        if settings is None or step < settings.start_step:
+            return
+        if self._profile is not None or self.bottleneck is not None:
             return
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():

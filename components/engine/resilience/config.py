@@ -1,8 +1,8 @@
 """The knobs of trouble: numbers that are not finite, losses that jump, steps that hang."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.contracts.section import Section
 
@@ -28,6 +28,20 @@ class Anomalies(Section):
     max_rewinds: PositiveInt = 3
     """More rewinds than this fail the training: lower the learning rate instead."""
 
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        for name, needed, is_used in (
+            ("max_skipped", 'not_finite = "skip"', self.not_finite == "skip"),
+            ("max_rewinds", 'spike = "rewind"', self.spike == "rewind"),
+            ("spike_window_steps", 'spike = "warn" or "rewind"', self.spike != "ignore"),
+        ):
+            if not is_used and self.changed(name):
+                raise ValueError(
+                    f"{name} = {getattr(self, name)} has no use but under {needed}: set that, or "
+                    "remove it"
+                )
+        return self
+
 
 class Watchdog(Section):
     """Notices a training that stands still."""
@@ -41,6 +55,16 @@ class Watchdog(Section):
     """After the stacks: `fail` ends the processes when the step has not finished in twice that
     time, so that the training restarts from its last checkpoint; `dump` waits on. Choose `dump` to
     attach a debugger."""
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        unused = self.changed("minimum_seconds", "on_hang") if self.hang_factor is None else []
+        if unused:
+            raise ValueError(
+                f"{unused[0]} = {getattr(self, unused[0])!r} has no use without hang_factor, which "
+                "turns the watchdog on: set that, or remove it"
+            )
+        return self
 
 
 class Stragglers(Section):

@@ -45,6 +45,7 @@ class Guard:
         rewinds: Returns to a checkpoint because of a spike.
         spike_start: The step at which the last spike began.
         trusted_step: The checkpoint that the last rewind returned to.
+        bad_step: The first update that was not finite when one was last judged so.
         unread: Losses on the device that no judgement has seen, of consecutive steps.
     """
 
@@ -55,6 +56,7 @@ class Guard:
     rewinds: int = 0
     spike_start: int = 0
     trusted_step: int = 0
+    bad_step: int = 0
     unread: list[Tensor] = field(default_factory=list)
 
     @classmethod
@@ -62,7 +64,9 @@ class Guard:
         """The guard as it was when a checkpoint was taken."""
         return cls(
             section.anomalies,
-            LossScale(section, progress.loss_scale, progress.loss_scale_steps),
+            LossScale(
+                section, progress.loss_scale, progress.loss_scale_steps, progress.num_rescaled
+            ),
             SpikeDetector(section.anomalies.spike_window_steps, progress.spikes),
             progress.num_skipped,
             progress.num_rewinds,
@@ -73,6 +77,7 @@ class Guard:
         return progress.model_copy(
             update={
                 "num_skipped": self.skipped,
+                "num_rescaled": self.scale.halvings,
                 "num_rewinds": self.rewinds,
                 "spikes": self.spikes.state(),
                 "loss_scale": self.scale.value if self.scale.is_dynamic else 0.0,
@@ -85,6 +90,15 @@ class Guard:
         """Whether waiting for the logging step would be too late."""
         return self.scale.is_dynamic or self.anomalies.not_finite == "skip"
 
+    @property
+    def may_stop_anywhere(self) -> bool:
+        """Whether a signal may end an interval of losses that are read together.
+
+        Not where a spike rewinds: it would be seen earlier and leave out other batches than in a
+        training that was not stopped.
+        """
+        return self.anomalies.spike != "rewind"
+
     def judge(self, step: int, losses: Sequence[float], norm: float) -> Judgement:
         """What to do with update `step` (counted from 1).
 
@@ -93,10 +107,15 @@ class Guard:
             losses: Of the global batches since the last judgement; the last is this update's.
             norm: Of its gradient.
         """
+        first = step - len(losses) + 1
+        bad = (at for at, loss in enumerate(losses, start=first) if not math.isfinite(loss))
+        # The norms before are not known, but what they spoilt would show in the next loss.
+        self.bad_step = next(bad, step)
         is_loss_finite = all(map(math.isfinite, losses))
         if is_loss_finite and math.isfinite(norm):
             return self._judge_course(step, losses)
         if is_loss_finite and self.scale.overflowed():
+            logger.info("overflow step=%d loss_scale=%g", step, self.scale.value)
             return Judgement.RESCALE
         if self.anomalies.not_finite == "stop" or self.skipped == self.anomalies.max_skipped:
             return Judgement.STOP

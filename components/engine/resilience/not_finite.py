@@ -22,6 +22,8 @@ class NotFinite(Section):
 
     rank: int
     step: int
+    """The first update whose loss or gradient was not finite. On a GPU losses are read at logging
+    steps: loss and gradients below are then those of the step that read it."""
     loss: str
     """This rank's part of the global batch's mean loss; as text, for JSON has no NaN."""
     is_loss_finite: bool
@@ -46,9 +48,9 @@ def collect(
         world: All ranks call together.
         model: Its gradients are reduced and not yet changed.
         folder: Where every rank writes its file.
-        step: The update, counted from 1.
-        loss: This rank's part of it.
-        rows: This rank's rows.
+        step: The first bad update, counted from 1.
+        loss: This rank's part of the loss, of the update that has just been computed.
+        rows: This rank's rows of the first bad update.
     """
     own = NotFinite(
         rank=world.rank, step=step, loss=str(float(loss)),
@@ -68,13 +70,24 @@ def bad_gradients(model: nn.Module) -> list[str]:
     ]
 
 
-def failure(step: int, skipped: int, seen: Sequence[NotFinite]) -> TrainingFailedError:
-    """What a person needs to know."""
+def failure(
+    step: int, skipped: int, seen: Sequence[NotFinite], *, seen_at: int
+) -> TrainingFailedError:
+    """What a person needs to know.
+
+    Args:
+        step: The first bad update.
+        skipped: Updates left out before.
+        seen: What each rank saw.
+        seen_at: The update at which it was noticed.
+    """
+    noticed = f" (the first bad loss; noticed at step {seen_at})" if seen_at > step else ""
     spent = f" after {skipped} updates were left out" if skipped else ""
     losses = [f"rank {each.rank} {each.loss}" for each in seen if not each.is_loss_finite]
     where = f"ranks with such a loss: {', '.join(losses)}" if losses else "every loss is finite"
     return TrainingFailedError(
-        f"the training is not finite at or before step {step}{spent}: {where}; {describe(seen)}",
+        f"the training is not finite at or before step {step}{noticed}{spent}: {where}; "
+        f"{describe(seen)}",
         evidence=f"the rows of each rank's batch: errors/not-finite-step-{step}-rank-*.json",
         action="lower the learning rate or set training.clipping; if it is the first step, look "
         "for a division, root or logarithm of zero in the task's losses",

@@ -50,7 +50,7 @@ class StragglerProbe:
         """Begin a trace, if step (counted from 1) belongs to a sample."""
         if self._every is None or step < self._every or step % self._every >= SAMPLE_STEPS:
             return
-        self._start = time.monotonic()
+        self._start = self._now()
         # Two profilers cannot trace one step; missing in the stub.
         if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
             activities = [ProfilerActivity.CPU]
@@ -63,12 +63,18 @@ class StragglerProbe:
         """End it; behind the sample's last step, compare."""
         if not self._start:
             return
-        self._seconds.append(time.monotonic() - self._start)
+        self._seconds.append(self._now() - self._start)
         self._waits.append(self._waited())
         self._start, self._trace = 0.0, None
         if self._every is not None and step % self._every == SAMPLE_STEPS - 1:
             self._compare(step)
             self._seconds, self._waits = [], []
+
+    def _now(self) -> float:
+        """The time when the device is done, as the waits are measured there: a sample may cost."""
+        if self._world.device.type == "cuda":
+            torch.cuda.synchronize(self._world.device)
+        return time.monotonic()
 
     def _waited(self) -> float:
         """Seconds of this step in collectives; NaN when something else was tracing it."""

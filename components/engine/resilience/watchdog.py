@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch.distributed as dist
 
@@ -24,7 +24,7 @@ from components.engine.distributed import World
 from components.engine.job import RankFailure, TrainingJob
 from components.engine.resilience.config import Watchdog as WatchdogSection
 
-Phase = Literal["update", "checkpoint"]
+Phase = Literal["update", "evaluation", "checkpoint"]
 REMEMBERED = 50  # durations that the median is taken of
 GRACE_SECONDS = 5.0  # for the other ranks' files, whose clocks started within a step
 logger = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class Watchdog:
         self._job = job
         self._world = world
         self._durations: dict[Phase, deque[float]] = {
-            "update": deque(maxlen=REMEMBERED), "checkpoint": deque(maxlen=REMEMBERED)
-        }  # fmt: skip
+            phase: deque(maxlen=REMEMBERED) for phase in get_args(Phase)
+        }
         self._current: _Current | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -87,9 +87,13 @@ class Watchdog:
             self._thread.join()
 
     def limit(self, phase: Phase) -> float | None:
-        """Seconds that a phase may take; None before one has ended: it may be compiling."""
+        """Seconds that a phase may take; None before one has ended: it may be compiling.
+
+        A checkpoint has no limit. How long a disk or a store takes says nothing about the next
+        time, and the processes wait together: to end them would repeat the same write for ever.
+        """
         durations = list(self._durations[phase])
-        if not durations or self._settings.hang_factor is None:
+        if not durations or phase == "checkpoint" or self._settings.hang_factor is None:
             return None
         return max(
             self._settings.minimum_seconds,

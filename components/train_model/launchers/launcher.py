@@ -31,5 +31,9 @@ class Launcher(ABC):
         """Block until the attempt has ended, with all its processes."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Delete what only attempts of the job need: none follows."""
+
+    @abstractmethod
     def stop(self) -> None:
         """Ask the attempt to end behind a checkpoint; returns at once, may be called again."""

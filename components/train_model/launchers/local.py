@@ -1,5 +1,6 @@
 """Local launcher: torchrun as a child process on this machine."""
 
+import logging
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing_extensions import override
 from components.clients.environment import LEASE
 from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
+from components.contracts.errors import PerennialError
 from components.engine.job import JobFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
 
@@ -24,6 +26,7 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
     "MALLOC_TOP_PAD_": "67108864",
 }
+logger = logging.getLogger(__name__)
 
 
 class LocalLauncher(Launcher):
@@ -75,13 +78,24 @@ class LocalLauncher(Launcher):
             code = attempt.process.wait()
         finally:
             # Workers outlive a torchrun that was killed; without the lease they end at once, and
-            # the next attempt's `acquire` waits until they have. The encoded data does not
-            # outlive the attempt; while workers may still read it, the folder stays ours.
-            shutil.rmtree(attempt.job.scratch, ignore_errors=True)
+            # the next attempt's `acquire` waits until they have.
             attempt.lease.release()
         if code == 0:
             return JobState.SUCCEEDED
         return JobState.INTERRUPTED if attempt.job.interrupted.exists() else JobState.FAILED
+
+    @override
+    def close(self) -> None:
+        if self._attempt is None:
+            return  # maybe it was refused: the folder is another run's
+        lease = RunLease(self._attempt.job.root)
+        try:
+            lease.acquire()
+        except PerennialError as error:
+            logger.warning("encoded data is left behind: %s", error)
+            return
+        shutil.rmtree(self._attempt.job.scratch, ignore_errors=True)
+        lease.release()
 
     @override
     def stop(self) -> None:

@@ -30,10 +30,32 @@ def test_the_optimizer_is_adamw_unless_named(text, expected):
         ('{"optimizer": {"name": "adamw", "momentum": 0.9}}', "momentum"),
         ('{"optimizer": {"name": "lion"}}', "lion"),
         ('{"optimizer": "sgd"}', "optimizer"),
+        ('{"steps": 5, "profile": {"start_step": 6}}', "start_step = 6 is never reached"),
         ('{"epochs": 3}', "epochs"),
         ('{"steps": 0}', "steps"),
         ('{"steps": "10"}', "steps"),
         ('{"strategy": "tensor"}', "strategy"),
+        ('{"loading": {"workers": 2, "prefetch_batches": 0}}', "workers = 2 has no use"),
+        ('{"anomalies": {"max_skipped": 3}}', "max_skipped = 3 has no use"),
+        ('{"anomalies": {"max_rewinds": 1}}', "max_rewinds = 1 has no use"),
+        (
+            '{"anomalies": {"spike": "ignore", "spike_window_steps": 9}}',
+            "spike_window_steps = 9 has no use",
+        ),
+        ('{"watchdog": {"hang_factor": null, "on_hang": "dump"}}', "on_hang = 'dump' has no use"),
+        (
+            '{"watchdog": {"hang_factor": null, "minimum_seconds": 5.0}}',
+            "minimum_seconds = 5.0 has no use",
+        ),
+        (
+            '{"optimizer": {"name": "sgd"}, "schedule": {"shape": "one_cycle", '
+            '"cycle_momentum": false, "lowest_momentum": 0.8}}',
+            "lowest_momentum = 0.8 has no use",
+        ),
+        (
+            '{"memory": {"activation_offload": true}, "parallelism": {"tensor": 2}}',
+            "does not go with parallelism.tensor",
+        ),
         ('{"reduce_precision": "compute"}', "changes nothing"),
         ('{"reduce_precision": "compute", "precision": "bf16", "strategy": "ddp"}', "strategy"),
     ],
@@ -41,3 +63,21 @@ def test_the_optimizer_is_adamw_unless_named(text, expected):
 def test_what_would_be_ignored_or_misread_is_refused(text, message):
     with pytest.raises(ValidationError, match=message):
         TrainingSection.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"loading": {"workers": 2}}',
+        '{"anomalies": {"not_finite": "skip", "max_skipped": 3}}',
+        '{"anomalies": {"spike": "rewind", "max_rewinds": 1, "spike_window_steps": 9}}',
+        '{"anomalies": {"spike": "ignore"}}',
+        '{"watchdog": {"hang_factor": null}}',
+        '{"watchdog": {"on_hang": "dump", "minimum_seconds": 5.0}}',
+        '{"schedule": {"shape": "one_cycle", "cycle_momentum": false}}',
+        '{"memory": {"activation_offload": true}}',
+    ],
+)
+def test_what_has_an_effect_is_accepted_and_stored(text):
+    section = TrainingSection.from_json(text)
+    assert TrainingSection.from_json(section.to_json()) == section

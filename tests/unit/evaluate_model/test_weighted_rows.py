@@ -28,10 +28,10 @@ class Measured(LanguageModel):
         raise NotImplementedError
 
 
-def contender(nats_per_byte, bytes_per_token, seed):
-    """A model whose vocabulary cuts the same bytes into other tokens."""
+def contender(nats_per_byte, bytes_per_token, seed, longest=200):
+    """A model whose vocabulary cuts the same bytes into other tokens, and documents at a length."""
     random = np.random.default_rng(seed)
-    sizes = np.random.default_rng(0).integers(40, 200, ROWS).astype(float)
+    sizes = np.random.default_rng(0).integers(40, 200, ROWS).clip(max=longest).astype(float)
     weights = np.round(sizes / bytes_per_token)
     losses = nats_per_byte * sizes / weights * random.uniform(0.98, 1.02, ROWS)
     statistics = np.stack([losses, sizes / weights], axis=1)
@@ -62,17 +62,49 @@ def test_equal_vocabularies_compare_by_every_metric():
     assert all(comparison.improvement.low > 0 for comparison in comparisons)
 
 
-@pytest.mark.parametrize(
-    ("metric", "held"), [("bits_per_byte", False), ("perplexity", True)], ids=["bits", "perplexity"]
-)
-def test_the_gate_says_when_its_metric_does_not_compare(metric, held):
-    worse, champion = contender(1.4, 3.0, 1), contender(1.2, 1.0, 2)
-    verdict = reach_verdict(
-        GateSection(metric=metric, must_beat=()), worse, Champion("7", champion),
-        blocks_of(worse.scored.rows, BY_DAY), weights_sha256="", baselines={}, performance=(),
+def verdict_of(challenger, champion, **gate):
+    section = GateSection(must_beat=(), slices=("day",), slice_min_rows=20, **gate)
+    return reach_verdict(
+        section, challenger, Champion("7", champion), blocks_of(challenger.scored.rows, BY_DAY),
+        weights_sha256="", baselines={}, performance=(),
     )  # fmt: skip
-    assert verdict.reasons[0].held is held
-    assert ("does not compare" in verdict.reasons[0].detail) is held
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "loss"])
+def test_a_champion_whose_metric_does_not_compare_is_not_beaten(metric):
+    verdict = verdict_of(contender(1.0, 3.0, 1), contender(1.2, 1.0, 2), metric=metric)
+    reason = verdict.reasons[0]
+    assert (verdict.promote, reason.held) == (False, False)
+    assert f"{metric} does not compare" in reason.detail
+    assert "take bits_per_byte" in reason.detail
+    assert verdict.slices == ()
+
+
+def test_an_invariant_metric_decides_between_two_vocabularies():
+    better, worse = contender(1.0, 3.0, 1), contender(1.2, 1.0, 2)
+    assert verdict_of(better, worse, metric="bits_per_byte").promote
+    assert not verdict_of(worse, better, metric="bits_per_byte").promote
+
+
+def test_a_guard_that_does_not_compare_is_broken_not_dropped():
+    verdict = verdict_of(
+        contender(1.0, 3.0, 1), contender(1.2, 1.0, 2), max_regression={"perplexity": 5.0}
+    )
+    (guard,) = [reason for reason in verdict.reasons if "no regression" in reason.condition]
+    assert verdict.reasons[0].held
+    assert not guard.held
+    assert "perplexity does not compare" in guard.detail
+
+
+def test_cutting_documents_elsewhere_wins_nothing():
+    champion = contender(1.2, 3.0, 2)
+    shortened = contender(1.0, 3.0, 1, longest=100)
+    verdict = verdict_of(shortened, champion, metric="bits_per_byte")
+    assert not verdict.promote
+    assert "different parts" in verdict.reasons[0].detail
+    assert verdict_of(
+        shortened, contender(1.2, 3.0, 2, longest=100), metric="bits_per_byte"
+    ).promote
 
 
 def test_the_mean_loss_of_a_block_counts_weights():

@@ -48,6 +48,17 @@ def test_contract_travels_as_json_without_losing_integers(tmp_path):
     assert isinstance(again.training.steps, int)
 
 
+def test_processes_that_share_rows_need_one_together(tmp_path):
+    lines = (
+        "\n[training]\nglobal_batch_size = 2\nparallelism = { tensor = 2, context = 2 }\n"
+        "\n[resources]\nnum_processes = 8\n"
+    )
+    contract = load_contract(write(tmp_path, MINIMAL + lines))
+    assert contract.resources.num_processes == 8
+    with pytest.raises(ContractError, match="each of 2 processes with rows of their own"):
+        load_contract(write(tmp_path, (MINIMAL + lines).replace("size = 2", "size = 1")))
+
+
 def with_line(section: str, line: str) -> str:
     return f"{MINIMAL}\n[{section}]\n{line}\n"
 

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed.checkpoint as dcp
 
 from components.clients.dataset import Dataset
@@ -41,14 +42,18 @@ def snapshot(tmp_path):
 def train(snapshot, tmp_path):
     """Leaves checkpoints with the given weights behind, as a training would."""
 
-    def write(weights_by_step):
+    def write(weights_by_step, averages=None):
         records = []
         for step, weights in weights_by_step.items():
             task, model = linear_model(snapshot, weights)
+            state = {"model": model.state_dict()}
+            if averages:
+                averaged = linear_model(snapshot, averages[step])[1]
+                state["averaged"] = dict(averaged.named_parameters())
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 dcp.save(
-                    {"model": model.state_dict()},
+                    state,
                     checkpoint_id=partial_path(tmp_path / "checkpoints", step),
                     no_dist=True,
                 )
@@ -71,8 +76,8 @@ def train(snapshot, tmp_path):
 
 @pytest.fixture
 def selected(environment, train, tmp_path):
-    def run(weights_by_step, metric="", damage=()):
-        train(weights_by_step)
+    def run(weights_by_step, metric="", damage=(), averages=None):
+        train(weights_by_step, averages)
         for step in damage:
             (tmp_path / "checkpoints" / f"step-{step:08}" / ".metadata").write_bytes(b"x")
         config = SelectCheckpointConfig(
@@ -98,6 +103,19 @@ def test_the_best_checkpoint_becomes_a_model_that_scores_as_it_did(selected, sna
     scored = score_split(task, model, Dataset(snapshot), Split.VALIDATION)
     assert scored.metrics(task) == challenger.candidates[1].metrics
     assert result.metrics["validation/chosen_roc_auc"] == scored.metrics(task)["roc_auc"]
+
+
+def test_averaged_weights_are_candidates_and_are_exported_when_they_win(
+    selected, snapshot, tmp_path
+):
+    result, challenger = selected({10: NOISY, 20: NOISY}, averages={10: NOISY, 20: GOOD})
+    assert (challenger.chosen_step, challenger.chosen_averaged) == (20, True)
+    assert [each.averaged for each in challenger.candidates] == [False, True, False, True]
+    _, model = load_model(tmp_path / "challenger")
+    expected = linear_model(snapshot, GOOD)[1].state_dict()
+    assert all(torch.equal(expected[name], value) for name, value in model.state_dict().items())
+    assert "step 20, averaged" in (tmp_path / "report.html").read_text()
+    assert "step 20, averaged" in result.summary
 
 
 def test_every_candidate_has_the_error_of_its_figure(selected):

@@ -10,7 +10,7 @@ from components.contracts.training import CheckpointRecord
 from components.engine.evaluation.resampling import Blocks
 from components.engine.evaluation.scoring import Scored
 from components.engine.task import load_task
-from components.select_checkpoint.selection import metric_and_direction, select
+from components.select_checkpoint.selection import Candidate, metric_and_direction, select
 
 ROWS = 1000
 BLOCKS = Blocks(np.arange(ROWS) // 25, 40, "day")
@@ -37,11 +37,9 @@ def checkpoint(step, error, *, own_noise=0.05, kept_as=("best",)):
 
 
 def chosen(task, checkpoints, metric="rmse", tolerance=1.0):
-    records, scored = zip(*checkpoints, strict=True)
+    candidates = [Candidate(*each) for each in checkpoints]
     direction = metric_and_direction(task, metric)[1]
-    return select(
-        task, records, scored, BLOCKS, metric=metric, direction=direction, tolerance=tolerance
-    )
+    return select(task, candidates, BLOCKS, metric=metric, direction=direction, tolerance=tolerance)
 
 
 def test_a_clearly_better_checkpoint_wins_wherever_it_lies(task):
@@ -82,6 +80,19 @@ def test_equal_checkpoints_give_the_earliest(task):
     first = checkpoint(1, 1.0)
     twin = (first[0].model_copy(update={"step": 2, "uri": "/2"}), first[1])
     assert chosen(task, [twin, first], tolerance=0.0).chosen.step == 1
+
+
+def test_of_equal_weights_and_their_average_the_plain_ones_win(task):
+    plain, better = checkpoint(1, 1.0), checkpoint(2, 0.5)
+    tied = [(*plain, True), plain]
+    assert chosen(task, tied, tolerance=0.0).chosen.title == "step 1"
+    averaged = chosen(task, [*tied, (*better, True), checkpoint(2, 1.0)])
+    assert averaged.chosen.title == "step 2, averaged"
+    assert averaged.last.title == "step 2"
+    assert "step 2, averaged has the best rmse" in averaged.reason
+    assert [each.title for each in averaged.candidates] == [
+        "step 1", "step 1, averaged", "step 2", "step 2, averaged",
+    ]  # fmt: skip
 
 
 def test_a_maximized_metric_is_maximized(task):

@@ -20,6 +20,7 @@ from components.contracts.section import canonical_json
 from components.engine.evaluation.scoring import score_batch
 from components.engine.parallelism.parallelize import require_contiguous
 from components.engine.task import LABEL, check_options
+from components.tasks import image_columns
 from components.tasks.image_classification import IMAGE, ImageClassification
 
 ROWS = 12
@@ -62,6 +63,7 @@ def numbers(shape: tuple[int, ...], dtype=None) -> pl.DataFrame:
         (pictures(8, 8), {}, [ROWS, 1, 8, 8]),
         (pictures(8, 6, 3), {}, [ROWS, 3, 8, 6]),
         (pictures(8, 6, 3, form="JPEG"), {}, [ROWS, 3, 8, 6]),
+        (pl.concat([pictures(8, 8)[:6], pictures(8, 8, 3)[6:]]), {}, [ROWS, 3, 8, 8]),
         (pictures(8, 8, 3), {"channels": 1}, [ROWS, 1, 8, 8]),
         (pictures(8, 8), {"channels": 3}, [ROWS, 3, 8, 8]),
         (pictures(9, 7), {"size": [16, 12]}, [ROWS, 1, 16, 12]),
@@ -70,7 +72,7 @@ def numbers(shape: tuple[int, ...], dtype=None) -> pl.DataFrame:
         (numbers((8, 6), pl.Array(pl.Float64, (8, 6))), {}, [ROWS, 1, 8, 6]),
         (numbers((48,), pl.Array(pl.Int64, 48)), {"shape": [8, 6]}, [ROWS, 1, 8, 6]),
     ],
-    ids=["grey", "colour", "jpeg", "to grey", "to colour", "scaled", "flat list", "flat colour",
+    ids=["grey", "colour", "jpeg", "grey before colour", "to grey", "to colour", "scaled", "flat list", "flat colour",
          "array", "flat array"],
 )  # fmt: skip
 def test_pictures_become_standardised_tensors(rows, options, shape):
@@ -111,6 +113,22 @@ def test_state_goes_through_json():
     restored.load_state(json.loads(canonical_json(task.state())))
     assert torch.equal(restored.encode(rows)[IMAGE], task.encode(rows)[IMAGE])
     restored.build_model().load_state_dict(task.build_model().state_dict())
+
+
+@pytest.mark.parametrize("budget", [1, 4 * 30 * 5, 10**9])
+def test_few_pictures_are_in_memory_at_once_and_the_cut_moves_no_bit(monkeypatch, budget):
+    rows = pictures(10, 3)
+    expected = make(rows).fitted.images
+    parts, read = [], image_columns.read_images
+
+    def watched(column, state):
+        parts.append(len(column))
+        return read(column, state)
+
+    monkeypatch.setattr(image_columns, "FIT_BYTES", budget)
+    monkeypatch.setattr(image_columns, "read_images", watched)
+    assert make(rows).fitted.images == expected
+    assert parts == {1: [1] * 12, 600: [5, 5, 2], 10**9: [12]}[budget]
 
 
 def test_a_missing_picture_is_the_mean_one():

@@ -73,6 +73,7 @@ def test_metrics_are_those_of_all_tokens_together(snapshot):
     assert metrics["perplexity"] == pytest.approx(math.exp(nats), rel=1e-6)
     # 2 + 0 + 24 + 24 bytes, and the boundaries that two of the documents end with.
     assert metrics["bits_per_byte"] == pytest.approx(nats * 52 / math.log(2) / 50, rel=1e-6)
+    assert task.exposure(scored.predictions, scored.weights).tolist() == [2, 0, 24, 24]
 
 
 def test_label_smoothing_is_for_training_alone(snapshot):
@@ -231,3 +232,28 @@ def test_planted_bug_is_caught(snapshot, task_type, check, outcome, hint):
     result = outcomes(task_type, snapshot, check)[check]
     assert result.outcome == outcome, result
     assert hint in result.hint
+
+
+@pytest.mark.parametrize(
+    ("task_type", "outcome"), [(CausalLanguageModel, "passed"), (BothDirections, "failed")]
+)
+def test_looking_ahead_is_caught_in_scripts_of_several_bytes(tmp_path, task_type, outcome):
+    sentence = "连续训练使模型保持新鲜而不浪费计算资源"
+    rows = documents().with_columns(
+        pl.Series("text", [sentence[row % 7 :] * 3 for row in range(documents().height)])
+    )
+    result = outcomes(task_type, pinned(tmp_path, rows), "future_independence")
+    assert result["future_independence"].outcome == outcome, result
+
+
+class ForgetsTheText(CausalLanguageModel):
+    """every document is encoded as an empty one"""
+
+    def encode(self, rows):
+        return super().encode(rows.with_columns(pl.lit("").alias("text")))
+
+
+def test_texts_that_never_part_prove_nothing(snapshot):
+    (result,) = outcomes(ForgetsTheText, snapshot, "future_independence").values()
+    assert result.outcome == "skipped"
+    assert "nothing was compared" in result.hint

@@ -6,6 +6,7 @@ from functools import partial
 import polars as pl
 import pytest
 import torch
+from torch import nn
 
 from components.check_skeleton.battery import CHECKS, run_checks
 from components.check_skeleton.subject import Subject
@@ -61,6 +62,20 @@ def test_the_layers_are_its_blocks_and_windows_are_seen_alone(snapshot, family):
         second = model(batch["tokens"][:, 24:])
     assert whole.shape == (1, 48, 257)
     assert torch.allclose(whole[:, 24:], second, atol=1e-5)
+
+
+class ManyExperts(nn.Module):
+    """Two layers of eight experts each."""
+
+    def __init__(self):
+        super().__init__()
+        experts = [nn.ModuleList(nn.Linear(4, 4) for _ in range(8)) for _ in range(2)]
+        self.layers = nn.ModuleList(nn.ModuleDict({"experts": each}) for each in experts)
+
+
+def test_the_blocks_are_the_layers_not_the_experts_of_one(snapshot):
+    model = ManyExperts()
+    assert task_of(snapshot).blocks(model) == list(model.layers)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from components.contracts.data import ModelSection
 from components.contracts.errors import TrainingFailedError
 from components.engine.config import TrainingSection
 from components.engine.job import RankFailure, TrainingJob
-from components.train_model.attempts import run_to_end
+from components.train_model.attempts import run_to_end, training_failed
 from components.train_model.launchers.launcher import JobState, Launcher
 from components.train_model.restart_policy import decide_restart
 
@@ -85,6 +85,16 @@ def test_no_failure_was_left(tmp_path):
     assert RankFailure.first_of(tmp_path) is None
 
 
+def test_what_a_rank_that_lost_the_others_said_is_shown():
+    lost = failure(is_consequence=True).model_copy(
+        update={"type": "DistBackendError", "message": "NCCL error: no socket interface found"}
+    )
+    shown = training_failed(lost, "killed before its first step", "job.log")
+    assert "DistBackendError: NCCL error: no socket interface found" in shown.evidence
+    assert "mend the network" in shown.action
+    assert "NCCL" not in training_failed(None, "killed", "job.log").evidence
+
+
 class ScriptedLauncher(Launcher):
     """Ends its attempts as it is told."""
 
@@ -92,13 +102,18 @@ class ScriptedLauncher(Launcher):
         self.log = "job.log"
         self.states = list(states)
         self.started = 0
+        self.is_closed = False
 
     def start(self, job):
+        assert not self.is_closed
         self.started += 1
         job.first_step.touch()
 
     def wait(self):
         return self.states.pop(0)
+
+    def close(self):
+        self.is_closed = True
 
     def stop(self):
         raise AssertionError("nobody asked")
@@ -124,6 +139,7 @@ def test_runs_until_it_succeeds(tmp_path, states, attempts):
     launcher = ScriptedLauncher(*states)
     run_to_end(job(tmp_path), launcher, max_restarts=2)
     assert launcher.started == attempts
+    assert launcher.is_closed
 
 
 def test_gives_up_after_the_budget(tmp_path):
@@ -131,3 +147,4 @@ def test_gives_up_after_the_budget(tmp_path):
     with pytest.raises(TrainingFailedError, match="all 2 restarts are spent"):
         run_to_end(job(tmp_path), launcher, max_restarts=2)
     assert launcher.started == 3
+    assert launcher.is_closed

@@ -226,7 +226,7 @@ def test_the_new_one_is_on_disk_before_an_old_one_is_deleted(
     for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0)):
         checkpointer.save(model, optimizer, Progress(step=step), {"loss": loss})
     checkpointer.wait()
-    assert seen == [(1, [1, 2]), (2, [2, 3])]
+    assert seen == [(1, [1, 2, 3])]
 
 
 def test_a_checkpoint_that_cannot_be_deleted_is_a_warning(
@@ -243,7 +243,35 @@ def test_a_checkpoint_that_cannot_be_deleted_is_a_warning(
         for step in (1, 2, 3):
             checkpointer.save(model, optimizer, Progress(step=step), {"loss": -float(step)})
         assert [record.step for record in checkpointer.records()] == [3]
-    assert caplog.text.count("cannot be deleted: not yours") == 2
+    assert caplog.text.count("cannot be deleted: not yours") == 1
+
+
+def test_the_one_before_the_last_is_a_way_back_until_the_end(open_checkpointer, trained):
+    model, optimizer = trained
+    checkpointer = open_checkpointer(keep_best=1)
+    for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0), (40, 9.0)):
+        checkpointer.save(model, optimizer, Progress(step=step), {"loss": loss})
+    checkpointer.wait()
+    assert checkpointer._shelf.steps() == [10, 30, 40]
+    checkpointer.discard_from(35)  # the jump began there
+    assert checkpointer.restore(model, optimizer).step == 30
+    checkpointer.save(model, optimizer, Progress(step=40), {"loss": 4.0})
+    checkpointer.close()
+    kept = [record.step for record in checkpointer.records()]
+    assert checkpointer._shelf.steps() == kept == [10, 40]
+
+
+def test_taking_a_checkpoint_before_the_first_update_changes_nothing(open_checkpointer, trained):
+    model, used = trained
+    fresh = torch.optim.AdamW(model.parameters(), lr=0.01)
+    checkpointer = open_checkpointer()
+    checkpointer.save(model, fresh, Progress(step=1), {})
+    assert not fresh.state
+    before = parameters(model)
+    change(model)
+    checkpointer.restore(model, used)
+    assert same(before, parameters(model))
+    assert not used.state, "moments of updates that were made after it"
 
 
 def test_spoilt_checkpoints_are_forgotten(open_checkpointer, trained):

@@ -27,6 +27,17 @@ def test_a_checkpoint_without_a_figure_is_kept_only_as_the_last(measured):
     }
 
 
+def test_the_better_of_weights_and_average_counts():
+    figures = {
+        1: {"loss": 2.0, "averaged_loss": 9.0},
+        2: {"loss": 5.0, "averaged_loss": 1.0},
+        3: {"loss": 3.0, "averaged_loss": 3.0},
+    }
+    assert Retention(1, None, "loss", "minimize").choose(figures) == {2: ("best",), 3: ("last",)}
+    kept = Retention(1, None, "loss", "maximize").choose(figures)
+    assert kept == {1: ("best",), 3: ("last",)}
+
+
 def test_checkpoints_of_every_so_many_steps_are_kept_whatever_their_figures():
     retention = Retention(1, 20, "loss", "minimize")
     kept = retention.choose({step: {"loss": float(step)} for step in (10, 20, 30, 40, 50)})

@@ -7,6 +7,7 @@ from urllib.parse import urlparse
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 
 from checkpoint_files import FILES, flip_a_bit, hand_in, manifest, put
 from components.contracts.errors import PerennialError
@@ -212,6 +213,41 @@ def test_a_missing_object_is_damage(remote, bucket, cache):
     )
     with pytest.raises(DamagedCheckpointError, match=r"__0_0\.distcp is missing"):
         remote.obtain(10)
+
+
+def test_a_file_that_only_another_machine_sees_is_an_error(tmp_path):
+    shelf = LocalShelf(tmp_path)
+    hand_in(shelf, 10)
+    listed = dict.fromkeys(["__0_0.distcp", "__2_0.distcp"], "digest of its rank")
+    with pytest.raises(PerennialError, match=r"other ranks wrote __2_0\.distcp, which are not in"):
+        shelf.commit(manifest(10).model_copy(update={"files": listed}))
+    assert shelf.steps() == []
+
+
+def test_every_machine_forgets_copies_of_what_is_gone(bucket, tmp_path):
+    first, second = (
+        StoreShelf(f"{bucket}/training/checkpoints", tmp_path / name) for name in ("a", "b")
+    )
+    for step in (10, 20):
+        put(first, step)
+        second.obtain(step)
+    partial_path(second.folder, 30).mkdir()
+    first.delete(10)
+    second.prune_copies(first.steps())
+    assert [path.name for path in second.folder.iterdir()] == ["step-00000020"]
+
+
+def test_without_the_right_to_list_uploads_training_goes_on(remote, caplog):
+    denied = {"Error": {"Code": "AccessDenied", "Message": "not authorized"}}
+    remote._store._client.meta.events.register(
+        "before-call.s3.ListMultipartUploads",
+        lambda **rest: (AWSResponse("", 403, {}, None), denied | {"ResponseMetadata": {}}),
+    )
+    hand_in(remote, 10)
+    remote.discard_uncommitted()
+    assert "never ended are left" in caplog.text
+    assert "AccessDenied" in caplog.text
+    assert remote._store.list() == []
 
 
 def test_addresses_have_folders_of_their_own(cache):

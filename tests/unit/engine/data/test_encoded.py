@@ -9,7 +9,7 @@ from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError
 from components.contracts.snapshot import Snapshot
 from components.engine.data import encoded
-from components.engine.data.encoded import EncodedSplit, encode_split
+from components.engine.data.encoded import DIGEST, EncodedSplit, encode_split
 from components.engine.task import LABEL
 from tiny_training import TinyTask
 
@@ -29,7 +29,7 @@ def task(dataset):
 @pytest.mark.parametrize("chunk", [7, 64, 10_000])
 def test_the_encoded_split_equals_encoding_at_once(dataset, task, tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(encoded, "ENCODE_ROWS", chunk)
-    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
     split = EncodedSplit(tmp_path / "train")
     expected = task.encode(dataset.scan(Split.TRAIN).collect())
     assert split.rows == dataset.snapshot.split_rows[Split.TRAIN]
@@ -39,9 +39,21 @@ def test_the_encoded_split_equals_encoding_at_once(dataset, task, tmp_path, monk
 
 
 def test_an_encoded_split_is_not_encoded_again(dataset, task, tmp_path):
-    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
     task.encode = lambda rows: pytest.fail("encoded twice")
-    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_what_another_training_encoded_is_not_used(dataset, task, tmp_path, is_marked):
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
+    before = EncodedSplit(tmp_path / "train").gather(np.arange(3))
+    if not is_marked:
+        (tmp_path / "train" / DIGEST).unlink()
+    task.mean += 1.0
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "other" if is_marked else "digest")
+    after = EncodedSplit(tmp_path / "train").gather(np.arange(3))
+    torch.testing.assert_close(after[LABEL], before[LABEL] - 1.0)
 
 
 def without_label(batch, rows):
@@ -85,7 +97,7 @@ def test_a_broken_encoder_is_named(dataset, task, tmp_path, change, message):
 
     task.encode = broken
     with pytest.raises(BadTaskError, match=message):
-        encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+        encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
     assert not (tmp_path / "train").exists()
 
 
@@ -94,5 +106,5 @@ def test_other_rows_than_the_snapshot_counted_are_an_error(dataset, task, tmp_pa
     rows = dict(dataset.snapshot.split_rows) | {Split.TRAIN: counted}
     dataset.snapshot = dataset.snapshot.model_copy(update={"split_rows": rows})
     with pytest.raises(BadDataError, match=r"is empty|does not have the rows"):
-        encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+        encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
     assert not Path(tmp_path / "train").exists()

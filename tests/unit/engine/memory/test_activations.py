@@ -16,6 +16,7 @@ from components.engine.memory.activations import (
 )
 
 aten = torch.ops.aten
+CPU = torch.device("cpu")
 
 
 class Blocks:
@@ -77,7 +78,7 @@ def saved_values(model):
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_checkpointed_blocks_compute_the_same_bits(checkpointing, dropout):
     plain, saving = network(dropout), network(dropout)
-    save_memory(saving, Blocks("0", "1"), section(checkpointing))
+    save_memory(saving, Blocks("0", "1"), section(checkpointing), CPU)
     for expected, found in zip(passed(plain), passed(saving), strict=True):
         assert torch.equal(expected, found)
     assert saving[0].calls == 2, "computed once more"
@@ -86,20 +87,20 @@ def test_checkpointed_blocks_compute_the_same_bits(checkpointing, dropout):
 
 def test_checkpointing_keeps_fewer_values():
     plain, saving = network(), network()
-    save_memory(saving, Blocks("0", "1"), section("full"))
+    save_memory(saving, Blocks("0", "1"), section("full"), CPU)
     assert saved_values(saving) < saved_values(plain) / 3
 
 
 def test_only_the_blocks_are_computed_again():
     model = network()
-    save_memory(model, Blocks("1"), section("full"))
+    save_memory(model, Blocks("1"), section("full"), CPU)
     passed(model)
     assert [block.calls for block in model] == [1, 2]
 
 
 def test_no_block_is_computed_again_when_nothing_is_learned():
     model = network()
-    save_memory(model, Blocks("0"), section("selective"))
+    save_memory(model, Blocks("0"), section("selective"), CPU)
     with torch.no_grad():
         output = model[0](torch.randn(6, 4), scale=2.0)
     assert model[0].calls == 1
@@ -109,7 +110,7 @@ def test_no_block_is_computed_again_when_nothing_is_learned():
 @pytest.mark.parametrize("checkpointing", ["full", "selective"])
 def test_without_blocks_there_is_nothing_to_checkpoint(checkpointing):
     with pytest.raises(BadTaskError, match=r"Blocks.blocks names none"):
-        save_memory(network(), Blocks(), section(checkpointing))
+        save_memory(network(), Blocks(), section(checkpointing), CPU)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_offloaded_activations_come_back_unchanged_and_weights_stay():
 
 def test_activations_on_a_cpu_are_not_offloaded():
     with pytest.raises(PerennialError, match="computes on the CPU"):
-        save_memory(network(), Blocks("0"), section(activation_offload=True))
+        save_memory(network(), Blocks("0"), section(activation_offload=True), CPU)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")

@@ -18,6 +18,7 @@ from components.engine.memory.plan import (
     PlannedMemory,
     make_plan,
     plan_strategy,
+    stored_plan,
 )
 from components.engine.memory.update import UpdateMemory
 from components.engine.optimization.config import AdamW8bit, Optimizer
@@ -250,6 +251,28 @@ def test_the_parts_of_an_estimate(candidate, micro, processes, changes, expected
     assert {name: getattr(found, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("strategy", "device", "settings", "loading"),
+    [
+        ("ddp", "cuda", {}, 100),
+        ("fsdp", "cuda", {}, 10 + 40),
+        ("fsdp", "cuda", {"memory": {"parameter_offload": True}}, 40),
+        ("fsdp", "cpu", {}, 100 + 4),
+    ],
+)
+def test_a_model_is_never_whole_on_a_gpu_that_has_a_shard(strategy, device, settings, loading):
+    """Ten processes, where what is kept of the model is less than the largest module."""
+    model = SimpleNamespace(
+        weights=100, buffers=0, trainable=100, blocks=(40, 40), outside=20,
+        update=UpdateMemory(state=0, temporary=0),
+    )  # fmt: skip
+    measured = PassMemory(rows=1, activations=0, with_gradients=0, with_outside=0, weight_casts=0)
+    around = Circumstances(section(global_batch_size=10, **settings), 10, device)
+    found = estimate(Candidate(strategy, 3, "none"), model, measured, around)
+    assert found.loading == loading
+    assert found.peak >= loading
+
+
 OPTIMIZERS = [
     {"name": "adamw"}, {"name": "adamw", "implementation": "fused"}, {"name": "adam"},
     {"name": "nadam"}, {"name": "sgd"}, {"name": "sgd", "momentum": 0.0, "nesterov": False},
@@ -406,6 +429,17 @@ def test_a_resumed_training_keeps_to_its_plan(root, monkeypatch):
     with pytest.raises(PerennialError, match="no layout that fits"):
         plan_strategy(changed, alone, task, TinyRows())
     assert PlannedMemory.read(job.root).plan == stored
+
+
+def test_a_training_that_goes_on_elsewhere_keeps_to_its_plan(root, tmp_path, monkeypatch):
+    job = tiny_job(root, strategy="auto", processes=1)
+    job = job.model_copy(update={"store_uri": str(tmp_path / "store")})
+    monkeypatch.setattr(memory_plan, "available_memory", lambda device: 10**9)
+    first = plan_strategy(job, world(1), tiny_task(), TinyRows())
+    elsewhere = job.model_copy(update={"folder": str(tmp_path / "elsewhere")})
+    monkeypatch.setattr(memory_plan, "available_memory", lambda device: 1)
+    assert plan_strategy(elsewhere, world(1), tiny_task(), TinyRows()) == first
+    assert stored_plan(elsewhere) == stored_plan(job) is not None
 
 
 class TinyRows(Rows):

@@ -15,7 +15,10 @@ def section(**settings):
     ("settings", "message"),
     [
         ({"optimizer": FUSED_SGD, "strategy": "fsdp"}, "no fused SGD for sharded weights"),
-        ({"optimizer": FUSED_SGD, "strategy": "hsdp"}, "no fused SGD for sharded weights"),
+        (
+            {"optimizer": FUSED_SGD, "strategy": "hsdp", "parallelism": {"replicas": 2}},
+            "no fused SGD for sharded weights",
+        ),
         ({"optimizer": FUSED_SGD, "strategy": "auto"}, "no fused SGD for sharded weights"),
         (
             {"optimizer": FUSED_SGD, "strategy": "ddp", "parallelism": {"tensor": 2}},

@@ -4,6 +4,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
@@ -12,6 +13,7 @@ from components.engine.parallelism.parallelize import (
     free_gathered_parameters,
     parallelize,
     require_strategy,
+    settle_buckets,
 )
 from tiny_training import TinyOptions, TinyTask
 
@@ -41,19 +43,78 @@ def test_single_leaves_the_model_alone(alone_in_a_group):
     assert all(weight is before[name] for name, weight in model.named_parameters())
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
-def test_a_strategy_that_does_not_run_is_an_error(strategy):
+class Immovable(nn.Module):
+    """Too large for a device: only parts of it may be moved."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(2, 2)])
+        self.register_buffer("scale", torch.ones(1))
+
+    def _apply(self, change, recurse=True):
+        raise AssertionError("the whole model was moved at once")
+
+
+def test_only_what_is_not_sharded_moves_as_a_whole(alone_in_a_group):
+    for strategy, moves in (("fsdp", False), ("ddp", True)):
+        training, task = TrainingSection(strategy=strategy), TinyTask(TinyOptions(), None)
+        world = ALONE.arrange(training)
+        if moves:
+            with pytest.raises(AssertionError, match="moved at once"):
+                parallelize(Immovable(), task, training, world)
+        else:
+            model = parallelize(Immovable(), task, training, world)
+            assert all(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def test_offloading_to_where_the_weights_are_is_said_to_do_nothing(alone_in_a_group, caplog):
+    training = TrainingSection(strategy="fsdp", memory={"parameter_offload": True})
+    task = TinyTask(TinyOptions(), None)
+    parallelize(task.build_model(), task, training, ALONE.arrange(training))
+    assert "parameter_offload changes nothing on a CPU" in caplog.text
+
+
+class Recording(nn.Linear):
+    def forward(self, x):
+        output = super().forward(x)
+        self.seen = (len(x), output.dtype)
+        return output
+
+
+def test_buckets_settle_in_the_types_of_the_training(alone_in_a_group):
+    training = TrainingSection(strategy="ddp", precision="bf16")
+    layer = Recording(2, 2, bias=False)
+    model = DistributedDataParallel(layer)
+    settle_buckets(model, {"x": torch.ones(2, 2)}, training, ALONE.device)
+    assert layer.seen == (2, torch.bfloat16)
+    assert layer.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"strategy": "ddp"},
+        {"strategy": "fsdp"},
+        {"strategy": "hsdp", "parallelism": {"replicas": 2}},
+    ],
+    ids=str,
+)
+def test_a_strategy_that_does_not_run_is_an_error(asked):
     with pytest.raises(
-        PerennialError, match=f"'{strategy}' was asked for, but .* runs as 'single'"
+        PerennialError, match=f"'{asked['strategy']}' was asked for, but .* runs as 'single'"
     ):
-        require_strategy(nn.Linear(2, 2), TrainingSection(strategy=strategy))
+        require_strategy(nn.Linear(2, 2), TrainingSection(**asked))
 
 
 @pytest.mark.parametrize(
     ("ran", "asked", "message"),
     [
-        ({"strategy": "fsdp"}, {"strategy": "hsdp"}, "'hsdp' was asked for, .* as 'fsdp'"),
-        ({"strategy": "hsdp"}, {"strategy": "fsdp"}, "'fsdp' was asked for, .* as 'hsdp'"),
+        (
+            {"strategy": "fsdp"},
+            {"strategy": "hsdp", "parallelism": {"replicas": 2}},
+            "'hsdp' was asked for, .* as 'fsdp'",
+        ),
+        ({"strategy": "fsdp"}, {"strategy": "ddp"}, "'ddp' was asked for, .* as 'fsdp'"),
         (
             {"strategy": "fsdp"},
             {"strategy": "fsdp", "parallelism": {"tensor": 2}},

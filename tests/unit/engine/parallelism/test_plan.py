@@ -40,6 +40,8 @@ def test_a_star_stands_for_one_segment():
     ("strategy", "parallelism", "message"),
     [
         ("fsdp", {"replicas": 2}, "needs strategy = 'hsdp'"),
+        ("hsdp", {}, "needs parallelism.replicas > 1"),
+        ("fsdp", {"pipeline_schedule": "gpipe"}, "has no use with pipeline = 1"),
         ("fsdp", {"sequence_parallel": True}, "needs parallelism.tensor > 1"),
         ("ddp", {"tensor": 2}, "parallelism.tensor needs strategy = 'fsdp' or 'hsdp'"),
         ("ddp", {"expert": 2}, "parallelism.expert needs strategy = 'fsdp' or 'hsdp'"),

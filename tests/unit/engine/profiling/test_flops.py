@@ -37,6 +37,20 @@ def test_products_of_forward_and_backward_are_counted():
     assert flops_per_example(Linear(), BATCH) == 3 * forward - 2 * 50 * 30
 
 
+def test_batch_normalisation_takes_no_single_row():
+    """The reason why the worker counts with two."""
+
+    class Normalized(Linear):
+        def build_model(self):
+            model = super().build_model()
+            model.layers.insert(1, nn.BatchNorm1d(30))
+            return model
+
+    one, two = ({name: rows[:count] for name, rows in BATCH.items()} for count in (1, 2))
+    assert flops_per_example(Normalized(), one) is None
+    assert flops_per_example(Normalized(), two) == flops_per_example(Linear(), BATCH)
+
+
 def test_a_model_that_needs_content_has_an_unknown_number():
     assert flops_per_example(DependsOnContent(), BATCH) is None
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -5,17 +7,20 @@ from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
 from components.engine.data.encoded import EncodedSplit, encode_split
+from components.engine.normalization import GhostBatchNorm
 from components.engine.profiling.probe import (
     BatchPoint,
     RatePoint,
     Subject,
+    alone,
     knee,
     probe_batch_sizes,
     probe_learning_rates,
+    probed_model,
     suggested_rate,
 )
 from components.engine.task import load_task
-from tiny_training import tiny_section
+from tiny_training import TinyOptions, tiny_section
 
 
 @pytest.fixture
@@ -24,7 +29,7 @@ def subject(root, tmp_path):
     task = load_task("tiny_training:TinyTask", {}, snapshot.task_columns)
     dataset = Dataset(snapshot)
     task.fit(dataset.scan(Split.TRAIN))
-    encode_split(task, dataset, Split.TRAIN, tmp_path / "train")
+    encode_split(task, dataset, Split.TRAIN, tmp_path / "train", "digest")
     data = EncodedSplit(tmp_path / "train")
     return Subject(task, data, tiny_section(), torch.device("cpu"))
 
@@ -57,6 +62,40 @@ def test_a_range_test_falls_then_diverges(subject):
     assert suggestion is not None
     assert 1e-4 < suggestion < 0.1
     assert min(point.smoothed for point in points) < 0.9 * points[0].smoothed
+
+
+def test_the_model_is_the_one_that_a_training_builds(subject):
+    options = TinyOptions(batch_norm=True)
+    task = load_task(
+        "tiny_training:TinyTask", options.model_dump(mode="json"), subject.task.columns
+    )
+    training = tiny_section(
+        normalization={"batch_norm": "ghost", "ghost_batch_size": 8},
+        memory={"activation_checkpointing": "full"},
+    )
+    model = probed_model(replace(subject, task=task), alone(training))
+    assert any(isinstance(module, GhostBatchNorm) for module in model.modules())
+    assert all(block.forward.__name__ == "checkpointed" for block in model.blocks)
+    synced = alone(tiny_section(normalization={"batch_norm": "sync"}))
+    assert synced.normalization.batch_norm == "local"
+
+
+def last_loss(subject, max_norm, **changes):
+    """Of plain steps, whose length is the gradient's."""
+    sgd = {"name": "sgd", "momentum": 0.0, "nesterov": False}
+    training = tiny_section(optimizer=sgd, clipping={"max_norm": max_norm}, **changes)
+    probed = replace(subject, training=training)
+    return list(probe_learning_rates(probed, lowest=1e-3, highest=0.1, updates=40))[-1].smoothed
+
+
+def test_gradients_are_clipped_as_in_a_training(subject):
+    """Steps of no length leave the loss where a model that never learned has it."""
+    assert last_loss(subject, max_norm=1e6) < 0.95 * last_loss(subject, max_norm=1e-9)
+
+
+def test_the_scale_of_float16_gradients_is_undone(subject):
+    half, full = (last_loss(subject, 1e6, precision=precision) for precision in ("fp16", "fp32"))
+    assert half == pytest.approx(full, rel=0.01)
 
 
 def test_a_loss_that_never_falls_gives_no_advice():

@@ -6,6 +6,7 @@ import torch
 
 from components.contracts.errors import TrainingFailedError
 from components.engine.checkpoints.folder import Progress
+from components.engine.resilience.config import Anomalies
 from components.engine.resilience.guard import Guard, Judgement
 from tiny_training import tiny_section
 
@@ -13,8 +14,9 @@ NAN, INFINITY = math.nan, math.inf
 
 
 def guard(precision="fp32", progress=None, **anomalies) -> Guard:
-    settings = {"spike_window_steps": 8, **anomalies}
-    section = tiny_section(precision=precision, anomalies=settings)
+    # A window under `ignore` is refused in a contract; here it shows that spikes are ignored.
+    settings = Anomalies(**anomalies).model_copy(update={"spike_window_steps": 8})
+    section = tiny_section(precision=precision).model_copy(update={"anomalies": settings})
     return Guard.resume(section, progress or Progress())
 
 
@@ -30,7 +32,15 @@ def test_what_is_not_finite_stops_the_training(loss, norm):
 
 
 def test_a_loss_that_no_one_looked_at_stops_it_too():
-    assert guard().judge(3, [1.0, NAN, 1.0], 1.0) is Judgement.STOP
+    each = guard()
+    assert each.judge(9, [1.0, NAN, NAN], INFINITY) is Judgement.STOP
+    assert each.bad_step == 8, "the step of the first bad loss, not the one that read it"
+
+
+def test_a_bad_gradient_is_that_of_the_step_that_reads_it():
+    each = guard()
+    assert each.judge(9, [1.0, 1.0, 1.0], INFINITY) is Judgement.STOP
+    assert each.bad_step == 9
 
 
 def test_skipping_is_limited_and_survives_a_resume():
@@ -88,9 +98,9 @@ def test_losses_read_together_are_judged_like_losses_read_one_by_one():
 
 
 def test_rewinds_are_limited_and_survive_a_resume():
-    each = guard(max_rewinds=2)
+    each = guard(spike="rewind", max_rewinds=2)
     each.begin_rewind()
-    resumed = guard(progress=each.record(Progress()), max_rewinds=2)
+    resumed = guard(progress=each.record(Progress()), spike="rewind", max_rewinds=2)
     resumed.begin_rewind()
     with pytest.raises(TrainingFailedError, match="after 2 rewinds"):
         resumed.begin_rewind()
