@@ -156,6 +156,8 @@ def loss_of(output: Tensor, labels: Tensor) -> Tensor:
 
 def losses_of(output: Tensor, labels: Tensor) -> Tensor:
     """The same, one per row."""
+    if labels.ndim == 1:
+        return functional.cross_entropy(output.float(), labels, reduction="none")
     each = functional.cross_entropy(
         output.float().flatten(0, -2), labels.flatten(), reduction="none"
     )

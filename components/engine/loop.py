@@ -155,7 +155,7 @@ def clones_of_buffers(training: Training) -> list[Tensor]:
 def add_gradients(training: Training, batch: RankBatch) -> Tensor:
     """Forward and backward over the share; returns its part of the global batch's mean loss."""
     section, model, device = training.section, training.model, training.world.device
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total: Tensor | float = 0.0
     # Divided by the weight of the whole global batch, not of the micro-batch: the sum over
     # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
     # of ranks undoes.
@@ -172,13 +172,14 @@ def add_gradients(training: Training, batch: RankBatch) -> Tensor:
         with computation(section, device):
             output = model(**inputs_of(micro_batch))
         losses = weighted_losses(training.task, output.float(), micro_batch)
-        total += losses.detach().sum()
+        total = losses.detach().sum().double() + total
         auxiliary = training.task.auxiliary_losses(unwrapped(model))
         if auxiliary is not None:
             losses = losses + weighted(auxiliary, micro_batch)
         torch.autograd.backward(losses.sum() * scale)
+    mean = torch.as_tensor(total / batch.weight)
     # Tensor groups compute the same losses, which count once.
-    return total / batch.weight if layout.is_first_of_tensor_group else torch.zeros_like(total)
+    return mean if layout.is_first_of_tensor_group else torch.zeros_like(mean)
 
 
 def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
@@ -223,7 +224,8 @@ def agree(training: Training, loss: Tensor) -> tuple[Tensor, Tensor, Judgement, 
     is_read = is_read or training.is_due(section.log_every_steps)
     if not (is_read or training.is_due(section.evaluate_every_steps)):
         return norm, loss, Judgement.APPLY, False
-    judgement = guard.judge(training.step, torch.stack(guard.unread).tolist(), float(norm))
+    losses = torch.stack(guard.unread).tolist() if len(guard.unread) > 1 else [float(loss)]
+    judgement = guard.judge(training.step, losses, float(norm))
     guard.unread.clear()
     return norm, loss, judgement, stops
 

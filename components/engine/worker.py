@@ -170,8 +170,7 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
         )
     return Loader(
         task, data, GlobalOrder(data.rows, section.seed), plan, world.data_rank,
-        seed=section.seed, loading=section.loading,
-        pin_memory=is_gpu and section.loading.pin_memory is not False,
+        seed=section.seed, loading=section.loading.on(world.device.type),
     )  # fmt: skip
 
 

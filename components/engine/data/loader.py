@@ -43,8 +43,8 @@ class Loader:
         plan: How a global batch is divided.
         data_rank: Which part is this process's.
         seed: Of the augmentation.
-        loading: How many batches are ready ahead of the loop, and by how many threads.
-        pin_memory: Whether batches lie in page-locked memory.
+        loading: How many batches are ready ahead of the loop, by how many threads, and whether they
+            lie in page-locked memory; nothing left open.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Loader:
         *,
         seed: int,
         loading: Loading,
-        pin_memory: bool,
     ) -> None:
         self.plan = plan
         self._task = task
@@ -65,7 +64,7 @@ class Loader:
         self._order = order
         self._data_rank = data_rank
         self._seed = seed
-        self._pin_memory = pin_memory
+        self._pin_memory = bool(loading.pin_memory)
         self._augments = type(task).augment is not Task.augment
         depth = loading.prefetch_batches
         self._ahead = _Ahead(self.gather, depth, loading.workers) if depth else None
@@ -81,7 +80,8 @@ class Loader:
         weights = self._split.weights
         weight = float(size) if weights is None else float(weights[rows].sum(dtype=np.float64))
         generator = torch.Generator()
-        generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
+        if self._augments:
+            generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
         slices = self.plan.micro_batches(self._data_rank)
         return RankBatch(
             [self._micro_batch(rows, part, generator) for part in slices],

@@ -63,8 +63,10 @@ class Clipper:
         """
         limit = self._norm_limit(norm)
         if limit is not None:
-            factor = torch.clamp(limit / (norm.float() + 1e-6), max=1.0)
-            scale_gradients(parameters, factor / scale)
+            factor = torch.clamp(limit / (norm.float() + 1e-6), max=1.0) / scale
+            # On a CPU reading costs nothing, and most updates need no product.
+            if factor.is_cuda or float(factor) != 1.0:
+                scale_gradients(parameters, factor)
             return (norm > limit).to(norm)
         if scale != 1.0:
             scale_gradients(parameters, torch.ones_like(norm, dtype=torch.float32) / scale)

@@ -1,12 +1,13 @@
 """Layout: which process holds which part of the data and of the model?"""
 
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
@@ -15,6 +16,8 @@ from components.engine.parallelism.config import Parallelism
 DIMENSIONS = ("pipeline", "replicate", "shard", "context", "expert", "tensor")
 """Outermost first: neighbours talk most. Different rows lie along `replicate`, `shard` and
 `expert`, parts of the same rows along `context`."""
+
+_Form: TypeAlias = tuple[tuple[str, ...], tuple[Placement, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Layout:
     sparse: DeviceMesh
     sizes: dict[str, int]
     place: dict[str, int]
+    _counts: dict[_Form, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, training: TrainingSection, world_size: int, device: torch.device) -> Self:
@@ -104,14 +108,22 @@ class Layout:
 
         Stages of a pipeline have parameters of their own, so all of them count.
         """
-        divided = {"pipeline"}
+        form: _Form = ((), ())
         if isinstance(gradient, DTensor):
-            names = gradient.device_mesh.mesh_dim_names or ()
-            for name, placement in zip(names, gradient.placements, strict=True):
-                if not placement.is_replicate():
-                    divided.add(name)
-            if "shard" in divided:
-                divided |= {"context"} if "expert" in names else {"context", "expert"}
+            form = (gradient.device_mesh.mesh_dim_names or (), gradient.placements)
+        # Asked for every parameter at every step, and there are only a few forms.
+        known = self._counts.get(form)
+        if known is None:
+            known = self._counts[form] = self._counts_form(*form)
+        return known
+
+    def _counts_form(self, names: tuple[str, ...], placements: tuple[Placement, ...]) -> bool:
+        divided = {"pipeline"}
+        for name, placement in zip(names, placements, strict=True):
+            if not placement.is_replicate():
+                divided.add(name)
+        if "shard" in divided:
+            divided |= {"context"} if "expert" in names else {"context", "expert"}
         return all(index == 0 for name, index in self.place.items() if name not in divided)
 
 

@@ -189,7 +189,7 @@ class _Update:
         order = GlobalOrder(subject.data.rows, training.seed)
         self._loader = Loader(
             subject.task, subject.data, order, plan, 0,
-            seed=training.seed, loading=Loading(prefetch_batches=0), pin_memory=False,
+            seed=training.seed, loading=Loading(prefetch_batches=0, pin_memory=False),
         )  # fmt: skip
 
     def __call__(self, step: int, rate: float) -> float:

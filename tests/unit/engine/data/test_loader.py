@@ -37,9 +37,10 @@ def write_split(folder: Path, *, weighted: bool = False) -> EncodedSplit:
 
 
 def loader(split, *, task=None, rank=0, ranks=1, size=8, micro=3, ahead=0, workers=1):
+    loading = Loading(prefetch_batches=ahead, workers=1 if not ahead else workers).on("cpu")
     return Loader(
         task or Plain(), split, GlobalOrder(ROWS, 1), BatchPlan(size, micro, ranks), rank,
-        seed=1, loading=Loading(prefetch_batches=ahead, workers=workers), pin_memory=False,
+        seed=1, loading=loading,
     )  # fmt: skip
 
 
@@ -113,3 +114,18 @@ def test_a_rank_with_fewer_rows_than_passes_takes_part_with_a_row_of_weight_zero
     empty, full = first.micro_batches
     assert empty[WEIGHT].tolist() == [0.0]
     assert WEIGHT not in full
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "ahead", "pinned"),
+    [
+        ({}, "cpu", 0, False),
+        ({}, "cuda", 2, True),
+        ({"workers": 4}, "cpu", 2, False),
+        ({"prefetch_batches": 0}, "cuda", 0, True),
+        ({"prefetch_batches": 5, "pin_memory": False}, "cuda", 5, False),
+    ],
+)
+def test_what_is_left_open_follows_from_the_device(settings, device, ahead, pinned):
+    loading = Loading(**settings).on(device)
+    assert (loading.prefetch_batches, loading.pin_memory) == (ahead, pinned)
