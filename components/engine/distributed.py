@@ -23,6 +23,25 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
+class ComingSum:
+    """A sum over all ranks that is under way.
+
+    Attributes:
+        values: This rank's, then the sum.
+        work: None in a single process.
+    """
+
+    values: Tensor
+    work: dist.Work | None
+
+    def wait(self) -> Tensor:
+        """The element-wise sum."""
+        if self.work is not None:
+            self.work.wait()
+        return self.values
+
+
+@dataclass(frozen=True)
 class World:
     """This process among all.
 
@@ -99,6 +118,11 @@ class World:
         if self.size > 1:
             dist.all_reduce(values)
         return values
+
+    def begin_sum(self, values: Tensor) -> "ComingSum":
+        """The same, while this process goes on; `ComingSum.wait` gives the sum."""
+        work = dist.all_reduce(values, async_op=True) if self.size > 1 else None
+        return ComingSum(values, work)
 
     def from_first(self, value: T | None) -> T:
         """The first rank's value, on every rank."""

@@ -18,14 +18,25 @@ from components.contracts.errors import BadTaskError
 from components.engine.checkpoints.checkpointer import Checkpointer
 from components.engine.config import TrainingSection
 from components.engine.data.loader import Loader, RankBatch
-from components.engine.distributed import StopSignal, World, stored_buffers, synchronize_buffers
+from components.engine.distributed import (
+    ComingSum,
+    StopSignal,
+    World,
+    stored_buffers,
+    synchronize_buffers,
+)
 from components.engine.evaluation.sampled import SampledEvaluation
 from components.engine.optimization.averaging import AveragedWeights
-from components.engine.optimization.clipping import Clipper, local_squared_norm
+from components.engine.optimization.clipping import (
+    Clipper,
+    local_gradients,
+    local_squared_norm,
+    squared_norm,
+)
 from components.engine.optimization.optimizer import follow_schedule
 from components.engine.optimization.update_ratio import UpdateRatio
 from components.engine.parallelism.context import own_sequences
-from components.engine.parallelism.parallelize import set_gradient_sync, unwrapped
+from components.engine.parallelism.parallelize import is_replicated, set_gradient_sync, unwrapped
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.precision import computation
 from components.engine.profiling.instruments import Instruments
@@ -66,6 +77,7 @@ class Training:
     step: int = 0
     data_offset: int = 0
     parameters: list[nn.Parameter] = field(init=False)
+    loss_and_stop: ComingSum | None = field(default=None, init=False)
     ratio: UpdateRatio = field(init=False)
     randomness: StepRandomness = field(init=False)
 
@@ -173,6 +185,8 @@ def add_gradients(training: Training, batch: RankBatch) -> Tensor:
             output = model(**inputs_of(micro_batch))
         losses = weighted_losses(training.task, output.float(), micro_batch)
         total = losses.detach().sum().double() + total
+        if index == len(batch.micro_batches) - 1 and is_replicated(model):
+            training.loss_and_stop = begin_loss_and_stop(training, total / batch.weight)
         auxiliary = training.task.auxiliary_losses(unwrapped(model))
         if auxiliary is not None:
             losses = losses + weighted(auxiliary, micro_batch)
@@ -180,6 +194,15 @@ def add_gradients(training: Training, batch: RankBatch) -> Tensor:
     mean = torch.as_tensor(total / batch.weight)
     # Tensor groups compute the same losses, which count once.
     return mean if layout.is_first_of_tensor_group else torch.zeros_like(mean)
+
+
+def begin_loss_and_stop(training: Training, loss: Tensor) -> ComingSum:
+    """Add up what is known before the backward pass while that runs: afterwards nobody waits.
+
+    Where gradients are replicated, nothing else has to be added up.
+    """
+    stop = torch.full_like(loss, training.stop.requested)  # copies nothing to the device
+    return training.world.begin_sum(torch.stack([loss, stop]))
 
 
 def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
@@ -209,17 +232,25 @@ def agree(training: Training, loss: Tensor) -> tuple[Tensor, Tensor, Judgement, 
     One small reduction tells every rank the same.
     """
     world, section, guard = training.world, training.section, training.guard
-    squares = local_squared_norm(training.parameters, world.layout).to(loss.device)
+    coming, training.loss_and_stop = training.loss_and_stop, None
+    if coming is None:
+        squares = local_squared_norm(training.parameters, world.layout)
+    else:
+        squares = squared_norm([part for _, part in local_gradients(training.parameters)])
+    squares = squares.to(loss.device)
     excess = training.clipper.local_excess(training.parameters, guard.scale.value)
-    stop = torch.full_like(loss, training.stop.requested)  # copies nothing to the device
-    signals = world.sum(torch.stack([squares, loss, stop, excess]))
-    norm, loss = signals[0].sqrt() / guard.scale.value, signals[1]
-    training.clipper.learn_excess(signals[3])
+    if coming is None:
+        stop = torch.full_like(loss, training.stop.requested)
+        signals = world.sum(torch.stack([squares, excess, loss, stop]))
+    else:
+        signals = torch.cat([torch.stack([squares, excess]), coming.wait()])
+    norm, loss = signals[0].sqrt() / guard.scale.value, signals[2]
+    training.clipper.learn_excess(signals[1])
     guard.unread.append(loss)
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
     is_cpu = world.device.type == "cpu"
-    stops = bool(signals[2] > 0) if is_cpu else training.stop.agreed(world)
+    stops = bool(signals[3] > 0) if is_cpu else training.stop.agreed(world)
     is_read = is_cpu or guard.needs_every_step or (stops and guard.may_stop_anywhere)
     is_read = is_read or training.is_due(section.log_every_steps)
     if not (is_read or training.is_due(section.evaluate_every_steps)):

@@ -238,6 +238,11 @@ def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:
         model.require_backward_grad_sync = enabled
 
 
+def is_replicated(model: nn.Module) -> bool:
+    """Whether every process ends up with the same whole gradients."""
+    return isinstance(model, DistributedDataParallel)
+
+
 def free_gathered_parameters(model: nn.Module) -> None:
     """Return to shards after forward passes that no backward pass followed."""
     for root in model.stages if isinstance(model, Pipeline) else (model,):
