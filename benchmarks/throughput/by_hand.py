@@ -1,7 +1,7 @@
 """Hand-written loops: the stock one that tutorials show, and the best one we can write."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -55,6 +55,12 @@ def autocast_of(cell: Cell, device: torch.device) -> AbstractContextManager[obje
     return nullcontext()
 
 
+def endless(loader: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
+    """Epoch after epoch."""
+    while True:
+        yield from loader
+
+
 class StockLoop(Contender):
     """A `DataLoader` over single rows, AdamW as it comes, `clip_grad_norm_`."""
 
@@ -70,13 +76,9 @@ class StockLoop(Contender):
             data, subject.batch_size // place.size, shuffle=sampler is None, sampler=sampler,
             drop_last=True,
         )  # fmt: skip
-        self._batches = self._endless()
+        self._batches = endless(self._loader)
         self._step = 0
         self.logged: list[tuple[float, float, float]] = []
-
-    def _endless(self) -> Iterator[list[Tensor]]:
-        while True:
-            yield from self._loader
 
     @override
     def run(self, steps: int) -> None:

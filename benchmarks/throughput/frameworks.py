@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 from typing_extensions import override
 
+from benchmarks.throughput.by_hand import endless
 from benchmarks.throughput.cells import (
     LEARNING_RATE,
     LOG_EVERY,
@@ -74,18 +75,14 @@ class Accelerated(Contender):
             torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE),
             loader_of(cell, subject, place),
         )
-        self._batches = iter(self._loader)
+        self._batches = endless(self._loader)
         self._step = 0
         self.logged: list[tuple[float, float, float]] = []
 
     @override
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            try:
-                inputs, labels = next(self._batches)
-            except StopIteration:
-                self._batches = iter(self._loader)
-                inputs, labels = next(self._batches)
+            inputs, labels = next(self._batches)
             with self._accelerator.autocast():
                 loss = loss_of(self._model(inputs), labels)
             self._optimizer.zero_grad()
@@ -218,7 +215,7 @@ class Fabric(Contender):
             torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
         )
         self._loader = self._fabric.setup_dataloaders(loader_of(cell, subject, place))
-        self._batches = iter(self._loader)
+        self._batches = endless(self._loader)
         self._step = 0
         self.logged: list[tuple[float, float, float]] = []
 
@@ -236,11 +233,7 @@ class Fabric(Contender):
     @override
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            try:
-                inputs, labels = next(self._batches)
-            except StopIteration:
-                self._batches = iter(self._loader)
-                inputs, labels = next(self._batches)
+            inputs, labels = next(self._batches)
             loss = loss_of(self._model(inputs), labels)
             self._optimizer.zero_grad()
             self._fabric.backward(loss)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -42,6 +43,22 @@ class Section(BaseModel):
     def digest(self) -> str:
         """SHA-256 of the canonical text, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def tag_of(key: str, default: str) -> Callable[[object], str]:
+    """For a union of sections told apart by a field: which of them does a value describe?
+
+    Args:
+        key: The field.
+        default: What a table without it means.
+    """
+
+    def tag(value: object) -> str:
+        if isinstance(value, dict):
+            return str(value.get(key, default))
+        return str(getattr(value, key, ""))
+
+    return tag
 
 
 def canonical_json(value: JsonValue) -> str:

@@ -195,7 +195,7 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.requested = False
-        self._on_the_way: tuple[Tensor, dist.Work | None] | None = None
+        self._on_the_way: ComingSum | None = None
 
     def listen(self) -> None:
         """Take over the signals."""
@@ -207,15 +207,9 @@ class StopSignal:
 
         Numbers on the host travel while the device computes, so this waits for neither.
         """
-        earlier, flag = self._on_the_way, torch.tensor(int(self.requested))
-        work = dist.all_reduce(flag, dist.ReduceOp.MAX, async_op=True) if world.size > 1 else None
-        self._on_the_way = (flag, work)
-        if earlier is None:
-            return False
-        flag, work = earlier
-        if work is not None:
-            work.wait()
-        return bool(flag)
+        earlier = self._on_the_way
+        self._on_the_way = world.begin_sum(torch.tensor(int(self.requested)))
+        return earlier is not None and bool(earlier.wait() > 0)
 
     def _request(self, signal_number: int, frame: FrameType | None) -> None:
         self.requested = True

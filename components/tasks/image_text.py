@@ -29,12 +29,11 @@ from components.tasks.image_columns import (
     read_images,
 )
 from components.tasks.resnet import RESNETS, ResNet, residual_blocks
-from components.tasks.tokenization import BOUNDARY, SMALLEST_VOCABULARY, Tokenizer
+from components.tasks.tokenization import BOUNDARY, SMALLEST_VOCABULARY, Tokenizer, texts_of
 from components.tasks.two_tower import TextTower, TwoTower
 from components.tasks.vision_transformer import VITS, VisionTransformer, transformer_blocks
 
 PositiveInt = Annotated[int, Field(ge=1)]
-LEARN_ROWS = 16_384
 
 
 class TextOptions(Section):
@@ -114,10 +113,7 @@ class ImageTextContrastive(Task):
         """Learn the pictures' form and statistics, and the captions' byte pairs."""
         options = self.settings
         self.images = fit_images(train, self.column, ImageForm(options.shape, options.size))
-        captions = train.select(self.columns.label).drop_nulls().collect_batches(
-            chunk_size=LEARN_ROWS
-        )  # fmt: skip
-        texts = (text for part in captions for text in part.to_series())
+        texts = texts_of(train, self.columns.label)
         self.tokenizer = Tokenizer.learn(texts, options.text.vocab_size)
 
     def state(self) -> dict[str, JsonValue]:

@@ -6,7 +6,7 @@ with the text column as `data.label`, as the one of `data.features`, and under `
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
@@ -24,13 +24,18 @@ from components.contracts.training import Direction
 from components.engine.parallelism.plan import ParallelPlan
 from components.engine.task import LABEL, WEIGHT, Batch, Task
 from components.tasks.decoder import Decoder, DecoderOptions, decoder_plan
-from components.tasks.tokenization import BOUNDARY, IGNORED, SMALLEST_VOCABULARY, Tokenizer
+from components.tasks.tokenization import (
+    BOUNDARY,
+    IGNORED,
+    SMALLEST_VOCABULARY,
+    Tokenizer,
+    texts_of,
+)
 
 PositiveInt = Annotated[int, Field(ge=1)]
 TOKENS = "tokens"
 SCORED_LOGITS = 2**25
 """Logits of one forward pass of an evaluation: 128 MiB in float32."""
-LEARN_ROWS = 16_384
 
 
 class DocumentOptions(Section):
@@ -81,7 +86,7 @@ class LanguageModel(Task):
 
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the byte pairs, if any are asked for."""
-        self._take(Tokenizer.learn(self._texts(train), self.documents.vocab_size))
+        self._take(Tokenizer.learn(texts_of(train, self.columns.label), self.documents.vocab_size))
 
     def state(self) -> dict[str, JsonValue]:
         """The byte pairs."""
@@ -176,11 +181,6 @@ class LanguageModel(Task):
         lengths = torch.zeros(self.documents.vocab_size)
         lengths[: len(tokenizer.pieces)] = torch.tensor([len(piece) for piece in tokenizer.pieces])
         self.token_bytes = lengths
-
-    def _texts(self, train: pl.LazyFrame) -> Iterator[str]:
-        column = train.select(pl.col(self.columns.label).drop_nulls())
-        for rows in column.collect_batches(chunk_size=LEARN_ROWS, maintain_order=True):
-            yield from rows.to_series()
 
 
 class CausalLanguageModel(LanguageModel):

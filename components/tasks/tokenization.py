@@ -2,13 +2,14 @@
 
 import importlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Protocol, Self, cast
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
@@ -20,6 +21,7 @@ BOUNDARY = BYTES
 SMALLEST_VOCABULARY = BYTES + 1
 IGNORED = -100
 """The label of positions that do not count."""
+LEARN_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,13 @@ class Tokenizer:
         )
         encoder.pre_tokenizer = _words(package)
         return cast("_Encoder", encoder)
+
+
+def texts_of(rows: pl.LazyFrame, column: str) -> Iterator[str]:
+    """The texts of a column in order, without missing ones, a part of them in memory at a time."""
+    texts = rows.select(pl.col(column).drop_nulls())
+    for part in texts.collect_batches(chunk_size=LEARN_ROWS, maintain_order=True):
+        yield from part.to_series()
 
 
 class _Encoded(Protocol):

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from components.contracts.section import Section
+from components.contracts.section import Section, tag_of
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 LearningRate = Annotated[float, Field(gt=0.0, lt=10.0)]
@@ -145,13 +145,6 @@ class AdamW8bit(UpdateRule):
     """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
 
 
-def _optimizer_name(value: object) -> str:
-    """The optimizer that a table or a section describes; AdamW unless it says otherwise."""
-    if isinstance(value, dict):
-        return str(value.get("name", "adamw"))
-    return str(getattr(value, "name", ""))
-
-
 Optimizer: TypeAlias = Annotated[
     Annotated[AdamW, Tag("adamw")]
     | Annotated[Adam, Tag("adam")]
@@ -159,7 +152,7 @@ Optimizer: TypeAlias = Annotated[
     | Annotated[Sgd, Tag("sgd")]
     | Annotated[Adafactor, Tag("adafactor")]
     | Annotated[AdamW8bit, Tag("adamw8bit")],
-    Discriminator(_optimizer_name),
+    Discriminator(tag_of("name", "adamw")),
 ]
 
 
@@ -204,19 +197,12 @@ class NoClipping(Section):
     method: Literal["none"]
 
 
-def _clipping_method(value: object) -> str:
-    """The method that a table or a section describes; by norm unless it says otherwise."""
-    if isinstance(value, dict):
-        return str(value.get("method", "norm"))
-    return str(getattr(value, "method", ""))
-
-
 Clipping: TypeAlias = Annotated[
     Annotated[NormClipping, Tag("norm")]
     | Annotated[ValueClipping, Tag("value")]
     | Annotated[AdaptiveClipping, Tag("adaptive")]
     | Annotated[NoClipping, Tag("none")],
-    Discriminator(_clipping_method),
+    Discriminator(tag_of("method", "norm")),
 ]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from components.contracts.section import Section
+from components.contracts.section import Section, tag_of
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -143,13 +143,6 @@ class OneCycle(Course):
         return self
 
 
-def _shape(value: object) -> str:
-    """The shape that a table or a section describes; cosine unless it says otherwise."""
-    if isinstance(value, dict):
-        return str(value.get("shape", "cosine"))
-    return str(getattr(value, "shape", ""))
-
-
 Schedule: TypeAlias = Annotated[
     Annotated[Constant, Tag("constant")]
     | Annotated[Stepwise, Tag("step")]
@@ -157,5 +150,5 @@ Schedule: TypeAlias = Annotated[
     | Annotated[Cosine, Tag("cosine")]
     | Annotated[WarmupStableDecay, Tag("wsd")]
     | Annotated[OneCycle, Tag("one_cycle")],
-    Discriminator(_shape),
+    Discriminator(tag_of("shape", "cosine")),
 ]
