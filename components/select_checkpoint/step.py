@@ -11,7 +11,7 @@ from components.contracts.data import Split
 from components.contracts.errors import NoCheckpointError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger, TrainingResult
-from components.engine.checkpoints.checkpointer import has_averaged_weights, load_checkpoint_model
+from components.engine.checkpoints.checkpointer import load_checkpoint_models
 from components.engine.checkpoints.folder import DamagedCheckpointError
 from components.engine.evaluation.resampling import block_columns, blocks_of
 from components.engine.evaluation.scoring import score_split, scoring_device
@@ -80,8 +80,7 @@ def _score(result: TrainingResult, dataset: Dataset) -> tuple[Task, list[Candida
     tasks, candidates = [], []
     for record in result.checkpoints:
         try:
-            for averaged in (False, True)[: 1 + has_averaged_weights(record.uri)]:
-                task, model = load_checkpoint_model(record.uri, result, averaged=averaged)
+            for averaged, task, model in load_checkpoint_models(record.uri, result):
                 model.to(scoring_device())
                 scored = score_split(task, model, dataset, Split.VALIDATION, keep=columns)
                 tasks.append(task)

@@ -113,7 +113,7 @@ class Checkpointer:
         if not self._world.is_first and self._world.local_rank == 0:
             self._shelf.obtain(manifest.step)  # another machine: what it reads is checked there
         self._world.barrier()
-        state = _state(model, optimizer, self._averaged, has_moments=_has_moments(path))
+        state = _state(model, optimizer, self._averaged, has_moments=_holds(path, "optimizer"))
         with _quiet():
             load(state, checkpoint_id=path)
         _take_over(model, optimizer, state)
@@ -284,8 +284,19 @@ def has_averaged_weights(checkpoint: Path | str) -> bool:
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
     """
-    stored = FileSystemReader(obtain_checkpoint(str(checkpoint))).read_metadata()
-    return any(name.startswith("averaged.") for name in stored.state_dict_metadata)
+    return _holds(obtain_checkpoint(str(checkpoint)), "averaged")
+
+
+def load_checkpoint_models(
+    checkpoint: Path | str, result: TrainingResult
+) -> Iterator[tuple[bool, Task, nn.Module]]:
+    """The weights of one checkpoint, then their moving average if it has one (True).
+
+    Its bytes are read and compared once for both. Raises what `load_checkpoint_model` does.
+    """
+    folder = obtain_checkpoint(str(checkpoint))
+    for averaged in (False, True)[: 1 + _holds(folder, "averaged")]:
+        yield averaged, *_load_model(folder, result, averaged=averaged)
 
 
 def load_checkpoint_model(
@@ -303,7 +314,13 @@ def load_checkpoint_model(
         PerennialError: it has no averaged weights.
         BadTaskError: the task's model is not the one that was trained.
     """
-    checkpoint = obtain_checkpoint(str(checkpoint))
+    return _load_model(obtain_checkpoint(str(checkpoint)), result, averaged=averaged)
+
+
+def _load_model(
+    checkpoint: Path, result: TrainingResult, *, averaged: bool
+) -> tuple[Task, nn.Module]:
+    """The same, from a folder whose bytes have been compared."""
     task = load_task(result.task, result.options, result.columns)
     task.load_state(result.task_state)
     model = task.build_model()
@@ -352,9 +369,10 @@ def _begin_thread(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
-def _has_moments(checkpoint: Path) -> bool:
+def _holds(checkpoint: Path, part: str) -> bool:
+    """Whether a part of the state is in a checkpoint."""
     stored = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
-    return any(name.startswith("optimizer.") for name in stored)
+    return any(name.startswith(f"{part}.") for name in stored)
 
 
 def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
