@@ -265,6 +265,16 @@ def largest_difference(first: dict[str, torch.Tensor], second: dict[str, torch.T
     return max(float((first[name] - second[name]).abs().max()) for name in first)
 
 
+def require_same_evaluations(one: TrainingResult, other: TrainingResult) -> None:
+    """Bit for bit, but for the training loss: replicas add it up in float32."""
+    assert [(each.step, each.metrics) for each in one.evaluations] == [
+        (each.step, each.metrics) for each in other.evaluations
+    ]
+    assert [each.train_loss for each in one.evaluations] == pytest.approx(
+        [each.train_loss for each in other.evaluations], rel=1e-6
+    )
+
+
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tiny_training", "torch._dynamo"])

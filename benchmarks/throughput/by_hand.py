@@ -99,6 +99,7 @@ class StockLoop(Contender):
 class BestLoop(Contender):
     """Vectorised gather, fused AdamW, one reduction for the norm, channels last where possible.
 
+    Like Perennial, it spares biases and norms the weight decay.
     On a GPU all rows lie in its memory: batches are gathered there and never travel.
     """
 
@@ -109,7 +110,12 @@ class BestLoop(Contender):
         channels_last = subject.convolves and cell.strategy != "fsdp"
         self._model = wrapped_model(cell, subject, place.device, channels_last=channels_last)
         self._parameters = list(self._model.parameters())
-        self._optimizer = torch.optim.AdamW(self._parameters, lr=LEARNING_RATE, fused=True)
+        matrices = [each for each in self._parameters if each.ndim > 1]
+        vectors = [each for each in self._parameters if each.ndim < 2]
+        self._optimizer = torch.optim.AdamW(
+            [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+            lr=LEARNING_RATE, fused=True,
+        )  # fmt: skip
         self._inputs = subject.inputs.to(place.device)
         self._labels = subject.labels.to(place.device)
         self._generator = torch.Generator(place.device).manual_seed(SEED)

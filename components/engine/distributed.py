@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import FrameType
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
 from components.engine.parallelism.layout import DIMENSIONS, Layout
+from components.engine.scalars import Scalar, unpacked, vector
 
 T = TypeVar("T")
 # Far beyond any step; the longer wait for prepared data has a group of its own.
@@ -118,6 +119,12 @@ class World:
         if self.size > 1:
             dist.all_reduce(values)
         return values
+
+    def sum_scalars(self, values: Sequence[Scalar]) -> list[Scalar]:
+        """The sums over all ranks."""
+        if self.size == 1:
+            return list(values)
+        return unpacked(self.sum(vector(values, self.device)))
 
     def begin_sum(self, values: Tensor) -> "ComingSum":
         """The same, while this process goes on; `ComingSum.wait` gives the sum."""

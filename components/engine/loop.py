@@ -14,36 +14,31 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from components.contracts.errors import BadTaskError
 from components.engine.checkpoints.checkpointer import Checkpointer
 from components.engine.config import TrainingSection
 from components.engine.data.loader import Loader, RankBatch
 from components.engine.distributed import (
-    ComingSum,
     StopSignal,
     World,
     stored_buffers,
     synchronize_buffers,
 )
 from components.engine.evaluation.sampled import SampledEvaluation
+from components.engine.objective import forward, weighted_losses
 from components.engine.optimization.averaging import AveragedWeights
-from components.engine.optimization.clipping import (
-    Clipper,
-    local_gradients,
-    local_squared_norm,
-    squared_norm,
-)
+from components.engine.optimization.clipping import Clipper, local_squared_norm
 from components.engine.optimization.optimizer import follow_schedule
 from components.engine.optimization.update_ratio import UpdateRatio
 from components.engine.parallelism.context import own_sequences
-from components.engine.parallelism.parallelize import is_replicated, set_gradient_sync, unwrapped
+from components.engine.parallelism.parallelize import set_gradient_sync
 from components.engine.parallelism.pipeline import Pipeline
-from components.engine.precision import computation
+from components.engine.parallelism.replica import Replica
 from components.engine.profiling.instruments import Instruments
 from components.engine.reproducibility import StepRandomness
 from components.engine.resilience.guard import Guard, Judgement
 from components.engine.resilience.not_finite import collect, failure
-from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from components.engine.scalars import Scalar, read, scalar
+from components.engine.task import Task
 from components.engine.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -77,13 +72,14 @@ class Training:
     step: int = 0
     data_offset: int = 0
     parameters: list[nn.Parameter] = field(init=False)
-    loss_and_stop: ComingSum | None = field(default=None, init=False)
     ratio: UpdateRatio = field(init=False)
     randomness: StepRandomness = field(init=False)
 
     def __post_init__(self) -> None:
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.ratio = UpdateRatio(self.parameters, self.world)
+        self.ratio = UpdateRatio(
+            self.parameters, self.world, is_replicated=isinstance(self.model, Replica)
+        )
         rank = self.world.layout.random_rank
         self.randomness = StepRandomness(self.section.seed, rank, self.world.device)
 
@@ -137,8 +133,9 @@ def update(training: Training) -> tuple[Judgement, bool]:
         training.guard.scale.succeeded()
         if training.averaged is not None:
             training.averaged.update(steps_done)
-        training.telemetry.update(torch.stack([torch.ones_like(loss), loss, norm, clipped]), rate)
-    optimizer.zero_grad(set_to_none=True)
+        training.telemetry.update(loss, norm, clipped, rate)
+    for parameter in training.parameters:
+        parameter.grad = None  # as `zero_grad` does, but for its hooks
     is_interrupted = stop or training.is_due(section.evaluate_every_steps)
     is_interrupted = is_interrupted or judgement is Judgement.REWIND
     training.instruments.after(training.step, is_interrupted=is_interrupted)
@@ -164,10 +161,9 @@ def clones_of_buffers(training: Training) -> list[Tensor]:
     return [buffer.clone() for buffer in stored_buffers(training.model)]
 
 
-def add_gradients(training: Training, batch: RankBatch) -> Tensor:
+def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     """Forward and backward over the share; returns its part of the global batch's mean loss."""
     section, model, device = training.section, training.model, training.world.device
-    total: Tensor | float = 0.0
     # Divided by the weight of the whole global batch, not of the micro-batch: the sum over
     # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
     # of ranks undoes.
@@ -175,94 +171,61 @@ def add_gradients(training: Training, batch: RankBatch) -> Tensor:
     scale = layout.averaging_size / batch.weight * training.guard.scale.value
     if isinstance(model, Pipeline):
         losses_of = partial(weighted_losses, training.task)
-        return model.add_gradients(batch.micro_batches, losses_of, scale) / batch.weight
+        total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
+        return total / batch.weight
+    total = 0.0
     for index, cpu_batch in enumerate(batch.micro_batches):
+        is_last = index == len(batch.micro_batches) - 1
         micro_batch = {
             name: tensor.to(device, non_blocking=True) for name, tensor in cpu_batch.items()
         }
-        set_gradient_sync(model, enabled=index == len(batch.micro_batches) - 1)
-        with computation(section, device):
-            output = model(**inputs_of(micro_batch))
-        losses = weighted_losses(training.task, output.float(), micro_batch)
-        total = losses.detach().sum().double() + total
-        if index == len(batch.micro_batches) - 1 and is_replicated(model):
-            training.loss_and_stop = begin_loss_and_stop(training, total / batch.weight)
-        auxiliary = training.task.auxiliary_losses(unwrapped(model))
-        if auxiliary is not None:
-            losses = losses + weighted(auxiliary, micro_batch)
-        torch.autograd.backward(losses.sum() * scale)
-    mean = torch.as_tensor(total / batch.weight)
+        set_gradient_sync(model, enabled=is_last)
+        loss, objective = forward(training.task, model, micro_batch, section)
+        total = scalar(loss) + total
+        gradient = torch.full_like(objective, scale)
+        if is_last and isinstance(model, Replica):
+            model.backward(objective, gradient, [total / batch.weight, training.stop.requested])
+        else:
+            torch.autograd.backward(objective, gradient)
     # Tensor groups compute the same losses, which count once.
-    return mean if layout.is_first_of_tensor_group else torch.zeros_like(mean)
+    return total / batch.weight if layout.is_first_of_tensor_group else 0.0
 
 
-def begin_loss_and_stop(training: Training, loss: Tensor) -> ComingSum:
-    """Add up what is known before the backward pass while that runs: afterwards nobody waits.
-
-    Where gradients are replicated, nothing else has to be added up.
-    """
-    stop = torch.full_like(loss, training.stop.requested)  # copies nothing to the device
-    return training.world.begin_sum(torch.stack([loss, stop]))
-
-
-def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
-    """The loss of each example, times its weight.
-
-    Raises:
-        BadTaskError: the task averaged them itself, which would weigh examples wrongly.
-    """
-    losses = task.training_losses(output, batch)
-    if losses.shape != (len(batch[LABEL]),):
-        raise BadTaskError(
-            f"{type(task).__name__}.training_losses must return one loss per example",
-            evidence=f"{len(batch[LABEL])} examples gave a tensor of shape {list(losses.shape)}",
-            action="use reduction='none' and average over everything but the first dimension",
-        )
-    return weighted(losses, batch)
-
-
-def weighted(losses: Tensor, batch: Batch) -> Tensor:
-    """Times how much each example counts."""
-    return losses * batch[WEIGHT] if WEIGHT in batch else losses
-
-
-def agree(training: Training, loss: Tensor) -> tuple[Tensor, Tensor, Judgement, bool]:
+def agree(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, bool]:
     """Gradient norm and loss of the global batch, what to do with it, and whether to stop.
 
-    One small reduction tells every rank the same.
+    One small reduction tells every rank the same, where gradients are not replicated anyway.
     """
     world, section, guard = training.world, training.section, training.guard
-    coming, training.loss_and_stop = training.loss_and_stop, None
-    if coming is None:
-        squares = local_squared_norm(training.parameters, world.layout)
-    else:
-        squares = squared_norm([part for _, part in local_gradients(training.parameters)])
-    squares = squares.to(loss.device)
+    is_replicated = isinstance(training.model, Replica)
+    squares = scalar(
+        local_squared_norm(training.parameters, None if is_replicated else world.layout)
+    )
     excess = training.clipper.local_excess(training.parameters, guard.scale.value)
-    if coming is None:
-        stop = torch.full_like(loss, training.stop.requested)
-        signals = world.sum(torch.stack([squares, excess, loss, stop]))
+    if isinstance(training.model, Replica):
+        loss, stop = training.model.arrived()
     else:
-        signals = torch.cat([torch.stack([squares, excess]), coming.wait()])
-    norm, loss = signals[0].sqrt() / guard.scale.value, signals[2]
-    training.clipper.learn_excess(signals[1])
+        squares, excess, loss, stop = world.sum_scalars(
+            [squares, excess, loss, float(training.stop.requested)]
+        )
+    norm = squares**0.5 / guard.scale.value
+    training.clipper.learn_excess(excess)
     guard.unread.append(loss)
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
     is_cpu = world.device.type == "cpu"
-    stops = bool(signals[3] > 0) if is_cpu else training.stop.agreed(world)
+    stops = bool(stop > 0) if is_cpu else training.stop.agreed(world)
     is_read = is_cpu or guard.needs_every_step or (stops and guard.may_stop_anywhere)
     is_read = is_read or training.is_due(section.log_every_steps)
     if not (is_read or training.is_due(section.evaluate_every_steps)):
         return norm, loss, Judgement.APPLY, False
-    losses = torch.stack(guard.unread).tolist() if len(guard.unread) > 1 else [float(loss)]
-    judgement = guard.judge(training.step, losses, float(norm))
+    judgement = guard.judge(training.step, read(guard.unread), float(norm))
     guard.unread.clear()
     return norm, loss, judgement, stops
 
 
 def record_not_finite(
-    training: Training, judgement: Judgement, batch: RankBatch, part: Tensor
+    training: Training, judgement: Judgement, batch: RankBatch, part: Scalar
 ) -> None:
     """Save which rows and tensors are at fault.
 
@@ -272,7 +235,9 @@ def record_not_finite(
     step, rows = training.guard.bad_step, batch.rows
     if step < training.step:
         rows = training.loader.gather(step - 1 + training.data_offset).rows
-    seen = collect(training.world, training.model, training.errors, step=step, loss=part, rows=rows)
+    seen = collect(
+        training.world, training.model, training.errors, step=step, loss=float(part), rows=rows
+    )
     error = failure(step, training.guard.skipped, seen, seen_at=training.step)
     if judgement is Judgement.STOP:
         raise error

@@ -3,10 +3,10 @@
 import logging
 import resource
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from components.clients.journal import Journal
 from components.contracts.section import Section, canonical_json
@@ -16,6 +16,7 @@ from components.engine.config import TrainingSection
 from components.engine.distributed import World
 from components.engine.optimization.clip_rate import constant_clipping
 from components.engine.profiling.flops import peak_flops
+from components.engine.scalars import Scalar, read
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal: people read no faster
 logger = logging.getLogger(__name__)
@@ -53,9 +54,10 @@ class Telemetry:
         self._before = progress
         self._history = list(progress.history)
         self._evaluations = list(progress.evaluations)
-        # Sums of `update`'s measurements, on the device: reading them is a sync.
-        self._since_log = _tensor(progress.since_log, world.device)
-        self._since_evaluation = _tensor(progress.since_evaluation, world.device)
+        # Not yet in the sums: reading them is a sync.
+        self._unread: list[tuple[Scalar, Scalar, Scalar]] = []
+        self._since_log = progress.since_log
+        self._since_evaluation = progress.since_evaluation
         self._interval_start = self._start = time.monotonic()
         self._interval_wait = 0.0
         self._interval_steps = 0
@@ -68,23 +70,31 @@ class Telemetry:
         self._interval_wait += seconds
         self.seconds_waited += seconds
 
-    def update(self, measured: Tensor, learning_rate: float) -> None:
-        """Count an applied update: `[1, loss, gradient norm, is clipped]`, on the device."""
+    def update(self, loss: Scalar, norm: Scalar, clipped: Scalar, learning_rate: float) -> None:
+        """Count an applied update, without reading it.
+
+        Args:
+            loss: Of the global batch.
+            norm: Of the gradient, before clipping.
+            clipped: 1 if it was, else 0.
+            learning_rate: Of the update.
+        """
         self._learning_rate = learning_rate
-        self._since_log += measured
-        self._since_evaluation += measured
+        self._unread.append((loss, norm, clipped))
 
     def log(self, step: int, update_ratio: float) -> None:
         """Make a point of the interval that ends here, if an update was applied in it."""
-        steps, loss, norm, clipped = self._since_log.tolist()
-        if not steps:
+        self._read()
+        sums = self._since_log
+        if not sums.steps:
             return
         seconds = time.monotonic() - self._interval_start
         examples_per_second = self._interval_steps * self._training.global_batch_size / seconds
         flops = self._flops_per_example and self._flops_per_example * examples_per_second
         point = StepPoint(
-            step=step, loss=loss / steps, learning_rate=self._learning_rate,
-            gradient_norm=norm / steps, clipped_share=clipped / steps,
+            step=step, loss=sums.loss / sums.steps, learning_rate=self._learning_rate,
+            gradient_norm=sums.gradient_norm / sums.steps,
+            clipped_share=sums.clipped / sums.steps,
             examples_per_second=examples_per_second,
             data_wait_share=self._interval_wait / seconds, update_ratio=update_ratio,
             memory_bytes=peak_memory(self._device), flops_per_second=flops,
@@ -92,7 +102,7 @@ class Telemetry:
         )  # fmt: skip
         was_constant = constant_clipping(self._history)
         self._history.append(point)
-        self._since_log.zero_()
+        self._since_log = RunningSums()
         self.restart_clock()
         warning = constant_clipping(self._history)
         if self._is_speaker:
@@ -104,11 +114,12 @@ class Telemetry:
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         """Make a point of an evaluation."""
-        steps, loss, *_ = self._since_evaluation.tolist()
-        train_loss = loss / steps if steps else None
+        self._read()
+        sums = self._since_evaluation
+        train_loss = sums.loss / sums.steps if sums.steps else None
         point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics)
         self._evaluations.append(point)
-        self._since_evaluation.zero_()
+        self._since_evaluation = RunningSums()
         if self._is_speaker:
             values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
             self._write("evaluation", point)
@@ -128,21 +139,32 @@ class Telemetry:
         )
         self._history = list(progress.history)
         self._evaluations = list(progress.evaluations)
-        self._since_log = _tensor(progress.since_log, self._device)
-        self._since_evaluation = _tensor(progress.since_evaluation, self._device)
+        self._unread.clear()
+        self._since_log = progress.since_log
+        self._since_evaluation = progress.since_evaluation
         self.restart_clock()
 
     def progress(self, step: int) -> Progress:
         """All of it, for a checkpoint and for the result."""
+        self._read()
         return Progress(
             step=step,
             history=tuple(self._history),
             evaluations=tuple(self._evaluations),
-            since_log=_sums(self._since_log),
-            since_evaluation=_sums(self._since_evaluation),
+            since_log=self._since_log,
+            since_evaluation=self._since_evaluation,
             seconds=self._before.seconds + time.monotonic() - self._start,
             num_resumes=self._before.num_resumes,
         )
+
+    def _read(self) -> None:
+        """Add up what was measured since the last time, update by update."""
+        if not self._unread:
+            return
+        losses, norms, clipped = (read(column) for column in zip(*self._unread, strict=True))
+        self._since_log = _added(self._since_log, losses, norms, clipped)
+        self._since_evaluation = _added(self._since_evaluation, losses, norms, clipped)
+        self._unread.clear()
 
     def _write(self, kind: str, point: Section) -> None:
         with self._file.open("a") as stream:
@@ -190,11 +212,15 @@ def _line(point: StepPoint) -> str:
     )
 
 
-def _tensor(sums: RunningSums, device: torch.device) -> Tensor:
-    values = [float(sums.steps), sums.loss, sums.gradient_norm, sums.clipped]
-    return torch.tensor(values, dtype=torch.float64, device=device)
-
-
-def _sums(tensor: Tensor) -> RunningSums:
-    steps, loss, norm, clipped = tensor.tolist()
-    return RunningSums(steps=int(steps), loss=loss, gradient_norm=norm, clipped=clipped)
+def _added(
+    sums: RunningSums, losses: Sequence[float], norms: Sequence[float], clipped: Sequence[float]
+) -> RunningSums:
+    # One after the other, so that the sums do not depend on when they were read.
+    loss, norm, num_clipped = sums.loss, sums.gradient_norm, sums.clipped
+    for index in range(len(losses)):
+        loss += losses[index]
+        norm += norms[index]
+        num_clipped += clipped[index]
+    return RunningSums(
+        steps=sums.steps + len(losses), loss=loss, gradient_norm=norm, clipped=num_clipped
+    )

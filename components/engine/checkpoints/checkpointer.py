@@ -278,15 +278,6 @@ class Checkpointer:
             del self._measured[step]
 
 
-def has_averaged_weights(checkpoint: Path | str) -> bool:
-    """Whether a checkpoint holds a moving average beside its weights.
-
-    Raises:
-        DamagedCheckpointError: its bytes are not those that were written.
-    """
-    return _holds(obtain_checkpoint(str(checkpoint)), "averaged")
-
-
 def load_checkpoint_models(
     checkpoint: Path | str, result: TrainingResult
 ) -> Iterator[tuple[bool, Task, nn.Module]]:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
@@ -31,6 +32,8 @@ Piece: TypeAlias = bytes | memoryview
 
 # One digest and one write each, during both of which the interpreter's lock is free.
 PIECE_BYTES = 16 * 1024 * 1024
+# Two fill the memory's bandwidth (25 ms for 306 MB become 14 to 18); the rest is for larger hosts.
+COPY_THREADS = 4
 ALIGNMENT = 64  # of tensors in the format of `torch.save`
 
 
@@ -103,13 +106,13 @@ class Shard:
     def take(self, state: State) -> None:
         """Copy this rank's part of a state, or refer to it when nothing is staged."""
         self._set_up(state)
-        tensors = [_tensor(self._planner.resolve_data(slot.item)) for slot in self._slots]
+        data = (self._planner.resolve_data(slot.item) for slot in self._slots)
+        tensors = [_tensor(each).detach() for each in data]
         self._contents = [_content(self._planner.resolve_data(item)) for item in self._others]
         if self._image is None:
             self._tensors = tensors
             return
-        if tensors:
-            torch._foreach_copy_(self._tensors, tensors, non_blocking=True)
+        copy(tensors, self._tensors)
         if any(_is_on_gpu(tensor) for tensor in tensors):
             # The next update runs on the same stream, behind these copies; only the writer must
             # wait until the bytes have arrived.
@@ -170,6 +173,26 @@ class Shard:
             WriteResult(item.index, stop - start, _StorageInfo(self._name, start, stop - start))
             for item, start, stop in places
         ]
+
+
+def copy(tensors: list[Tensor], places: list[Tensor]) -> None:
+    """Copy tensors to their places in memory, with as many threads as there are idle cores.
+
+    Training waits for it. From a GPU it is only begun: one thread's stream does all of it.
+    """
+    idle = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    threads = min(COPY_THREADS, idle // torch.get_num_threads(), len(tensors))
+    if threads < 2 or any(map(_is_on_gpu, tensors)):
+        if tensors:
+            torch._foreach_copy_(places, tensors, non_blocking=True)
+        return
+    shares = [slice(index, None, threads) for index in range(threads)]
+    with ThreadPoolExecutor(threads, "checkpoint-copy") as pool:
+        begun = [
+            pool.submit(torch._foreach_copy_, places[share], tensors[share]) for share in shares
+        ]
+        for each in begun:
+            each.result()
 
 
 def _plan(

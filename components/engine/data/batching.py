@@ -32,7 +32,7 @@ class GlobalOrder:
         self._newest: tuple[int, Indices] = (-1, np.empty(0, dtype=np.int64))
 
     def indices(self, start: int, count: int) -> Indices:
-        """Row indices at the positions from `start` on."""
+        """Row indices at one position or more, from `start` on."""
         parts = []
         while count > 0:
             epoch, offset = divmod(start, self.rows)
@@ -40,7 +40,7 @@ class GlobalOrder:
             parts.append(part)
             start += len(part)
             count -= len(part)
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _order(self, epoch: int) -> Indices:
         # Taken and replaced whole: several threads may ask for different epochs.

@@ -66,6 +66,7 @@ class Loader:
         self._seed = seed
         self._pin_memory = bool(loading.pin_memory)
         self._augments = type(task).augment is not Task.augment
+        self._slices, self._share = plan.micro_batches(data_rank), plan.share(data_rank)
         depth = loading.prefetch_batches
         self._ahead = _Ahead(self.gather, depth, loading.workers) if depth else None
 
@@ -79,28 +80,25 @@ class Loader:
         rows = self._order.indices(position * size, size)
         weights = self._split.weights
         weight = float(size) if weights is None else float(weights[rows].sum(dtype=np.float64))
-        generator = torch.Generator()
+        generator = None
         if self._augments:
+            generator = torch.Generator()
             generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
-        slices = self.plan.micro_batches(self._data_rank)
-        return RankBatch(
-            [self._micro_batch(rows, part, generator) for part in slices],
-            rows[self.plan.share(self._data_rank)],
-            weight,
-        )
+        micro_batches = [self._micro_batch(rows, part, generator) for part in self._slices]
+        return RankBatch(micro_batches, rows[self._share], weight)
 
     def close(self) -> None:
         """Let the threads end."""
         if self._ahead:
             self._ahead.close()
 
-    def _micro_batch(self, rows: Indices, part: slice, generator: torch.Generator) -> Batch:
+    def _micro_batch(self, rows: Indices, part: slice, generator: torch.Generator | None) -> Batch:
         batch = self._split.gather(rows[part] if part.start < part.stop else rows[:1])
         if part.start == part.stop:
             # A sharded model's passes are collectives: a rank without rows takes part with one
             # that counts nothing.
             batch[WEIGHT] = torch.zeros(1)
-        if self._augments:
+        if generator is not None:
             batch = self._task.augment(batch, generator)
         if self._pin_memory:
             batch = {name: tensor.pin_memory() for name, tensor in batch.items()}

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from components.engine.config import TrainingSection
-from components.engine.precision import computation
-from components.engine.task import Batch, Task, inputs_of
+from components.engine.objective import forward
+from components.engine.task import Batch, Task
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,8 @@ def measure_pass(
         if parameter.requires_grad
     ]
     with memory:
-        with computation(section, device):
-            output = model(**inputs_of(batch))
-        losses = task.losses(output.float(), batch)
-        torch.autograd.backward(losses.sum())
+        _, objective = forward(task, model, batch, section)
+        torch.autograd.backward(objective)
     for hook in hooks:
         hook.remove()
     inputs = sum(tensor.nbytes for tensor in batch.values())

@@ -13,6 +13,7 @@ from components.engine.optimization.config import (
     ValueClipping,
 )
 from components.engine.parallelism.layout import Layout
+from components.engine.scalars import Scalar, scalar
 
 
 class Clipper:
@@ -26,7 +27,7 @@ class Clipper:
 
     def __init__(self, settings: Clipping, norms: Sequence[float], device: torch.device) -> None:
         self._settings = settings
-        self._excess = torch.zeros((), dtype=torch.float64, device=device)
+        self._excess: Scalar = 0.0
         window = settings.window if isinstance(settings, AdaptiveClipping) else 0
         kept = list(norms)[-window:] if window else []
         # The newest norm takes the place of the oldest.
@@ -34,7 +35,7 @@ class Clipper:
         self._norms[: len(kept)] = torch.tensor(kept, dtype=torch.float64, device=device)
         self._observed = len(kept)
 
-    def local_excess(self, parameters: Iterable[nn.Parameter], scale: float) -> Tensor:
+    def local_excess(self, parameters: Iterable[nn.Parameter], scale: float) -> Scalar:
         """1 if any of this rank's elements is over the limit per value; to be added up.
 
         Args:
@@ -42,18 +43,18 @@ class Clipper:
             scale: The loss scale that these still contain.
         """
         if not isinstance(self._settings, ValueClipping):
-            return torch.zeros_like(self._excess)
+            return 0.0
         gradients = [part for _, part in local_gradients(parameters) if part.numel()]
         if not gradients:
-            return torch.zeros_like(self._excess)
+            return 0.0
         largest = torch.stack(torch._foreach_norm(gradients, float("inf"))).max()
-        return (largest > self._settings.max_value * scale).to(self._excess)
+        return scalar(largest > self._settings.max_value * scale) * 1.0
 
-    def learn_excess(self, ranks: Tensor) -> None:
+    def learn_excess(self, ranks: Scalar) -> None:
         """On how many ranks an element is over the limit per value."""
         self._excess = ranks
 
-    def clip(self, parameters: Sequence[nn.Parameter], norm: Tensor, scale: float) -> Tensor:
+    def clip(self, parameters: Sequence[nn.Parameter], norm: Scalar, scale: float) -> Scalar:
         """Undo the loss scale, and clip; returns 1 if anything was over the limit, else 0.
 
         Args:
@@ -63,17 +64,13 @@ class Clipper:
         """
         limit = self._norm_limit(norm)
         if limit is not None:
-            factor = torch.clamp(limit / (norm.float() + 1e-6), max=1.0) / scale
-            # On a CPU reading costs nothing, and most updates need no product.
-            if factor.is_cuda or float(factor) != 1.0:
-                scale_gradients(parameters, factor)
-            return (norm > limit).to(norm)
-        if scale != 1.0:
-            scale_gradients(parameters, torch.ones_like(norm, dtype=torch.float32) / scale)
+            scale_gradients(parameters, _at_most_one(limit / (norm + 1e-6)) / scale)
+            return (norm > limit) * 1.0
+        scale_gradients(parameters, 1.0 / scale)
         if isinstance(self._settings, ValueClipping):
             limit_values(parameters, self._settings.max_value)
-            return (self._excess > 0).to(norm)
-        return torch.zeros_like(norm)
+            return (self._excess > 0) * 1.0
+        return 0.0
 
     def observed(self) -> tuple[float, ...]:
         """The norms that the adaptive limit looks at, oldest first: its whole state."""
@@ -82,7 +79,7 @@ class Clipper:
             return tuple(self._norms[: self._observed].tolist())
         return tuple(self._norms.roll(-(self._observed % window)).tolist())
 
-    def _norm_limit(self, norm: Tensor) -> float | Tensor | None:
+    def _norm_limit(self, norm: Scalar) -> Scalar | None:
         if isinstance(self._settings, NormClipping):
             return self._settings.max_norm
         if not isinstance(self._settings, AdaptiveClipping):
@@ -92,33 +89,42 @@ class Clipper:
         self._norms[self._observed % len(self._norms)] = norm
         self._observed += 1
         seen = self._norms[: min(self._observed, len(self._norms))]
-        return torch.quantile(seen, self._settings.percentile / 100.0)
+        return scalar(torch.quantile(seen, self._settings.percentile / 100.0))
 
 
-def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout) -> Tensor:
+def _at_most_one(factor: Scalar) -> Scalar:
+    return factor.clamp(max=1.0) if isinstance(factor, Tensor) else min(factor, 1.0)
+
+
+def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None) -> Tensor:
     """This rank's part of the squared length of the whole gradient; the parts' sum is the whole.
 
     The sum runs in float64: rounded to float32 afterwards, it is the same number however the
-    gradient is sharded. What several ranks hold is counted by the first of them.
+    gradient is sharded.
+
+    Args:
+        parameters: With gradients.
+        layout: What several ranks hold is counted by the first of them; None counts everything.
     """
-    return squared_norm(
-        [local for gradient, local in local_gradients(parameters) if layout.counts(gradient)]
-    )
-
-
-def squared_norm(gradients: list[Tensor]) -> Tensor:
-    """The squared length of tensors that lie here as a whole, in float64."""
+    gradients = [
+        local
+        for gradient, local in local_gradients(parameters)
+        if layout is None or layout.counts(gradient)
+    ]
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
     norms = torch._foreach_norm(gradients, 2, dtype=torch.float64)
     return torch.stack(norms).square().sum()
 
 
-def scale_gradients(parameters: Iterable[nn.Parameter], factor: Tensor) -> None:
+def scale_gradients(parameters: Iterable[nn.Parameter], factor: Scalar) -> None:
     """Multiply all gradients, in place."""
+    if factor == 1.0 and not isinstance(factor, Tensor):
+        return
     gradients = [local for _, local in local_gradients(parameters)]
-    if gradients:  # offloaded, they are on the host, and the norm is not
-        torch._foreach_mul_(gradients, factor.to(gradients[0].device))
+    if gradients and isinstance(factor, Tensor):
+        factor = factor.to(gradients[0])  # offloaded, they are on the host, and the norm is not
+    torch._foreach_mul_(gradients, factor)
 
 
 def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:

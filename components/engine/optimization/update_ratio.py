@@ -19,10 +19,14 @@ class UpdateRatio:
     Args:
         parameters: The trainable ones, sharded or not.
         world: All ranks measure together.
+        is_replicated: Every rank has all of them, so that each measures the whole.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], world: World) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], world: World, *, is_replicated: bool
+    ) -> None:
         self._world = world
+        self._is_replicated = is_replicated
         self._parameters = _evenly_spread(parameters)
         self._before: list[Tensor] = []
 
@@ -40,7 +44,9 @@ class UpdateRatio:
         else:
             moved = torch._foreach_sub(self._local(), before)
             squares = torch.stack([_squares(moved), _squares(before)])
-        update, weights = self._world.sum(squares).sqrt().tolist()
+        if not self._is_replicated:
+            squares = self._world.sum(squares)
+        update, weights = squares.sqrt().tolist()
         return update / weights if weights else 0.0
 
     def _local(self) -> list[Tensor]:

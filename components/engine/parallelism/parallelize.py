@@ -19,10 +19,13 @@ from components.engine.parallelism.experts import share_experts
 from components.engine.parallelism.layout import Layout
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.parallelism.plan import checked_plan
+from components.engine.parallelism.replica import Replica
 from components.engine.parallelism.tensor import share_matrices
 from components.engine.precision import computation, fsdp_policy
 from components.engine.task import Batch, Task
 
+# What is added up along with replicated gradients.
+PASSENGERS = ("loss", "stop")
 logger = logging.getLogger(__name__)
 
 
@@ -52,8 +55,7 @@ def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: 
         require_contiguous(model)
         shard(model, task.blocks(model), experts, training, world)
     elif training.strategy == "ddp":
-        # Buffers are synchronised by `synchronize_buffers`, the same way for every strategy.
-        model = DistributedDataParallel(model, broadcast_buffers=False)
+        model = Replica(model, num_passengers=len(PASSENGERS))
     require_strategy(model, training)
     return model
 
@@ -214,12 +216,14 @@ def settle_buckets(
         training: Precision.
         device: Where the model is.
     """
-    if not isinstance(model, DistributedDataParallel):
+    if not isinstance(model, Replica):
         return
     buffers = [buffer.clone() for buffer in model.buffers()]
     with computation(training, device):
         output = model(**{name: value.to(device) for name, value in inputs.items()})
-    torch.autograd.backward(output.float().sum())
+    objective = output.float().sum()
+    model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
+    model.arrived()
     model.zero_grad(set_to_none=True)
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)
@@ -236,11 +240,6 @@ def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:
         model.set_requires_gradient_sync(enabled)
     elif isinstance(model, DistributedDataParallel):
         model.require_backward_grad_sync = enabled
-
-
-def is_replicated(model: nn.Module) -> bool:
-    """Whether every process ends up with the same whole gradients."""
-    return isinstance(model, DistributedDataParallel)
 
 
 def free_gathered_parameters(model: nn.Module) -> None:

@@ -24,15 +24,16 @@ from components.engine.data.config import Loading
 from components.engine.data.encoded import EncodedSplit
 from components.engine.data.loader import Loader
 from components.engine.distributed import World
-from components.engine.loop import weighted, weighted_losses
 from components.engine.memory.activations import compile_blocks, save_memory
 from components.engine.normalization import normalized
-from components.engine.optimization.clipping import Clipper, local_gradients, squared_norm
+from components.engine.objective import forward
+from components.engine.optimization.clipping import Clipper, local_squared_norm
 from components.engine.optimization.optimizer import build_optimizer, set_learning_rate
 from components.engine.parallelism.config import Parallelism
-from components.engine.precision import LossScale, choose_kernels, computation
+from components.engine.precision import LossScale, choose_kernels
 from components.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
-from components.engine.task import Task, inputs_of
+from components.engine.scalars import scalar
+from components.engine.task import Task
 
 WARMUP_UPDATES = 2
 # Of the best throughput: beyond it a batch costs memory, and fewer updates per epoch, for nothing.
@@ -199,24 +200,19 @@ class _Update:
         total = 0.0
         for cpu_batch in batch.micro_batches:
             micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
-            with computation(self._training, device):
-                output = self._model(**inputs_of(micro_batch))
-            losses = weighted_losses(self._subject.task, output.float(), micro_batch)
-            total += float(losses.detach().sum()) / batch.weight
-            auxiliary = self._subject.task.auxiliary_losses(self._model)
-            if auxiliary is not None:
-                losses = losses + weighted(auxiliary, micro_batch)
-            torch.autograd.backward(losses.sum() * (self._scale.value / batch.weight))
+            loss, objective = forward(self._subject.task, self._model, micro_batch, self._training)
+            total += float(loss) / batch.weight
+            scale = self._scale.value / batch.weight
+            torch.autograd.backward(objective, torch.full_like(objective, scale))
         self._step(rate)
         return total
 
     def _step(self, rate: float) -> None:
         """Clip and update; leave it out when float16 gradients overflowed, as the loop does."""
         scale = self._scale.value
-        gradients = [local for _, local in local_gradients(self._parameters)]
-        norm = squared_norm(gradients).sqrt().to(self._subject.device) / scale
+        norm = scalar(local_squared_norm(self._parameters, None)) ** 0.5 / scale
         self._clipper.learn_excess(self._clipper.local_excess(self._parameters, scale))
-        if bool(norm.isfinite()) or not self._scale.overflowed():
+        if math.isfinite(norm) or not self._scale.overflowed():
             self._clipper.clip(self._parameters, norm, scale)
             set_learning_rate(self._optimizer, rate)
             self._optimizer.step()

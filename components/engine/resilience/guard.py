@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
-from torch import Tensor
-
 from components.contracts.errors import TrainingFailedError
 from components.engine.checkpoints.folder import Progress
 from components.engine.config import TrainingSection
 from components.engine.precision import LossScale
 from components.engine.resilience.config import Anomalies
 from components.engine.resilience.spikes import SUSPECTS, SpikeDetector
+from components.engine.scalars import Scalar
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class Guard:
         spike_start: The step at which the last spike began.
         trusted_step: The checkpoint that the last rewind returned to.
         bad_step: The first update that was not finite when one was last judged so.
-        unread: Losses on the device that no judgement has seen, of consecutive steps.
+        unread: Losses that no judgement has seen, of consecutive steps.
     """
 
     anomalies: Anomalies
@@ -57,7 +56,7 @@ class Guard:
     spike_start: int = 0
     trusted_step: int = 0
     bad_step: int = 0
-    unread: list[Tensor] = field(default_factory=list)
+    unread: list[Scalar] = field(default_factory=list)
 
     @classmethod
     def resume(cls, section: TrainingSection, progress: Progress) -> Self:

@@ -40,7 +40,7 @@ class NotFinite(Section):
 
 
 def collect(
-    world: World, model: nn.Module, folder: Path, *, step: int, loss: Tensor, rows: Indices
+    world: World, model: nn.Module, folder: Path, *, step: int, loss: float, rows: Indices
 ) -> list[NotFinite]:
     """Write down what this rank sees, and learn what the others do.
 
@@ -53,8 +53,8 @@ def collect(
         rows: This rank's rows of the first bad update.
     """
     own = NotFinite(
-        rank=world.rank, step=step, loss=str(float(loss)),
-        is_loss_finite=math.isfinite(float(loss)), gradients=tuple(bad_gradients(model)),
+        rank=world.rank, step=step, loss=str(loss),
+        is_loss_finite=math.isfinite(loss), gradients=tuple(bad_gradients(model)),
         rows=tuple(rows.tolist()),
     )  # fmt: skip
     write_atomically(folder / own.file_name, own.to_json().encode())

@@ -46,8 +46,11 @@ class Wide:
     def blocks(self, model):
         return list(model.blocks)
 
-    def losses(self, output, batch):
+    def training_losses(self, output, batch):
         return (output.squeeze(-1) - batch[LABEL]).square()
+
+    def auxiliary_losses(self, model):
+        return None
 
 
 class Model(nn.Module):

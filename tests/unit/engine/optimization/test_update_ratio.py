@@ -11,7 +11,7 @@ ALONE = World(rank=0, local_rank=0, size=1, device=torch.device("cpu"))
 
 def test_it_is_the_length_of_the_update_over_that_of_the_weights():
     parameters = [nn.Parameter(torch.full((3, 4), 2.0)), nn.Parameter(torch.full((4,), 2.0))]
-    ratio = UpdateRatio(parameters, ALONE)
+    ratio = UpdateRatio(parameters, ALONE, is_replicated=False)
     ratio.remember()
     with torch.no_grad():
         for parameter in parameters:
@@ -20,13 +20,13 @@ def test_it_is_the_length_of_the_update_over_that_of_the_weights():
 
 
 def test_an_update_that_was_left_out_moved_nothing():
-    assert UpdateRatio([nn.Parameter(torch.ones(3))], ALONE).measure() == 0.0
+    assert UpdateRatio([nn.Parameter(torch.ones(3))], ALONE, is_replicated=False).measure() == 0.0
 
 
 def test_large_models_are_sampled(monkeypatch):
     monkeypatch.setattr(update_ratio, "MAX_WEIGHTS", 20)
     parameters = [nn.Parameter(torch.ones(10)) for _ in range(9)]
-    ratio = UpdateRatio(parameters, ALONE)
+    ratio = UpdateRatio(parameters, ALONE, is_replicated=False)
     ratio.remember()
     with torch.no_grad():
         for parameter in parameters:

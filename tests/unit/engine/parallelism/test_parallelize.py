@@ -4,7 +4,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
 from components.contracts.errors import PerennialError
 from components.engine.config import TrainingSection
@@ -15,6 +14,7 @@ from components.engine.parallelism.parallelize import (
     require_strategy,
     settle_buckets,
 )
+from components.engine.parallelism.replica import Replica
 from tiny_training import TinyOptions, TinyTask
 
 ALONE, PAIR = (
@@ -84,7 +84,7 @@ class Recording(nn.Linear):
 def test_buckets_settle_in_the_types_of_the_training(alone_in_a_group):
     training = TrainingSection(strategy="ddp", precision="bf16")
     layer = Recording(2, 2, bias=False)
-    model = DistributedDataParallel(layer)
+    model = Replica(layer, num_passengers=2)
     settle_buckets(model, {"x": torch.ones(2, 2)}, training, ALONE.device)
     assert layer.seen == (2, torch.bfloat16)
     assert layer.weight.grad is None
