@@ -2,7 +2,7 @@
 
     python benchmarks/memory_plan.py
 
-Every layout trains a decoder and an MLP for a few steps in fresh processes, which also make the
+Every layout trains decoders, a ResNet and an MLP for a few steps in fresh processes, which also make the
 plan. On a CPU a process's memory is its resident set: the peak that the kernel recorded, reset
 before the model is built, less what was resident then. The allocator is told to give every freed
 block of 64 KiB or more back at once, so that what is resident is what is in use. On GPUs it is
@@ -42,13 +42,16 @@ from components.engine.memory.footprint import Candidate, Circumstances, estimat
 from components.engine.memory.plan import Activations
 from components.engine.optimization.optimizer import build_optimizer
 from components.engine.parallelism.parallelize import (
+    PASSENGERS,
     parallelize,
     set_gradient_sync,
     settle_buckets,
 )
+from components.engine.parallelism.replica import Replica
 from components.engine.reproducibility import seeded_model
 from components.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
 from components.tasks.decoder import Decoder, DecoderOptions
+from components.tasks.resnet import RESNETS, ResNet
 
 STEPS = 3
 GOAL = 0.15
@@ -57,7 +60,7 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536
 
 
 class Measured(Task):
-    """What both tasks have in common: rows that are made on the spot."""
+    """What all tasks have in common: rows that are made on the spot."""
 
     kind = "statistic"
     metrics: ClassVar = {"loss": "minimize"}
@@ -96,7 +99,7 @@ class Measured(Task):
         return 0.0
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """Both models have a list of them."""
+        """Every model has a list of them."""
         return list(model.get_submodule("blocks").children())
 
 
@@ -120,6 +123,31 @@ class Language(Measured):
             output.flatten(0, 1), batch[LABEL].flatten(), reduction="none"
         )
         return losses.view(batch[LABEL].shape).mean(1)
+
+
+class TiedLanguage(Language):
+    """A GPT-2 of as many layers whose head is its embedding."""
+
+    options_ = Language.options_.model_copy(update={"variant": "gpt2", "tie_embeddings": True})
+
+
+class Pictures(Measured):
+    """A ResNet-18 on pictures of 64 x 64."""
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Random pictures."""
+        return {
+            "image": torch.randn(len(indices), 3, 64, 64),
+            LABEL: torch.randint(0, 100, (len(indices),)),
+        }
+
+    def build_model(self) -> nn.Module:
+        """The reference network."""
+        return ResNet(RESNETS["resnet18"], 3, torch.zeros(100))
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy."""
+        return functional.cross_entropy(output, batch[LABEL], reduction="none")
 
 
 class Perceptron(Measured):
@@ -155,7 +183,12 @@ class Chain(nn.Module):
         return result
 
 
-TASKS = {"decoder": (Language, 4), "mlp": (Perceptron, 1024)}
+TASKS = {
+    "decoder": (Language, 4),
+    "tied decoder": (TiedLanguage, 4),
+    "resnet": (Pictures, 16),
+    "mlp": (Perceptron, 1024),
+}
 # Processes, strategy, ZeRO stage, checkpointing, passes per step.
 LAYOUTS = (
     (1, "single", 0, "none", 1),
@@ -187,18 +220,21 @@ def section_for(layout: tuple[int, str, int, str, int], rows: int) -> TrainingSe
 def main() -> None:
     """Measure all layouts, or be one of their processes."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=TASKS, help="measure one model, and write no results")
     parser.add_argument("--process", nargs=3, metavar=("TASK", "LAYOUT", "RESULT"))
-    process = parser.parse_args().process
+    arguments = parser.parse_args()
+    process = arguments.process
     if process:
         run_process(process[0], LAYOUTS[int(process[1])], Path(process[2]))
         return
     lines = []
-    for name in TASKS:
+    for name in [arguments.only] if arguments.only else TASKS:
         for number, layout in enumerate(LAYOUTS):
             if layout[0] <= max(torch.cuda.device_count(), 1 if torch.cuda.is_available() else 2):
                 lines.append(measured_line(name, number))
                 print(lines[-1], flush=True)
-    write_results(lines)
+    if not arguments.only:
+        write_results(lines)
 
 
 def measured_line(name: str, number: int) -> str:
@@ -273,10 +309,15 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
     optimizer = build_optimizer(model, section)
     for _ in range(STEPS):
         for index in range(plan.accumulation_steps):
-            set_gradient_sync(model, enabled=index == plan.accumulation_steps - 1)
+            is_last = index == plan.accumulation_steps - 1
+            set_gradient_sync(model, enabled=is_last)
             output = model(**inputs_of(batch))
-            losses = task.losses(output.float(), batch)
-            torch.autograd.backward(losses.sum())
+            objective = task.losses(output.float(), batch).sum()
+            if is_last and isinstance(model, Replica):
+                model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
+                model.arrived()
+            else:
+                torch.autograd.backward(objective)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -12,6 +12,7 @@ from components.check_skeleton.subject import Subject
 from components.clients.dataset import Dataset
 from components.contracts.data import DataSection, SplitSection
 from components.contracts.snapshot import Snapshot
+from components.engine.config import TrainingSection
 from components.engine.task import LABEL
 from components.snapshot_data.manifest import take_snapshot
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
@@ -54,7 +55,7 @@ def subject_of(task_type, snapshot: Snapshot, **options) -> Subject:
     """A language model's task, ready to be examined."""
     section = task_type.Options.model_validate(SMALL | options, strict=False)
     make_task = partial(task_type, section, snapshot.task_columns)
-    return Subject.prepare(make_task, Dataset(snapshot), SETTINGS, 1)
+    return Subject.prepare(make_task, Dataset(snapshot), SETTINGS, TrainingSection(seed=1))
 
 
 def small_task(snapshot: Snapshot, **options) -> CausalLanguageModel:

@@ -14,6 +14,7 @@ from components.clients.dataset import Dataset
 from components.contracts.data import DataSection, SplitSection
 from components.contracts.skeleton import CheckResult
 from components.contracts.snapshot import Snapshot
+from components.engine.config import TrainingSection
 from components.snapshot_data.manifest import take_snapshot
 
 ROWS = 4000
@@ -69,11 +70,13 @@ def datasets(tmp_path_factory) -> Callable[..., Dataset]:
     return dataset
 
 
-def prepared(task_type, dataset: Dataset, *, options=None, settings=SETTINGS, seed=1) -> Subject:
+def prepared(
+    task_type, dataset: Dataset, *, options=None, settings=SETTINGS, seed=1, training=None
+) -> Subject:
     """The subject of a task class on a dataset."""
     task_options = task_type.Options.model_validate(options or {}, strict=False)
     make_task = partial(task_type, task_options, dataset.snapshot.task_columns)
-    return Subject.prepare(make_task, dataset, settings, seed)
+    return Subject.prepare(make_task, dataset, settings, training or TrainingSection(seed=seed))
 
 
 @pytest.fixture(scope="session")

@@ -90,4 +90,4 @@ class CheckSkeletonConfig(Section):
     model: ModelSection
     skeleton: SkeletonSection = Field(default_factory=SkeletonSection)
     training: TrainingSection = Field(default_factory=TrainingSection)
-    """Its seed is used: the checks see the initialisation that the training will start from."""
+    """What the training will be: the checks see its seed, optimizer, schedule and batch size."""

@@ -36,7 +36,7 @@ def check_skeleton_step(
     make_task = partial(
         load_task, settings.model.task, settings.model.options, dataset.snapshot.task_columns
     )
-    subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training.seed)
+    subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training)
     test_rows = sample_rows(dataset, Split.TEST, settings.skeleton.baseline_rows, subject.seed)
     results = run_checks(subject)
     is_sound = not any(result.blocks for result in results)

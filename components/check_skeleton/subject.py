@@ -16,6 +16,7 @@ from components.check_skeleton.config import SkeletonSection
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError, PerennialError
+from components.engine.config import TrainingSection
 from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
 READ_ROWS = 65_536
@@ -31,7 +32,7 @@ class Subject:
         train_rows: A sample of the training split.
         validation_rows: A sample of the validation split.
         settings: Sample sizes, budgets, tolerances.
-        seed: The training's seed.
+        training: What the training will be: seed, optimizer, schedule, batch size.
     """
 
     make_task: Callable[[], Task]
@@ -39,11 +40,15 @@ class Subject:
     train_rows: pl.DataFrame
     validation_rows: pl.DataFrame
     settings: SkeletonSection
-    seed: int
+    training: TrainingSection
 
     @classmethod
     def prepare(
-        cls, make_task: Callable[[], Task], dataset: Dataset, settings: SkeletonSection, seed: int
+        cls,
+        make_task: Callable[[], Task],
+        dataset: Dataset,
+        settings: SkeletonSection,
+        training: TrainingSection,
     ) -> "Subject":
         """Fit the task and sample its data.
 
@@ -51,15 +56,22 @@ class Subject:
             BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
             BadDataError: a split has too few rows to say anything.
         """
-        train = sample_rows(dataset, Split.TRAIN, settings.sample_rows, seed)
-        validation = sample_rows(dataset, Split.VALIDATION, settings.sample_rows, seed)
+        train, validation = (
+            sample_rows(dataset, split, settings.sample_rows, training.seed)
+            for split in (Split.TRAIN, Split.VALIDATION)
+        )
         task = make_task()
-        subject = cls(make_task, task, train, validation, settings, seed)
+        subject = cls(make_task, task, train, validation, settings, training)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):
             _require_examples(subject.train, subject.validation)
         return subject
+
+    @property
+    def seed(self) -> int:
+        """The training's: the checks see the initialisation that it will start from."""
+        return self.training.seed
 
     @cached_property
     def train(self) -> Batch:

@@ -23,11 +23,13 @@ class Judge:
         check: The check's name.
         expected: What a healthy task shows.
         source: Where the check and its threshold come from.
+        tolerance: How far from `expected` is still healthy, where that is a number.
     """
 
     check: str
     expected: str
     source: str
+    tolerance: str = ""
 
     def passed(self, measured: str, /, **evidence: object) -> CheckResult:
         """The task is as expected."""
@@ -54,6 +56,7 @@ class Judge:
                 "outcome": outcome,
                 "measured": measured,
                 "expected": self.expected,
+                "tolerance": self.tolerance,
                 "evidence": dict(evidence),
                 "hint": hint,
                 "source": self.source,

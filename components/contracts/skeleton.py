@@ -16,6 +16,8 @@ class CheckResult(Section):
     outcome: Literal["passed", "warned", "failed", "skipped"]
     measured: str
     expected: str
+    tolerance: str = ""
+    """How far `measured` may lie from `expected`, where that is a number."""
     evidence: dict[str, JsonValue] = Field(default_factory=dict)
     """Numbers behind the verdict, drawn in the report."""
     hint: str = ""

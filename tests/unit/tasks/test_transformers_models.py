@@ -12,6 +12,7 @@ from components.check_skeleton.battery import CHECKS, run_checks
 from components.check_skeleton.subject import Subject
 from components.clients.dataset import Dataset
 from components.contracts.errors import BadTaskError
+from components.engine.config import TrainingSection
 from components.engine.task import inputs_of
 from components.tasks.transformers_models import TransformersCausalLM
 from documents import SETTINGS, documents, pinned
@@ -43,7 +44,7 @@ def task_of(snapshot, **options):
 def test_a_family_passes_the_checks(snapshot, family):
     pytest.importorskip("transformers")
     make_task = partial(task_of, snapshot, model_type=family, config=FAMILIES[family])
-    subject = Subject.prepare(make_task, Dataset(snapshot), SETTINGS, 1)
+    subject = Subject.prepare(make_task, Dataset(snapshot), SETTINGS, TrainingSection(seed=1))
     results = run_checks(subject, [check for check in CHECKS if check.__name__ in NAMES])
     assert {result.check: result.measured for result in results if result.outcome != "passed"} == {}
 

@@ -1,0 +1,48 @@
+"""Planted bugs: small diffs on healthy tasks, each with the check that must catch it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.check_skeleton.subject import Subject
+from workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One planted bug.
+
+    Attributes:
+        name: What is wrong, in words.
+        task_type: The task that has it.
+        material: The kind of data that it is examined on.
+        check: The check that is meant for it.
+        hint: What that check's hint must contain, as a regular expression: it names the cause.
+        outcome: Of that check.
+        how: More arguments of `Workshop.subject`.
+    """
+
+    name: str
+    task_type: type
+    material: str
+    check: str
+    hint: str
+    outcome: str
+    how: dict[str, Any] = field(default_factory=dict)
+
+    def subject(self, workshop: Workshop) -> Subject:
+        """The task, ready to be examined."""
+        return workshop.subject(self.task_type, self.material, **self.how)
+
+
+def planted(
+    bugs: list[Bug], check: str, hint: str, *, material: str, outcome: str = "failed", **how: Any
+) -> Callable[[type], type]:
+    """Decorates a task whose docstring says what is wrong with it; adds it to the list."""
+
+    def add(task_type: type) -> type:
+        name = task_type.__doc__ or ""
+        bugs.append(Bug(name, task_type, material, check, hint, outcome, how))
+        return task_type
+
+    return add

@@ -1,0 +1,145 @@
+"""The workshop: small data sets of each kind of task, ready for the skeleton checks.
+
+Used by the tests of `tests/planted_bugs` and by `benchmarks/planted_bugs.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from sklearn.datasets import load_digits
+
+from captioned_shapes import OPTIONS as SHAPE_OPTIONS
+from captioned_shapes import write_shapes
+from components.check_skeleton.battery import CHECKS, run_checks
+from components.check_skeleton.config import SkeletonSection
+from components.check_skeleton.subject import Subject
+from components.clients.dataset import Dataset
+from components.contracts.data import DataSection, SplitSection
+from components.contracts.skeleton import CheckResult
+from components.contracts.snapshot import Snapshot
+from components.engine.config import TrainingSection
+from components.snapshot_data.manifest import take_snapshot
+from documents import SETTINGS as TEXT_SETTINGS
+from documents import SMALL, documents
+from documents import pinned as pinned_documents
+from skeleton_tables import SETTINGS as TABLE_SETTINGS
+from skeleton_tables import pinned as pinned_table
+from skeleton_tables import table
+
+Values = Mapping[str, Any]
+SMALL_NETWORK = {"shape": [8, 8], "resnet": {"depths": [1, 1], "widths": [8, 16]}}
+
+
+@dataclass(frozen=True)
+class Material:
+    """A kind of data.
+
+    Attributes:
+        write: Writes it into a folder; keyword arguments are its shape.
+        settings: Of the checks.
+        options: Of the tasks made for it.
+        training: What is trained on it, beside the defaults.
+    """
+
+    write: Callable[..., Snapshot]
+    settings: SkeletonSection
+    options: Values = field(default_factory=dict)
+    training: Values = field(default_factory=dict)
+
+
+def _write_table(folder: Path, *, kind: str, **shape: Any) -> Snapshot:
+    return pinned_table(table(kind, **shape), folder)
+
+
+def _write_documents(folder: Path, **shape: Any) -> Snapshot:
+    return pinned_documents(folder, documents(**shape))
+
+
+def write_digits(folder: Path, *, rows: int = 1797, classes: int = 10) -> Snapshot:
+    """Real handwritten digits of scikit-learn as lists of 64 grey values, shuffled once."""
+    source = load_digits(n_class=classes)
+    frame = pl.DataFrame(
+        {
+            "row": range(len(source.target)),
+            "picture": pl.Series((source.data / 16 * 255).astype("uint8").tolist()),
+            "digit": source.target,
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.sample(min(rows, frame.height), shuffle=True, seed=0).write_parquet(folder / "a.parquet")
+    data = DataSection(uri=str(folder), label="digit", ids=("row",))
+    return take_snapshot(data, SplitSection())
+
+
+MATERIALS: dict[str, Material] = {
+    kind: Material(partial(_write_table, kind=kind), TABLE_SETTINGS)
+    for kind in ("binary", "multiclass", "regression", "zero-inflated", "weak", "noise")
+} | {
+    "digits": Material(
+        write_digits,
+        SkeletonSection(
+            sample_rows=512, batch_rows=32, overfit_rows=16, training_steps=60,
+            learning_rates=(1e-2, 1e-3),
+        ),
+        options=SMALL_NETWORK,
+    ),
+    "documents": Material(_write_documents, TEXT_SETTINGS, options=SMALL),
+    "captions": Material(
+        write_shapes,
+        SkeletonSection(
+            sample_rows=128, batch_rows=32, overfit_rows=8, training_steps=60,
+            learning_rates=(1e-2, 1e-3),
+        ),
+        options=SHAPE_OPTIONS,
+    ),
+}  # fmt: skip
+
+
+class Workshop:
+    """Makes subjects; each data set is written once.
+
+    Args:
+        folder: Where they lie.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: dict[tuple[Any, ...], Dataset] = {}
+
+    def dataset(self, material: str, **shape: Any) -> Dataset:
+        """A data set of a kind."""
+        key = (material, *sorted(shape.items()))
+        if key not in self._written:
+            folder = self._folder / f"{len(self._written)}-{material}"
+            folder.mkdir(parents=True)
+            self._written[key] = Dataset(MATERIALS[material].write(folder, **shape))
+        return self._written[key]
+
+    def subject(
+        self, task_type: type, material: str, *,
+        options: Values | None = None, training: Values | None = None,
+        settings: Values | None = None, **shape: Any,
+    ) -> Subject:  # fmt: skip
+        """A task over a kind of data, ready to be examined; the values depart from the kind's."""
+        kind, dataset = MATERIALS[material], self.dataset(material, **shape)
+        section = task_type.Options.model_validate(
+            {**kind.options, **(options or {})}, strict=False
+        )
+        make_task = partial(task_type, section, dataset.snapshot.task_columns)
+        values = {"seed": 1, **kind.training, **(training or {})}
+        return Subject.prepare(
+            make_task,
+            dataset,
+            kind.settings.model_copy(update=dict(settings or {})),
+            TrainingSection.model_validate(values, strict=False),
+        )
+
+
+def results_of(subject: Subject, only: str = "") -> dict[str, CheckResult]:
+    """Results by check: of the whole battery, or of one check."""
+    checks = [check for check in CHECKS if only in ("", check.__name__)]
+    return {result.check: result for result in run_checks(subject, checks)}
