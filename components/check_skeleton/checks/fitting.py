@@ -87,7 +87,7 @@ def state_round_trip(subject: Subject) -> CheckResult:
             "objects come back sorted by key, so an order belongs into a list",
         )
     model = subject.build_model().eval()
-    twin = Subject(subject.make_task, restored, rows, rows, subject.settings, subject.seed)
+    twin = Subject(subject.make_task, restored, rows, rows, subject.settings, subject.training)
     served = twin.build_model().eval()
     served.load_state_dict(model.state_dict())
     with torch.no_grad():
