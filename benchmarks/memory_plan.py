@@ -40,6 +40,7 @@ from components.engine.distributed import World
 from components.engine.memory.device import device_name
 from components.engine.memory.footprint import Candidate, Circumstances, estimate
 from components.engine.memory.plan import Activations
+from components.engine.objective import forward
 from components.engine.optimization.optimizer import build_optimizer
 from components.engine.parallelism.parallelize import (
     PASSENGERS,
@@ -311,8 +312,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
         for index in range(plan.accumulation_steps):
             is_last = index == plan.accumulation_steps - 1
             set_gradient_sync(model, enabled=is_last)
-            output = model(**inputs_of(batch))
-            objective = task.losses(output.float(), batch).sum()
+            _, objective = forward(task, model, batch, section)
             if is_last and isinstance(model, Replica):
                 model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
                 model.arrived()
