@@ -14,7 +14,6 @@ from pydantic import Field, JsonValue, model_validator
 from torch import Tensor, nn
 
 from components.contracts.data import ColumnName, TaskColumns
-from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.training import Direction
 from components.engine.evaluation.metrics import log_losses
@@ -27,13 +26,14 @@ from components.tasks.image_columns import (
     image_column,
     read_images,
 )
-from components.tasks.resnet import RESNETS, ResNet, ResNetShape, residual_blocks
-from components.tasks.vision_transformer import (
-    VITS,
-    VisionTransformer,
-    ViTShape,
-    transformer_blocks,
+from components.tasks.picture_networks import (
+    Architecture,
+    Preset,
+    require_preset,
+    vision_transformer,
 )
+from components.tasks.resnet import RESNETS, ResNet, ResNetShape, residual_blocks
+from components.tasks.vision_transformer import VITS, ViTShape, transformer_blocks
 
 PositiveInt = Annotated[int, Field(ge=1)]
 IMAGE = "image"
@@ -85,9 +85,9 @@ class Augmentation(Section):
 class ImageOptions(Section):
     """Options of image classification."""
 
-    architecture: Literal["resnet", "vit"] = "resnet"
+    architecture: Architecture = "resnet"
     """`resnet` for up to about 100,000 pictures; `vit` needs more of them, or augmentation."""
-    preset: Literal["small", "resnet18", "resnet50", "vit_tiny", "vit_small"] = "small"
+    preset: Preset = "small"
     """`small` suits pictures of 8 to 32 pixels, the others those of 64 to 256."""
     resnet: ResNetOptions = ResNetOptions()
     """Departures from the preset."""
@@ -120,11 +120,7 @@ class ImageOptions(Section):
         unused = self.vit if self.architecture == "resnet" else self.resnet
         if unused != type(unused)():
             raise ValueError(f"architecture = {self.architecture!r} does not use {unused!r}")
-        presets = RESNETS if self.architecture == "resnet" else VITS
-        if self.preset not in presets:
-            raise ValueError(
-                f"preset = {self.preset!r} is no {self.architecture}; choose {', '.join(presets)}"
-            )
+        require_preset(self.architecture, self.preset)
         if self.channels_last and self.architecture == "vit":
             raise ValueError("channels_last is for convolutions: leave it out for a vit")
         shape = self.resnet_shape if self.architecture == "resnet" else None
@@ -210,16 +206,7 @@ class ImageClassification(Task):
                 options.resnet_shape, images.channels, prior, dropout=options.dropout,
                 channels_last=options.channels_last,
             )  # fmt: skip
-        patch = options.vit_shape.patch
-        if images.height % patch or images.width % patch:
-            raise BadTaskError(
-                f"pictures of {images.height} x {images.width} cannot be cut into patches of "
-                f"{patch} x {patch}",
-                action="set model.options.vit.patch to a divisor, or model.options.size to a "
-                "multiple",
-            )
-        size = (images.channels, images.height, images.width)
-        return VisionTransformer(options.vit_shape, size, prior, dropout=options.dropout)
+        return vision_transformer(options.vit_shape, images, prior, dropout=options.dropout)
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of each picture, shape [B]."""

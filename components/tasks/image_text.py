@@ -5,13 +5,13 @@ caption as `data.label`, under `data.text`, and beside the picture as the second
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Self, cast
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -28,10 +28,16 @@ from components.tasks.image_columns import (
     image_column,
     read_images,
 )
+from components.tasks.picture_networks import (
+    Architecture,
+    Preset,
+    require_preset,
+    vision_transformer,
+)
 from components.tasks.resnet import RESNETS, ResNet, residual_blocks
 from components.tasks.tokenization import BOUNDARY, SMALLEST_VOCABULARY, Tokenizer, texts_of
 from components.tasks.two_tower import TextTower, TwoTower
-from components.tasks.vision_transformer import VITS, VisionTransformer, transformer_blocks
+from components.tasks.vision_transformer import VITS, transformer_blocks
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
@@ -54,9 +60,9 @@ class TextOptions(Section):
 class ImageTextOptions(Section):
     """Options of contrastive learning from captions."""
 
-    architecture: Literal["resnet", "vit"] = "vit"
+    architecture: Architecture = "vit"
     """Of the picture tower."""
-    preset: Literal["small", "resnet18", "resnet50", "vit_tiny", "vit_small"] = "small"
+    preset: Preset = "small"
     """Its size; `small` suits pictures of 8 to 32 pixels."""
     image: ColumnName | None = None
     """The feature column with the pictures; None means the only one beside the caption."""
@@ -74,6 +80,11 @@ class ImageTextOptions(Section):
     candidates: PositiveInt = 64
     """Pictures and captions that are told apart in evaluation: a fixed number, so that metrics mean
     the same for every batch size. Raise it when all metrics are near 1."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        require_preset(self.architecture, self.preset)
+        return self
 
 
 class ImageTextContrastive(Task):
@@ -158,8 +169,7 @@ class ImageTextContrastive(Task):
                 RESNETS[options.preset], images.channels, no_bias, dropout=0.0, channels_last=False
             )
         else:
-            size = (images.channels, images.height, images.width)
-            image = VisionTransformer(VITS[options.preset], size, no_bias, dropout=0.0)
+            image = vision_transformer(VITS[options.preset], images, no_bias)
         text = DecoderOptions(
             vocab_size=options.text.vocab_size, context_length=options.text.length,
             layers=options.text.layers, heads=options.text.heads, width=options.text.width,

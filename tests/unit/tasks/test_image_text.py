@@ -11,7 +11,8 @@ from captioned_shapes import OPTIONS, SIZE, TASK, captioned_shapes, write_shapes
 from components.check_skeleton.battery import run_checks
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
-from components.engine.task import LABEL, inputs_of, load_task
+from components.contracts.errors import BadTaskError, PerennialError
+from components.engine.task import LABEL, check_options, inputs_of, load_task
 from components.tasks.image_text import ImageTextContrastive
 from skeleton_tables import prepared
 
@@ -122,3 +123,15 @@ def test_it_passes_the_skeleton_checks_that_apply(snapshot):
         "augmentation", "example_independence", "example_weights", "future_independence",
         "labels", "loss_floor", "loss_not_clipped",
     }  # fmt: skip
+
+
+def test_a_preset_of_the_other_architecture_is_refused():
+    with pytest.raises(PerennialError, match="is no vit"):
+        check_options(ImageTextContrastive, OPTIONS | {"preset": "resnet18"})
+
+
+def test_patches_must_divide_the_pictures(snapshot):
+    made = load_task(TASK, OPTIONS | {"preset": "vit_tiny"}, snapshot.task_columns)
+    made.fit(Dataset(snapshot).scan(Split.TRAIN))
+    with pytest.raises(BadTaskError, match="cannot be cut into patches"):
+        made.build_model()
