@@ -282,12 +282,12 @@ def evaluate(training: Training) -> dict[str, float]:
 def save(training: Training, *, is_evaluated: bool) -> None:
     """Evaluate, where it is due, then write a checkpoint that holds the metrics of its step."""
     metrics = {}
+    synchronize_buffers(training.model, training.world)
     if is_evaluated:
         training.instruments.evaluating(training.step)
         metrics = evaluate(training)
         training.telemetry.evaluated(training.step, metrics)
     training.instruments.checkpointing(training.step)
-    synchronize_buffers(training.model, training.world)
     progress = training.telemetry.progress(training.step).model_copy(
         update={
             "data_offset": training.data_offset,

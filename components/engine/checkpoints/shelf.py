@@ -193,21 +193,14 @@ class StoreShelf(Shelf):
 
     @override
     def manifest(self, step: int) -> CheckpointManifest:
-        listing, marker = (self._store.read(_key(step, name)) for name in (LISTING, MARKER))
-        if listing is None or marker is None:
-            raise damaged(self.uri_of(step), "it was never committed")
-        if hashlib.sha256(listing).hexdigest().encode() != marker:
-            raise damaged(self.uri_of(step), f"{LISTING} or {MARKER} was changed")
-        try:
-            return CheckpointManifest.from_json(listing)
-        except ValidationError as error:
-            raise damaged(self.uri_of(step), f"{LISTING} does not fit: {error}") from error
+        return self._parsed(step, self._sealed(step)[LISTING])
 
     @override
     def obtain(self, step: int) -> CheckpointManifest:
-        manifest = self.manifest(step)
+        sealed = self._sealed(step)
+        manifest = self._parsed(step, sealed[LISTING])
         target, partial = checkpoint_path(self.folder, step), partial_path(self.folder, step)
-        if self._is_copied(target, step, manifest):
+        if self._is_copied(target, sealed, manifest):
             return manifest
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -216,16 +209,33 @@ class StoreShelf(Shelf):
                 (target / name).rename(partial / name)
             else:
                 self._download(step, name, partial, manifest)
-        write_atomically(partial / LISTING, self._store.read(_key(step, LISTING)) or b"")
-        write_atomically(partial / MARKER, self._store.read(_key(step, MARKER)) or b"")
+        for name, content in sealed.items():  # the marker last
+            write_atomically(partial / name, content)
         shutil.rmtree(target, ignore_errors=True)
         publish(self.folder, step)
         return manifest
 
-    def _is_copied(self, target: Path, step: int, manifest: CheckpointManifest) -> bool:
-        for name in (LISTING, MARKER):
+    def _sealed(self, step: int) -> dict[str, bytes]:
+        """The listing of a checkpoint's files, and the marker that vouches for it."""
+        listing, marker = (self._store.read(_key(step, name)) for name in (LISTING, MARKER))
+        if listing is None or marker is None:
+            raise damaged(self.uri_of(step), "it was never committed")
+        if hashlib.sha256(listing).hexdigest().encode() != marker:
+            raise damaged(self.uri_of(step), f"{LISTING} or {MARKER} was changed")
+        return {LISTING: listing, MARKER: marker}
+
+    def _parsed(self, step: int, listing: bytes) -> CheckpointManifest:
+        try:
+            return CheckpointManifest.from_json(listing)
+        except ValidationError as error:
+            raise damaged(self.uri_of(step), f"{LISTING} does not fit: {error}") from error
+
+    def _is_copied(
+        self, target: Path, sealed: Mapping[str, bytes], manifest: CheckpointManifest
+    ) -> bool:
+        for name, content in sealed.items():
             here = target / name
-            if not here.is_file() or here.read_bytes() != self._store.read(_key(step, name)):
+            if not here.is_file() or here.read_bytes() != content:
                 return False
         return not any(problem_of(target / name, manifest) for name in manifest.files)
 

@@ -24,16 +24,14 @@ logger = logging.getLogger(__name__)
 
 
 class EncodedSplit:
-    """The encoded rows of a split, on disk and in the page cache.
+    """The encoded rows of a split, on disk and in the page cache; or of a sample, in memory.
 
     Args:
-        folder: One `.npy` file per tensor of the task's batch.
+        source: A folder with one `.npy` file per tensor of the task's batch, or such a batch.
     """
 
-    def __init__(self, folder: Path) -> None:
-        files = sorted(folder.glob("*.npy"))
-        # Plain views: gathering through the memmap subclass costs several times as much.
-        self._arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
+    def __init__(self, source: Path | Batch) -> None:
+        self._arrays = _mapped(source) if isinstance(source, Path) else _viewed(source)
         self.rows = len(self._arrays[LABEL])
         self.weights = self._arrays.get(WEIGHT)
         """How much each row counts, shape [rows]; None means all the same."""
@@ -44,6 +42,16 @@ class EncodedSplit:
             name: torch.from_numpy(np.take(array, rows, axis=0))
             for name, array in self._arrays.items()
         }
+
+
+def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
+    files = sorted(folder.glob("*.npy"))
+    # Plain views: gathering through the memmap subclass costs several times as much.
+    return {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
+
+
+def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
+    return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
 def encode_split(

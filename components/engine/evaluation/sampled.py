@@ -10,7 +10,7 @@ from components.contracts.errors import TrainingFailedError
 from components.engine.config import TrainingSection
 from components.engine.data.batching import Indices, fixed_sample
 from components.engine.data.encoded import EncodedSplit
-from components.engine.distributed import World, synchronize_buffers
+from components.engine.distributed import World
 from components.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
 from components.engine.parallelism.context import whole_sequences
 from components.engine.parallelism.parallelize import free_gathered_parameters
@@ -38,10 +38,13 @@ class SampledEvaluation:
     def __call__(self, model: nn.Module, step: int) -> dict[str, float]:
         """The task's metrics and `loss` over the sample, the same on every rank.
 
+        Args:
+            model: With synchronized buffers.
+            step: For the error.
+
         Raises:
             TrainingFailedError: a metric is not finite.
         """
-        synchronize_buffers(model, self.world)
         parts = self.world.to_first(self._score_share(model))
         metrics = None
         if parts is not None:

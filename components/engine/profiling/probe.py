@@ -29,10 +29,11 @@ from components.engine.normalization import normalized
 from components.engine.objective import forward
 from components.engine.optimization.clipping import Clipper, local_squared_norm
 from components.engine.optimization.optimizer import build_optimizer, set_learning_rate
+from components.engine.optimization.update_ratio import UpdateRatio
 from components.engine.parallelism.config import Parallelism
 from components.engine.precision import LossScale, choose_kernels
 from components.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
-from components.engine.scalars import scalar
+from components.engine.scalars import Scalar, scalar
 from components.engine.task import Task
 
 WARMUP_UPDATES = 2
@@ -129,12 +130,12 @@ def probe_learning_rates(
 ) -> Iterator[RatePoint]:
     """Train while the learning rate grows from update to update; ends when the loss diverges."""
     training = subject.training
-    update = _Update(subject, BatchPlan(training.global_batch_size, training.micro_batch_size, 1))
+    update = Update(subject, BatchPlan(training.global_batch_size, training.micro_batch_size, 1))
     growth = (highest / lowest) ** (1 / max(updates - 1, 1))
     mean, least = 0.0, math.inf
     for step in range(updates):
         rate = lowest * growth**step
-        loss = update(step, rate)
+        loss = update(step, rate).loss
         mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
         smoothed = mean / (1 - SMOOTHING ** (step + 1))
         if not math.isfinite(loss) or smoothed > DIVERGED * least:
@@ -156,7 +157,7 @@ def suggested_rate(points: Sequence[RatePoint]) -> float | None:
 
 
 def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
-    update = _Update(subject, BatchPlan(size, size, 1))
+    update = Update(subject, BatchPlan(size, size, 1))
     if subject.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(subject.device)
     rate = subject.training.optimizer.learning_rate
@@ -174,50 +175,86 @@ def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
     return BatchPoint(size, median(times[WARMUP_UPDATES:]), memory)
 
 
-class _Update:
-    """One update of a fresh model, as the loop makes it, without what other ranks are for."""
+@dataclass(frozen=True)
+class UpdatePoint:
+    """What one update measured.
 
-    def __init__(self, subject: Subject, plan: BatchPlan) -> None:
+    Attributes:
+        loss: Of the batch, before the update.
+        gradient_norm: Before clipping.
+        is_clipped: Whether the gradient was over the limit.
+        ratio: Length of the update / length of the weights; 0 where it is not measured.
+    """
+
+    loss: float
+    gradient_norm: float
+    is_clipped: bool
+    ratio: float
+
+
+class Update:
+    """One update of a fresh model, as the loop makes it, without what other ranks are for.
+
+    Args:
+        subject: What is trained.
+        plan: How a batch is divided.
+        measures_ratio: Whether the weights are compared before and after, which costs a copy.
+
+    Attributes:
+        model: In training mode.
+        optimizer: The contract's.
+    """
+
+    def __init__(self, subject: Subject, plan: BatchPlan, *, measures_ratio: bool = False) -> None:
         training = alone(subject.training)
         self._subject = subject
         self._training = training
-        self._model = probed_model(subject, training)
-        self._parameters = list(self._model.parameters())
-        self._optimizer = build_optimizer(self._model, training)
+        self.model = probed_model(subject, training)
+        self._parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.optimizer = build_optimizer(self.model, training)
         self._clipper = Clipper(training.clipping, (), subject.device)
         self._scale = LossScale(training)
         self._randomness = StepRandomness(training.seed, 0, subject.device)
+        world = World(rank=0, local_rank=0, size=1, device=subject.device)
+        self._ratio = UpdateRatio(self._parameters, world, is_replicated=True)
+        self._measures_ratio = measures_ratio
         order = GlobalOrder(subject.data.rows, training.seed)
         self._loader = Loader(
             subject.task, subject.data, order, plan, 0,
             seed=training.seed, loading=Loading(prefetch_batches=0, pin_memory=False),
         )  # fmt: skip
 
-    def __call__(self, step: int, rate: float) -> float:
-        """The mean loss before the update; reading it waits for the device."""
+    def __call__(self, step: int, rate: float) -> UpdatePoint:
+        """Make an update; reading what it measures waits for the device."""
         self._randomness.begin(step)
         batch, device = self._loader.gather(step), self._subject.device
         total = 0.0
         for cpu_batch in batch.micro_batches:
             micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
-            loss, objective = forward(self._subject.task, self._model, micro_batch, self._training)
+            loss, objective = forward(self._subject.task, self.model, micro_batch, self._training)
             total += float(loss) / batch.weight
             scale = self._scale.value / batch.weight
             torch.autograd.backward(objective, torch.full_like(objective, scale))
-        self._step(rate)
-        return total
+        return self._step(rate, total)
 
-    def _step(self, rate: float) -> None:
+    def _step(self, rate: float, loss: float) -> UpdatePoint:
         """Clip and update; leave it out when float16 gradients overflowed, as the loop does."""
         scale = self._scale.value
         norm = scalar(local_squared_norm(self._parameters, None)) ** 0.5 / scale
         self._clipper.learn_excess(self._clipper.local_excess(self._parameters, scale))
+        clipped: Scalar = 0.0
+        ratio = 0.0
         if math.isfinite(norm) or not self._scale.overflowed():
-            self._clipper.clip(self._parameters, norm, scale)
-            set_learning_rate(self._optimizer, rate)
-            self._optimizer.step()
+            clipped = self._clipper.clip(self._parameters, norm, scale)
+            set_learning_rate(self.optimizer, rate)
+            if self._measures_ratio:
+                self._ratio.remember()
+            self.optimizer.step()
+            if self._measures_ratio:
+                ratio = self._ratio.measure()
             self._scale.succeeded()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
+        return UpdatePoint(loss, float(norm), bool(clipped), ratio)
 
 
 def alone(training: TrainingSection) -> TrainingSection:
