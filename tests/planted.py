@@ -1,11 +1,12 @@
 """Planted bugs: small diffs on healthy tasks, each with the check that must catch it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from components.check_skeleton.subject import Subject
-from workshop import Workshop
+from workshop import Workshop, results_of
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,13 @@ def planted(
         return task_type
 
     return add
+
+
+def require_caught(bug: Bug, workshop: Workshop) -> None:
+    """The check that is meant for a bug says so, and names the cause."""
+    result = results_of(bug.subject(workshop), bug.check)[bug.check]
+    assert (result.outcome, result.measured) == (bug.outcome, result.measured)
+    assert re.search(bug.hint, result.hint), result.hint
+    assert result.measured
+    assert result.expected
+    assert result.source

@@ -10,12 +10,16 @@ from components.check_skeleton.token_outputs import is_per_token
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.evaluation.scoring import score_in_parts
-from components.engine.task import LABEL
+from components.engine.task import LABEL, inputs_of
 
 # A start that costs half as much again as the best constant spends its first updates on the
 # label's mean: zero logits at 10 % positives do (0.69 against 0.33), at 30 % (0.61) they do not.
 COSTLY_START = 1.5
 NOISE_ERRORS = 3.0
+# Deviation of outputs over examples: logits of 2 nats apart cost a fifth of ln 2 before learning.
+WILD_OUTPUTS = 2.0
+# Standardised inputs keep within a few deviations, raw pixels and amounts do not.
+LARGE_INPUTS = 100.0
 
 
 def initial_loss(subject: Subject) -> CheckResult:
@@ -38,13 +42,8 @@ def initial_loss(subject: Subject) -> CheckResult:
     error = float(losses.std(ddof=1) / math.sqrt(len(losses)))
     shown = f"{measured:.4g} ± {error:.2g}, theory {theory:.4g}"
     if abs(measured - theory) > tolerance * theory + NOISE_ERRORS * error:
-        constant, best = _constant(subject)
         return judge.failed(
-            shown,
-            hint="check the number of classes, the label's encoding, the inputs' scale and the "
-            f"last layer's initialisation; the best constant is {constant} with loss {best:.4g}",
-            initial_loss=measured,
-            theory=theory,
+            shown, hint=_cause(subject, measured, theory), initial_loss=measured, theory=theory
         )
     return judge.passed(shown, initial_loss=measured, theory=theory)
 
@@ -67,8 +66,37 @@ def initial_bias(subject: Subject) -> CheckResult:
             hint=f"initialise the last layer's bias to {constant} and its weights small, and set "
             "expected_initial_loss to match",
             bias=constant,
+            best_constant=best,
         )
-    return judge.passed(shown, bias=constant)
+    return judge.passed(shown, bias=constant, best_constant=best)
+
+
+def _cause(subject: Subject, measured: float, theory: float) -> str:
+    """What most likely moved the first loss."""
+    constant, best = _constant(subject)
+    fact = f"; the best constant is {constant} with loss {best:.4g}"
+    batch = probe(subject)
+    spread = float(output_of(subject, batch).std(dim=0).max())
+    if spread > WILD_OUTPUTS and measured > theory:
+        inputs = [t for t in inputs_of(batch).values() if t.is_floating_point()]
+        largest = max((float(each.abs().max()) for each in inputs), default=0.0)
+        if largest > LARGE_INPUTS:
+            return (
+                f"the inputs are not normalised: values up to {largest:.3g} reach the model{fact}"
+            )
+        return (
+            f"the last layer starts too large: outputs vary by {spread:.3g} between examples, and "
+            f"nothing is learned yet{fact}"
+        )
+    if abs(measured - best) <= abs(theory - best):
+        return (
+            "expected_initial_loss does not belong to these labels and this loss: check its number "
+            f"of classes, its prior and what the loss adds up{fact}"
+        )
+    return (
+        "check the number of classes that the model scores, the label's encoding and the last "
+        f"layer's bias{fact}"
+    )
 
 
 def _constant(subject: Subject) -> tuple[list[float], float]:

@@ -1,5 +1,6 @@
 """Overfit one batch: what cannot learn a few examples by heart cannot learn anything."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -7,6 +8,7 @@ from itertools import repeat
 import torch
 from pydantic import JsonValue
 
+from components.check_skeleton.config import SkeletonSection
 from components.check_skeleton.free_outputs import free_outputs, output_of
 from components.check_skeleton.short_training import simplified, updates
 from components.check_skeleton.subject import Subject, mean_loss
@@ -17,6 +19,7 @@ from components.engine.task import LABEL, Batch, inputs_of
 # A model with ten times more numbers in play than examples can learn them by heart; with fewer,
 # failing to is no proof of a bug.
 PARAMETERS_PER_EXAMPLE = 10
+SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,23 @@ class Fit:
         return f"{self.losses[0]:.4g} → {min(self.losses):.3g} (zero is {self.target:.3g})"
 
 
+@dataclass(frozen=True)
+class _InPlay:
+    """What a batch's gradient reaches.
+
+    Attributes:
+        has_graph: Whether the loss depends on any parameter.
+        numbers: Single parameters with a gradient.
+        frozen: Parameters that are not trainable.
+        silent: Trainable ones whose gradient is zero.
+    """
+
+    has_graph: bool
+    numbers: int
+    frozen: Sequence[str]
+    silent: Sequence[str]
+
+
 def overfit_one_batch(subject: Subject) -> CheckResult:
     """Can the model learn two examples, and one batch, by heart?"""
     settings = subject.settings
@@ -59,19 +79,48 @@ def overfit_one_batch(subject: Subject) -> CheckResult:
     }
     if small.learned and large.learned:
         return judge.passed(shown, **{CURVES: curves})
-    numbers = _numbers_in_play(subject, batch)
-    if small.learned and numbers < PARAMETERS_PER_EXAMPLE * rows:
+    play = _in_play(subject, batch)
+    if small.learned and play.numbers < PARAMETERS_PER_EXAMPLE * rows:
         return judge.warned(
             shown,
-            hint=f"only {numbers} parameters are in play, too few to learn {rows} examples by "
+            hint=f"only {play.numbers} parameters are in play, too few to learn {rows} examples by "
             "heart; show that a larger model can",
             **{CURVES: curves},
         )
     return judge.failed(
         shown,
-        hint=f"{numbers} parameters are in play and no learning rate of {settings.learning_rates} "
-        "does it: read parameter_gradients, initial_loss and loss_floor first, then the model",
+        hint=_diagnosis(play, large if small.learned else small, settings),
         **{CURVES: curves},
+    )
+
+
+def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
+    """Why a batch was not learned: no gradient, wrong direction, no capacity, or the model."""
+    rates = ", ".join(f"{rate:g}" for rate in settings.learning_rates)
+    if not play.has_graph:
+        return (
+            "the loss has no gradient: look for detach(), .data, no_grad, numpy or argmax between "
+            "the parameters and the loss"
+        )
+    if not play.numbers:
+        return f"no parameter gets a gradient; frozen: {_listed(play.frozen)}"
+    first, best = fit.losses[0], min(fit.losses)
+    frozen = f"; frozen: {_listed(play.frozen)}" if play.frozen else ""
+    silent = f"; without gradient: {_listed(play.silent)}" if play.silent else ""
+    if not math.isfinite(fit.losses[-1]):
+        return (
+            f"the loss becomes NaN or infinite at every learning rate of {rates}: look at its "
+            "logarithms, roots and divisions"
+        )
+    if best > 0.99 * first:
+        return (
+            f"the loss does not fall at any learning rate of {rates}: its sign is wrong, or inputs "
+            f"that do not tell the examples apart{frozen}{silent}"
+        )
+    return (
+        f"it falls, to {best / first:.0%} of its start, and stays there at every learning rate of "
+        f"{rates}, so it is not the optimizer: inputs that do not tell the examples apart, or "
+        f"units that are dead or cut off; {play.numbers} parameters are in play{frozen}{silent}"
     )
 
 
@@ -95,12 +144,20 @@ def _best_fit(subject: Subject, batch: Batch) -> Fit:
     return min(fits, key=lambda fit: min(fit.losses))
 
 
-def _numbers_in_play(subject: Subject, batch: Batch) -> int:
-    """How many single parameters get a gradient from this batch."""
+def _in_play(subject: Subject, batch: Batch) -> _InPlay:
     model = simplified(subject.build_model())
+    named = dict(model.named_parameters())
+    frozen = [name for name, each in named.items() if not each.requires_grad]
+    trainable = {name: each for name, each in named.items() if each.requires_grad}
     loss = mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    if not parameters or not loss.requires_grad:
-        return 0
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return sum(int((gradient != 0).sum()) for gradient in gradients if gradient is not None)
+    if not trainable or not loss.requires_grad:
+        return _InPlay(loss.requires_grad or not trainable, 0, frozen, list(trainable))
+    gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+    counts = [0 if each is None else int((each != 0).sum()) for each in gradients]
+    silent = [name for name, count in zip(trainable, counts, strict=True) if not count]
+    return _InPlay(True, sum(counts), frozen, silent)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
