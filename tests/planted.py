@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.check_skeleton.config import CHECK_NAMES
 from components.check_skeleton.subject import Subject
 from workshop import Workshop, results_of
 
@@ -36,6 +37,20 @@ class Bug:
         return workshop.subject(self.task_type, self.material, **self.how)
 
 
+@dataclass(frozen=True)
+class Healthy:
+    """A task without a bug, which no check must doubt; attributes as in `Bug`."""
+
+    name: str
+    task_type: type
+    material: str
+    how: dict[str, Any] = field(default_factory=dict)
+
+    def subject(self, workshop: Workshop) -> Subject:
+        """The task, ready to be examined."""
+        return workshop.subject(self.task_type, self.material, **self.how)
+
+
 def planted(
     bugs: list[Bug], check: str, hint: str, *, material: str, outcome: str = "failed", **how: Any
 ) -> Callable[[type], type]:
@@ -57,3 +72,15 @@ def require_caught(bug: Bug, workshop: Workshop) -> None:
     assert result.measured
     assert result.expected
     assert result.source
+
+
+def require_healthy(task: Healthy, workshop: Workshop) -> None:
+    """No check warns or fails, and none is left out."""
+    results = results_of(task.subject(workshop))
+    assert tuple(results) == CHECK_NAMES
+    doubted = {
+        result.check: (result.outcome, result.measured, result.hint)
+        for result in results.values()
+        if result.outcome in ("warned", "failed")
+    }
+    assert not doubted

@@ -13,6 +13,7 @@ from components.tasks.tabular import TabularClassification, TabularRegression
 from components.tasks.tabular_numbers import num_inputs
 from planted import Bug, require_caught
 from planted import planted as planted_bug
+from workshop import Workshop
 
 BUGS: list[Bug] = []
 
@@ -605,9 +606,14 @@ class SharedInput(Rebuilt):
 EVERYTHING = pl.DataFrame()
 
 
+def use(workshop: Workshop) -> None:
+    """Let the bugs that fit on everything see everything."""
+    globals()["EVERYTHING"] = workshop.dataset("binary").scan().collect()
+
+
 @pytest.fixture(autouse=True)
-def everything(workshop, monkeypatch):
-    monkeypatch.setitem(globals(), "EVERYTHING", workshop.dataset("binary").scan().collect())
+def everything(workshop):
+    use(workshop)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
