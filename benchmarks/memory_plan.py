@@ -144,7 +144,7 @@ class Pictures(Measured):
 
     def build_model(self) -> nn.Module:
         """The reference network."""
-        return ResNet(RESNETS["resnet18"], 3, torch.zeros(100))
+        return ResNet(RESNETS["resnet18"], 3, torch.zeros(100), dropout=0.0, channels_last=False)
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy."""
