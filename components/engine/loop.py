@@ -251,7 +251,10 @@ def rewind(training: Training) -> None:
         TrainingFailedError: there is none, or it has been done too often.
     """
     guard = training.guard
-    spoilt_from = guard.begin_rewind()
+    # A checkpoint between two evaluations was made because a signal came: a training that was not
+    # stopped does not have it, and must go back as far.
+    every = training.section.evaluate_every_steps
+    spoilt_from = (guard.begin_rewind() - 1) // every * every + 1
     training.instruments.checkpointing(training.step - 1)
     training.checkpointer.discard_from(spoilt_from)
     progress = training.checkpointer.restore(training.model, training.optimizer)
