@@ -7,6 +7,7 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract, load_contract, to_toml
 from pipelines.runs import Home, RunRecord
@@ -14,6 +15,7 @@ from pipelines.runs import Home, RunRecord
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+CONTINUE = "run it again, without --from or --new, to continue"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("\nstopped; run it again, without --from or --new, to continue", file=sys.stderr)
+        again = "nothing is kept" if options.verb is sanity else CONTINUE
+        print(f"\nstopped; {again}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -69,6 +72,32 @@ def probe(options: argparse.Namespace) -> int:
     for line in lines:
         print(line, flush=True)
     return 0
+
+
+def sanity(options: argparse.Namespace) -> int:
+    """Look for silent bugs in the task on this machine, as the pipeline does before it trains."""
+    from pipelines.console import Console
+    from pipelines.sanity import Sanity, closing_lines, result_lines
+
+    contract = _load(options)
+    code_folder = options.contract.resolve().parent
+    question = Sanity.of(contract, code_folder, _home(options), options.only)
+    console = Console()
+    found = None if options.new else question.kept()
+    if found is not None:
+        console.note(f"nothing has changed since {question.measured_at()}; --new measures again")
+        for result in found.results:
+            console.note("\n".join(result_lines(result)))
+    else:
+        # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        console.working("  … loading")
+        from pipelines.live_checks import answer
+
+        found = answer(question, console)
+    page = question.copied_page(options.out) if options.out else question.page
+    console.note("\n".join(["", *closing_lines(question, found), f"report: {page}"]))
+    return FAILED if found.failures else 0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -164,7 +193,7 @@ def _execute(options: argparse.Namespace, contract: Contract, pipeline: str) -> 
         driver_log = f"the driver failed\n\nlog: {folder / 'driver.log'}"
         print(failed_step(folder) or driver_log, file=sys.stderr)
         print(f"report: {folder / 'report.html'}", file=sys.stderr)
-        print("run it again, without --from or --new, to continue from here", file=sys.stderr)
+        print(f"{CONTINUE} from here", file=sys.stderr)
         return FAILED
     print(f"  report: {folder / 'report.html'}")
     return 0
@@ -263,6 +292,7 @@ def _parser() -> argparse.ArgumentParser:
     probing = add(probe, knob, contract)
     probing.add_argument("--max", type=int, help="batch-size: largest to try (default: 8192)")
     probing.add_argument("--out", type=Path, help="lr: the picture's file (default: probe-lr.html)")
+    _add_sanity_options(add(sanity, contract, home))
     running = add(run, contract, home, again)
     running.add_argument(
         "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
@@ -282,6 +312,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(compile_).add_argument("--out", type=Path, default=Path(), help="target folder")
     return parser
+
+
+def _add_sanity_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--only", nargs="+", action="extend", choices=CHECK_NAMES, metavar="CHECK", default=[],
+        help="these checks, and the one that most rest on; the names are in the report",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, help="copy the report here")
+    parser.add_argument("--new", action="store_true", help="measure again if nothing changed")
 
 
 if __name__ == "__main__":

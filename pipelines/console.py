@@ -32,6 +32,11 @@ class Console:
         self._close_line()
         print(text, flush=True)
 
+    def working(self, text: str) -> None:
+        """Say on a terminal what is being done, until there is a note."""
+        if self._live:
+            self._progress(text)
+
     def show(self, events: Sequence[dict[str, JsonValue]]) -> None:
         """Print what happened."""
         for event in events:

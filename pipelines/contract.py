@@ -63,6 +63,7 @@ class Contract(Section):
         }
         named |= {f"gate.required.{name}": name for name in self.gate.required}
         named |= {f"gate.max_regression.{name}": name for name in self.gate.max_regression}
+        named |= {f"skeleton.human.{name}": name for name in self.skeleton.human}
         return {place: name for place, name in named.items() if name}
 
 

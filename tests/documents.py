@@ -16,12 +16,14 @@ from components.engine.config import TrainingSection
 from components.engine.task import LABEL
 from components.snapshot_data.manifest import take_snapshot
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
+from skeleton_tables import WITHOUT_TRIALS
 
 WORDS = ("array", "axis", "mean", "of", "over", "returns", "shape", "sum", "the", "value")
 SMALL = {"context_length": 24, "width": 32, "layers": 2, "heads": 2}
 SETTINGS = SkeletonSection(
-    sample_rows=128, batch_rows=16, overfit_rows=4, training_steps=60, learning_rates=(1e-2, 1e-3)
-)
+    sample_rows=128, batch_rows=16, overfit_rows=4, training_steps=60, learning_rates=(1e-2, 1e-3),
+    severities=WITHOUT_TRIALS,
+)  # fmt: skip
 
 
 def documents(rows: int = 600, *, words: tuple[str, ...] = WORDS, seed: int = 3) -> pl.DataFrame:
@@ -37,6 +39,20 @@ def documents(rows: int = 600, *, words: tuple[str, ...] = WORDS, seed: int = 3)
     # Two whole months, so that every split gets its share.
     times = [start + timedelta(days=59 * row / rows) for row in range(rows)]
     return pl.DataFrame({"id": np.arange(rows), "time": times, "text": texts})
+
+
+TOPIC_SETTINGS = SETTINGS.model_copy(update={"sample_rows": 256, "overfit_rows": 8})
+
+
+def write_topics(folder: Path, **shape) -> Snapshot:
+    """Documents and whether they speak of an axis, pinned."""
+    folder.mkdir(parents=True, exist_ok=True)
+    topic = pl.col("text").str.contains("axis").cast(pl.Int64).alias("topic")
+    documents(**shape).with_columns(topic).write_parquet(folder / "part.parquet")
+    data = DataSection(
+        uri=str(folder), label="topic", features=("text",), text=("text",), time="time", ids=("id",)
+    )
+    return Snapshot.from_json(take_snapshot(data, SplitSection()).to_json())
 
 
 def pinned(folder: Path, frame: pl.DataFrame) -> Snapshot:

@@ -18,7 +18,11 @@ from components.engine.config import TrainingSection
 from components.snapshot_data.manifest import take_snapshot
 
 ROWS = 4000
-SETTINGS = SkeletonSection(sample_rows=1024, batch_rows=64)
+# Eight seconds for each task; tests of their own ask for them.
+WITHOUT_TRIALS = dict.fromkeys(("rank_equivalence", "rank_data", "resume_trial"), "off")
+SETTINGS = SkeletonSection(sample_rows=1024, batch_rows=64, severities=WITHOUT_TRIALS)
+# The defaults suit a table of about 100,000 rows.
+TRAINING = {"steps": 400, "global_batch_size": 128}
 
 
 def table(kind: str, *, width: int = 6, rows: int = ROWS, positive: float = 0.5) -> pl.DataFrame:
@@ -76,7 +80,8 @@ def prepared(
     """The subject of a task class on a dataset."""
     task_options = task_type.Options.model_validate(options or {}, strict=False)
     make_task = partial(task_type, task_options, dataset.snapshot.task_columns)
-    return Subject.prepare(make_task, dataset, settings, training or TrainingSection(seed=seed))
+    section = training or TrainingSection(seed=seed, **TRAINING)
+    return Subject.prepare(make_task, dataset, settings, section)
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,14 @@ Used by the tests of `tests/planted_bugs` and by `benchmarks/planted_bugs.py`.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from captioned_shapes import OPTIONS as SHAPE_OPTIONS
@@ -24,11 +28,12 @@ from components.contracts.snapshot import Snapshot
 from components.engine.config import TrainingSection
 from components.snapshot_data.manifest import take_snapshot
 from documents import SETTINGS as TEXT_SETTINGS
-from documents import SMALL, documents
+from documents import SMALL, TOPIC_SETTINGS, documents, write_topics
 from documents import pinned as pinned_documents
 from skeleton_tables import SETTINGS as TABLE_SETTINGS
+from skeleton_tables import TRAINING as TABLE_TRAINING
+from skeleton_tables import WITHOUT_TRIALS, table
 from skeleton_tables import pinned as pinned_table
-from skeleton_tables import table
 
 Values = Mapping[str, Any]
 SMALL_NETWORK = {"shape": [8, 8], "resnet": {"depths": [1, 1], "widths": [8, 16]}}
@@ -59,24 +64,41 @@ def _write_documents(folder: Path, **shape: Any) -> Snapshot:
     return pinned_documents(folder, documents(**shape))
 
 
-def write_digits(folder: Path, *, rows: int = 1797, classes: int = 10) -> Snapshot:
-    """Real handwritten digits of scikit-learn as lists of 64 grey values, shuffled once."""
+def write_digits(
+    folder: Path, *, rows: int = 1797, classes: int = 10, validation: float = 0.15,
+    rare: bool = False, colour: bool = False,
+) -> Snapshot:  # fmt: skip
+    """Real handwritten digits of scikit-learn as lists of 64 grey values, shuffled once.
+
+    With `rare` the label is whether they are zeros, one in ten; with `colour` they are files: red
+    on a blue ground, which is the brighter the further to the right.
+    """
     source = load_digits(n_class=classes)
+    grey = (source.data / 16 * 255).astype("uint8")
     frame = pl.DataFrame(
         {
             "row": range(len(source.target)),
-            "picture": pl.Series((source.data / 16 * 255).astype("uint8").tolist()),
-            "digit": source.target,
+            "picture": list(map(_coloured, grey)) if colour else pl.Series(grey.tolist()),
+            "digit": (source.target == 0).astype("int64") if rare else source.target,
         }
     )
     folder.mkdir(parents=True, exist_ok=True)
     frame.sample(min(rows, frame.height), shuffle=True, seed=0).write_parquet(folder / "a.parquet")
     data = DataSection(uri=str(folder), label="digit", ids=("row",))
-    return take_snapshot(data, SplitSection())
+    return take_snapshot(data, SplitSection(validation_fraction=validation))
+
+
+def _coloured(grey: NDArray[np.uint8]) -> bytes:
+    """A digit as a PNG of three different channels."""
+    red = grey.reshape(8, 8)
+    blue = np.broadcast_to(np.arange(0, 256, 32, dtype=np.uint8), (8, 8)) // (1 + grey[20] // 64)
+    file = BytesIO()
+    Image.fromarray(np.stack([red, red // 3, blue], axis=-1)).save(file, format="PNG")
+    return file.getvalue()
 
 
 MATERIALS: dict[str, Material] = {
-    kind: Material(partial(_write_table, kind=kind), TABLE_SETTINGS)
+    kind: Material(partial(_write_table, kind=kind), TABLE_SETTINGS, training=TABLE_TRAINING)
     for kind in ("binary", "multiclass", "regression", "zero-inflated", "weak", "noise")
 } | {
     "digits": Material(
@@ -86,15 +108,26 @@ MATERIALS: dict[str, Material] = {
             learning_rates=(1e-2, 1e-3),
         ),
         options=SMALL_NETWORK,
+        training={"steps": 600, "global_batch_size": 64},
     ),
-    "documents": Material(_write_documents, TEXT_SETTINGS, options=SMALL),
+    "documents": Material(
+        _write_documents, TEXT_SETTINGS, options=SMALL,
+        training={"steps": 400, "global_batch_size": 32},
+    ),
+    "texts": Material(
+        _write_documents, TEXT_SETTINGS, training={"steps": 400, "global_batch_size": 32}
+    ),
+    "topics": Material(
+        write_topics, TOPIC_SETTINGS, training={"steps": 400, "global_batch_size": 32}
+    ),
     "captions": Material(
         write_shapes,
         SkeletonSection(
             sample_rows=128, batch_rows=32, overfit_rows=8, training_steps=60,
-            learning_rates=(1e-2, 1e-3),
+            learning_rates=(1e-3, 1e-2),
         ),
         options=SHAPE_OPTIONS,
+        training={"steps": 400, "global_batch_size": 32},
     ),
 }  # fmt: skip
 
@@ -134,7 +167,7 @@ class Workshop:
         return Subject.prepare(
             make_task,
             dataset,
-            kind.settings.model_copy(update=dict(settings or {})),
+            kind.settings.model_copy(update={"severities": WITHOUT_TRIALS, **(settings or {})}),
             TrainingSection.model_validate(values, strict=False),
         )
 

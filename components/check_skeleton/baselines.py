@@ -1,4 +1,4 @@
-"""Baselines: what a constant, a linear model and a rule of thumb reach on the test split."""
+"""Baselines: what a constant, a linear model and rules of thumb reach on the test split."""
 
 import warnings
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from components.check_skeleton.free_outputs import best_constant, output_of, pro
 from components.check_skeleton.subject import Subject
 from components.contracts.errors import BadTaskError
 from components.engine.evaluation.scoring import ScoredBatch, score_in_parts
-from components.engine.task import LABEL, Batch, Task, inputs_of
+from components.engine.task import LABEL, Batch, Task, check_metrics, inputs_of
 
 MOST_NUMBERS = 4096
 MOST_CODES = 64
@@ -49,11 +49,19 @@ class Control:
     constant: Floats
 
 
-def measure_baselines(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
+def measure_baselines(
+    subject: Subject, test_rows: pl.DataFrame, time: str | None = None
+) -> Baselines:
     """Score each baseline on rows of the test split.
 
+    Args:
+        subject: Its training sample is what baselines learn from.
+        test_rows: What they are scored on.
+        time: The column with the rows' time, where they have one.
+
     Raises:
-        BadTaskError: the task's own baseline has another shape than its predictions.
+        BadTaskError: the task's own baseline has another shape than its predictions, or the human
+            figure is of a metric that the task does not have.
     """
     task, batch = subject.task, subject.task.encode(test_rows)
     constant = _constant(subject, batch)
@@ -65,6 +73,8 @@ def measure_baselines(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
         notes.append(f"no linear baseline: {linear}")
     else:
         scores["linear"] = task.score(linear(batch), labels)
+    if time is not None and task.kind != "statistic":
+        scores["last_value"] = task.score(_last_values(subject, test_rows, time, constant), labels)
     own = task.baseline(test_rows)
     if own is not None:
         if own.shape != constant.predictions.shape:
@@ -74,6 +84,9 @@ def measure_baselines(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
                 action="return what predict returns, one entry per row",
             )
         scores["task"] = task.score(own.astype(np.float64), labels)
+    if human := subject.settings.human:
+        check_metrics(type(task), {f"skeleton.human.{name}": name for name in human})
+        scores["human"] = dict(human)
     return Baselines(scores, tuple(notes))
 
 
@@ -117,6 +130,29 @@ def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
         model.fit(table, labels)
     width = subject.task.predict(output_of(subject, probe(subject))).shape[-1]
     return lambda batch: _predict(model, inputs_of(batch), subject.task, width)
+
+
+def _last_values(subject: Subject, rows: pl.DataFrame, time: str, constant: ScoredBatch) -> Floats:
+    """Predictions from the label just before in time; the first row's are the constant's.
+
+    The label itself for numbers; for classes how often each came after it in the training sample.
+    """
+    predicted, order = constant.predictions.copy(), rows[time].arg_sort().to_numpy()
+    before = constant.labels[order[:-1]]
+    if subject.task.kind == "regression":
+        predicted[order[1:]] = before
+        return predicted
+    is_binary = predicted.ndim == 1
+    classes = 2 if is_binary else predicted.shape[1]
+    trained = subject.train[LABEL].numpy()[subject.train_rows[time].arg_sort().to_numpy()]
+    counts = np.zeros((classes, classes))
+    np.add.at(counts, (trained[:-1].astype(int), trained[1:].astype(int)), 1)
+    # One row more, of the usual shares: a class that was seen once tells little.
+    shares = np.bincount(trained.astype(int), minlength=classes) / len(trained)
+    after = (counts + shares) / (counts.sum(axis=1, keepdims=True) + 1)
+    chances = after[before.astype(int)]
+    predicted[order[1:]] = chances[:, 1] if is_binary else chances
+    return predicted
 
 
 def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:

@@ -2,8 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
+from components.check_skeleton.checks.activations import activations, symmetric_units
+from components.check_skeleton.checks.augmenting import augmentation_keeps_labels, plain_evaluation
+from components.check_skeleton.checks.distributed import (
+    rank_data,
+    rank_equivalence,
+    resume_trial,
+)
+from components.check_skeleton.checks.dynamics import first_steps
 from components.check_skeleton.checks.encoding import (
     augmentation,
     encoding,
@@ -17,13 +26,35 @@ from components.check_skeleton.checks.gradients import (
     input_use,
     parameter_gradients,
 )
+from components.check_skeleton.checks.imports import import_side_effects
 from components.check_skeleton.checks.initial_loss import initial_bias, initial_loss
 from components.check_skeleton.checks.input_independence import input_independent_baseline
-from components.check_skeleton.checks.losses import loss_floor, loss_not_clipped, per_example_losses
+from components.check_skeleton.checks.inputs import input_form, repeated_inputs
+from components.check_skeleton.checks.leakage import shuffled_labels, split_overlap
+from components.check_skeleton.checks.losses import (
+    loss_floor,
+    loss_not_clipped,
+    per_example_losses,
+    training_losses,
+)
+from components.check_skeleton.checks.measures import metric_values
+from components.check_skeleton.checks.modes import modes
+from components.check_skeleton.checks.optimization import optimizer_coverage, schedule_fit
+from components.check_skeleton.checks.output_form import output_form
 from components.check_skeleton.checks.overfitting import overfit_one_batch
 from components.check_skeleton.checks.predictions import metric_direction, predictions
 from components.check_skeleton.checks.reproducibility import reproducibility
-from components.check_skeleton.checks.sequences import example_weights, future_independence
+from components.check_skeleton.checks.sequences import (
+    example_weights,
+    future_independence,
+    next_token,
+)
+from components.check_skeleton.checks.texts import (
+    padding_independence,
+    position_use,
+    text_coverage,
+)
+from components.check_skeleton.config import FOUNDATION, SkeletonSection
 from components.check_skeleton.subject import Subject, seeded
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
@@ -31,51 +62,92 @@ from components.contracts.skeleton import CheckResult
 Check = Callable[[Subject], CheckResult]
 
 CHECKS: tuple[Check, ...] = (
+    import_side_effects,
     encoding,
     serving_inputs,
     labels,
     input_scale,
+    repeated_inputs,
+    input_form,
+    split_overlap,
     statistics_scope,
     state_round_trip,
     augmentation,
+    output_form,
+    activations,
     per_example_losses,
     example_weights,
+    next_token,
+    text_coverage,
     predictions,
     metric_direction,
+    metric_values,
+    plain_evaluation,
     loss_floor,
     loss_not_clipped,
+    training_losses,
     reproducibility,
     initial_loss,
     initial_bias,
     example_independence,
     future_independence,
+    padding_independence,
+    position_use,
     input_use,
     parameter_gradients,
+    optimizer_coverage,
+    schedule_fit,
+    first_steps,
+    symmetric_units,
+    modes,
+    rank_equivalence,
+    rank_data,
+    resume_trial,
     overfit_one_batch,
     input_independent_baseline,
+    shuffled_labels,
+    augmentation_keeps_labels,
 )
-# Without a model that maps a batch to one loss per example, the checks after it cannot be made.
-FOUNDATION: Check = per_example_losses
-# What they ask of labels, or of examples alone, a task that compares examples does not have: the
+# What they ask of labels, or of single losses, a task that compares examples does not have: the
 # right answer of each is its own counterpart.
 COMPARES = "the task compares examples with each other: `scored_together` > 1"
-ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped, example_independence)
+SWITCHED_OFF = "the contract switches it off: [skeleton.severities]"
+OVERRULED = MappingProxyType({("warn", "failed"): "warned", ("fail", "warned"): "failed"})
+ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped)
 
 
-def run_checks(subject: Subject, checks: Sequence[Check] = CHECKS) -> tuple[CheckResult, ...]:
-    """Make the checks; waivers are noted on the failures that they cover."""
+def run_checks(
+    subject: Subject,
+    checks: Sequence[Check] = CHECKS,
+    show: Callable[[CheckResult], None] = lambda result: None,
+) -> tuple[CheckResult, ...]:
+    """Make the checks; what the contract says of them is on their results.
+
+    Args:
+        subject: What they look at.
+        checks: Which, in their order.
+        show: Is told each result as soon as it is known.
+    """
     results: list[CheckResult] = []
     is_founded = True
     for check in checks:
-        if not is_founded:
-            results.append(_skipped(check, f"needs {FOUNDATION.__name__} to pass first"))
-        elif check in ALONE and subject.task.scored_together > 1:
-            results.append(_skipped(check, COMPARES))
-        else:
-            results.append(_run(check, subject))
-        if check is FOUNDATION:
-            is_founded = results[-1].outcome != "failed"
-    return tuple(_with_waiver(result, subject.settings.waivers) for result in results)
+        result = _result(check, subject, is_founded=is_founded)
+        if result.check == FOUNDATION:
+            # Whatever its failure weighs: what rests on it cannot be made.
+            is_founded = result.outcome != "failed"
+        results.append(_as_agreed(result, subject.settings))
+        show(results[-1])
+    return tuple(results)
+
+
+def _result(check: Check, subject: Subject, *, is_founded: bool) -> CheckResult:
+    if subject.settings.severities.get(check.__name__) == "off":
+        return _skipped(check, SWITCHED_OFF)
+    if not is_founded:
+        return _skipped(check, f"needs {FOUNDATION} to pass first")
+    if check in ALONE and subject.task.scored_together > 1:
+        return _skipped(check, COMPARES)
+    return _run(check, subject)
 
 
 def _run(check: Check, subject: Subject) -> CheckResult:
@@ -97,7 +169,11 @@ def _skipped(check: Check, reason: str) -> CheckResult:
     return Judge(check.__name__, expected="", source="").skipped(reason)
 
 
-def _with_waiver(result: CheckResult, waivers: Mapping[str, str]) -> CheckResult:
-    if result.outcome != "failed" or result.check not in waivers:
-        return result
-    return result.model_copy(update={"waived": waivers[result.check]})
+def _as_agreed(result: CheckResult, settings: SkeletonSection) -> CheckResult:
+    """The result with what the contract makes of it: another severity, a waiver."""
+    severity = settings.severities.get(result.check, "")
+    changes: dict[str, str] = {"waived": settings.waivers.get(result.check, "")}
+    if severity == "off" or (severity, result.outcome) in OVERRULED:
+        changes["severity"] = severity
+        changes["outcome"] = OVERRULED.get((severity, result.outcome), result.outcome)
+    return result.model_copy(update=changes)

@@ -1,6 +1,6 @@
 """The `[skeleton]` section: how much the checks look at, and what the user lets pass."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -9,31 +9,57 @@ from components.contracts.section import Section
 from components.engine.config import TrainingSection
 
 CHECK_NAMES = (
+    "import_side_effects",
     "encoding",
     "serving_inputs",
     "labels",
     "input_scale",
+    "repeated_inputs",
+    "input_form",
+    "split_overlap",
     "statistics_scope",
     "state_round_trip",
     "augmentation",
+    "output_form",
+    "activations",
     "per_example_losses",
     "example_weights",
+    "next_token",
+    "text_coverage",
     "predictions",
     "metric_direction",
+    "metric_values",
+    "plain_evaluation",
     "loss_floor",
     "loss_not_clipped",
+    "training_losses",
     "reproducibility",
     "initial_loss",
     "initial_bias",
     "example_independence",
     "future_independence",
+    "padding_independence",
+    "position_use",
     "input_use",
     "parameter_gradients",
+    "optimizer_coverage",
+    "schedule_fit",
+    "first_steps",
+    "symmetric_units",
+    "modes",
+    "rank_equivalence",
+    "rank_data",
+    "resume_trial",
     "overfit_one_batch",
     "input_independent_baseline",
+    "shuffled_labels",
+    "augmentation_keeps_labels",
 )
 """Every check, in the order in which they run."""
+FOUNDATION = "per_example_losses"
+"""Without a model that maps a batch to one loss per example, later checks cannot be made."""
 
+Severity = Literal["fail", "warn", "off"]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -69,18 +95,31 @@ class SkeletonSection(Section):
     """The share of the best constant's loss that counts as zero on one batch."""
     significance: Annotated[float, Field(ge=2.0)] = 3.0
     """Standard errors by which real inputs must beat zeroed ones; 3 passes noise once in 740."""
+    trial_seconds: Annotated[float, Field(ge=10.0)] = 120.0
+    """Longest training of six updates in the distributed trials; what takes longer is ended and
+    counts as standing still. Raise it for models that take seconds for an update on a CPU."""
+    human: dict[str, float] = Field(default_factory=dict)
+    """Metric → what people, or today's process, reach on rows like those of the test split. Write
+    only what was measured. It stands among the baselines, and `gate.must_beat` may name `human`."""
+    severities: dict[str, Severity] = Field(default_factory=dict)
+    """Check name → what its finding weighs in this project: `warn` makes a warning of its failure,
+    so that it never stops a run; `fail` makes a failure of its warning, so that it always does;
+    `off` leaves it out. Report and model card say so. For a failure that is understood and right,
+    prefer a waiver, which needs a reason."""
     waivers: dict[str, Reason] = Field(default_factory=dict)
-    """Check name → why its failure may pass in this project. The failure stays in the report, with
-    this reason. Remove a waiver as soon as its cause is gone."""
+    """Check name → why its failure may pass in this project. The failure stays in the report and on
+    the model card, with this reason. Remove a waiver as soon as its cause is gone: the report says
+    when it covers nothing."""
 
     @model_validator(mode="after")
-    def _waivers_name_checks(self) -> Self:
-        unknown = sorted(set(self.waivers) - set(CHECK_NAMES))
-        if unknown:
-            raise ValueError(
-                f"waivers names {', '.join(unknown)}, which are no checks; "
-                f"the checks are: {', '.join(CHECK_NAMES)}"
-            )
+    def _only_checks_are_named(self) -> Self:
+        for field, names in (("severities", self.severities), ("waivers", self.waivers)):
+            unknown = sorted(set(names) - set(CHECK_NAMES))
+            if unknown:
+                raise ValueError(
+                    f"{field} names {', '.join(unknown)}, which are no checks; "
+                    f"the checks are: {', '.join(CHECK_NAMES)}"
+                )
         return self
 
 

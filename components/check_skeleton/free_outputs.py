@@ -3,6 +3,7 @@
 A free tensor stands in for the model's output; what no output at all can reach, no model will.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from components.check_skeleton.token_outputs import frequencies, is_per_token, r
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 256
+Losses = Callable[[Tensor, Batch], Tensor]
+"""A task's `losses` or `training_losses`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,9 @@ def free_outputs(task: Task, output: Tensor, batch: Batch) -> FreeOutputs:
     if is_per_token(output, batch[LABEL]):
         ideal, floor = right_tokens(task, output, batch)
     else:
-        ideal, floor = _minimise(task, constant.expand_as(output).clone(), batch)
+        # Examples that are compared get no gradient where all outputs are alike.
+        start = output if task.scored_together > 1 else constant.expand_as(output)
+        ideal, floor = minimised(task.losses, start.clone(), batch)
     return FreeOutputs(constant, ideal, constant_loss, floor)
 
 
@@ -56,7 +61,7 @@ def best_constant(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, flo
     if is_per_token(output, batch[LABEL]):
         constant = frequencies(output, batch)
         return constant, float(mean_loss(constant_losses(task, constant, batch), batch))
-    return _minimise(task, torch.zeros_like(output[:1]), batch)
+    return minimised(task.losses, torch.zeros_like(output[:1]), batch)
 
 
 def constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
@@ -88,13 +93,13 @@ def output_of(subject: Subject, batch: Batch) -> Tensor:
     return output
 
 
-def _minimise(task: Task, start: Tensor, batch: Batch) -> tuple[Tensor, float]:
+def minimised(losses: Losses, start: Tensor, batch: Batch) -> tuple[Tensor, float]:
     """Outputs, broadcast over the batch, at the smallest mean loss found, and that loss."""
     rows = len(batch[LABEL])
 
     def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         free = torch.from_numpy(values).to(start.dtype).reshape(start.shape).requires_grad_()
-        loss = mean_loss(task.losses(free.expand(rows, *start.shape[1:]), batch), batch)
+        loss = mean_loss(losses(free.expand(rows, *start.shape[1:]), batch), batch)
         (gradient,) = torch.autograd.grad(loss, free)
         return float(loss.detach()), gradient.double().flatten().numpy()
 

@@ -1,25 +1,16 @@
 """Runs `check_skeleton`: examines the task on samples of the snapshot and writes what it found."""
 
-import logging
-from functools import partial
 from pathlib import Path
 
-import polars as pl
-
-from components.check_skeleton.baselines import Baselines, measure_baselines
-from components.check_skeleton.battery import run_checks
+from components.check_skeleton.battery import CHECKS
 from components.check_skeleton.config import CheckSkeletonConfig
-from components.check_skeleton.input_preview import preview
-from components.check_skeleton.subject import Subject, sample_rows
-from components.check_skeleton.verdict import error_of, page_of, summary_of
+from components.check_skeleton.examination import examine
+from components.check_skeleton.verdict import error_of, summary_of
 from components.clients.dataset import Dataset
+from components.clients.journal import Journal
 from components.clients.steps import StepResult, pipeline_step
-from components.contracts.data import Split
-from components.contracts.skeleton import SkeletonReport
+from components.contracts.skeleton import CheckResult
 from components.contracts.snapshot import Snapshot
-from components.engine.task import load_task
-
-logger = logging.getLogger(__name__)
 
 
 @pipeline_step("check_skeleton", outputs=("skeleton", "report", "metrics"))
@@ -31,31 +22,23 @@ def check_skeleton_step(
     Raises:
         BadTaskError: a check failed and no waiver covers it.
     """
-    settings = CheckSkeletonConfig.from_json(config)
+    journal, made = Journal.of_this_process(), iter(range(1, len(CHECKS) + 1))
+
+    def tell(result: CheckResult) -> None:
+        journal.append(
+            "progress", step="check_skeleton", done=next(made), total=len(CHECKS),
+            check=result.check,
+        )  # fmt: skip
+
     dataset = Dataset(Snapshot.read(Path(snapshot)))
-    make_task = partial(
-        load_task, settings.model.task, settings.model.options, dataset.snapshot.task_columns
-    )
-    subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training)
-    test_rows = sample_rows(dataset, Split.TEST, settings.skeleton.baseline_rows, subject.seed)
-    results = run_checks(subject)
-    is_sound = not any(result.blocks for result in results)
-    baselines = _measured(subject, test_rows) if is_sound else Baselines()
-    found = SkeletonReport(results=results, baselines=baselines.scores)
+    examination = examine(CheckSkeletonConfig.from_json(config), dataset, show=tell)
+    found = examination.report
     found.write(Path(skeleton))
-    page_of(found, preview(subject), baselines.notes).write(Path(report))
+    examination.page.write(Path(report))
     if found.failures:
         raise error_of(found)
-    outcomes = [result.outcome for result in results]
+    outcomes = [result.outcome for result in found.results]
     counts = {
         name: float(outcomes.count(name)) for name in ("passed", "warned", "failed", "skipped")
     }
     return StepResult(metrics=counts, summary=summary_of(found))
-
-
-def _measured(subject: Subject, test_rows: pl.DataFrame) -> Baselines:
-    try:
-        return measure_baselines(subject, test_rows)
-    except Exception as error:  # user code may raise anything; the verdicts must still be written
-        logger.exception("baselines failed")
-        return Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))

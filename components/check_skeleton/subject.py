@@ -4,8 +4,9 @@ import copy
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -13,13 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from components.check_skeleton.config import SkeletonSection
+from components.check_skeleton.padding import padding_of
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError, PerennialError
 from components.engine.config import TrainingSection
 from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
+T = TypeVar("T")
 READ_ROWS = 65_536
+SEQUENCE_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Subject:
         validation_rows: A sample of the validation split.
         settings: Sample sizes, budgets, tolerances.
         training: What the training will be: seed, optimizer, schedule, batch size.
+        train_split_rows: Rows of the whole training split, of which `train_rows` is a sample.
     """
 
     make_task: Callable[[], Task]
@@ -41,6 +46,10 @@ class Subject:
     validation_rows: pl.DataFrame
     settings: SkeletonSection
     training: TrainingSection
+    train_split_rows: int
+    _made: dict[Callable[..., Any], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def prepare(
@@ -61,7 +70,8 @@ class Subject:
             for split in (Split.TRAIN, Split.VALIDATION)
         )
         task = make_task()
-        subject = cls(make_task, task, train, validation, settings, training)
+        split_rows = dataset.snapshot.split_rows[Split.TRAIN]
+        subject = cls(make_task, task, train, validation, settings, training, split_rows)
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):
@@ -106,6 +116,12 @@ class Subject:
         with seeded(self.seed):
             return self.task.build_model()
 
+    def once(self, make: Callable[["Subject"], T]) -> T:
+        """What several checks look at, made for the first of them."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast("T", self._made[make])
+
     def num_rows(self) -> int:
         """Rows in the training sample."""
         return int(self.train_rows.height)
@@ -145,9 +161,12 @@ def head_of(batch: Batch, rows: int) -> Batch:
 
 
 def is_sequence(name: str, batch: Batch) -> bool:
-    """Whether a tensor [B, T] is laid out like the labels: position by position, no columns."""
+    """Whether a tensor [B, T] has positions, no columns: laid out like the labels, or padded."""
     tensor = batch[name]
-    return tensor.ndim == 2 and LABEL in batch and tensor.shape == batch[LABEL].shape
+    if tensor.ndim == 2 and LABEL in batch and tensor.shape == batch[LABEL].shape:
+        return True
+    is_long = tensor.ndim == 2 and tensor.shape[1] >= SEQUENCE_LENGTH
+    return is_long and not tensor.is_floating_point() and padding_of(tensor) is not None
 
 
 def stirred_model(subject: Subject) -> nn.Module:
@@ -171,10 +190,15 @@ def mean_loss(losses: Tensor, batch: Batch) -> Tensor:
 def distinct_examples(inputs: Batch) -> Tensor:
     """Positions of the first example of each different input, ascending."""
     first: dict[bytes, int] = {}
-    arrays = [tensor.numpy() for tensor in inputs.values()]
-    for index in range(len(arrays[0])):
-        first.setdefault(b"".join(array[index].tobytes() for array in arrays), index)
+    for index, key in enumerate(example_keys(inputs)):
+        first.setdefault(key, index)
     return torch.tensor(list(first.values()))
+
+
+def example_keys(batch: Batch) -> list[bytes]:
+    """The content of each example, equal for equal ones."""
+    arrays = [tensor.numpy() for tensor in batch.values()]
+    return [b"".join(array[row].tobytes() for array in arrays) for row in range(len(arrays[0]))]
 
 
 def _require_examples(*batches: Batch) -> None:

@@ -32,7 +32,7 @@ def frequencies(output: Tensor, batch: Batch) -> Tensor:
 
 def right_tokens(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
     """The best output that tells the right token from all others alike, and its mean loss."""
-    labels = batch[LABEL].long()
+    labels = wanted_tokens(task, output, batch)
     is_code = ((labels >= 0) & (labels < output.shape[-1])).unsqueeze(-1)
     codes = labels.clamp(0, output.shape[-1] - 1).unsqueeze(-1)
     right = torch.zeros_like(output).scatter_(-1, codes, is_code.to(output.dtype))
@@ -43,3 +43,29 @@ def right_tokens(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, floa
     found = minimize_scalar(loss, bounds=(0.0, LARGEST_SCALE), method="bounded")
     scale = min((float(found.x), LARGEST_SCALE), key=loss)
     return right * scale, loss(scale)
+
+
+def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
+    """The code that the loss wants at each position, [B, T]; negative where it wants none.
+
+    Read off its gradient, so that it does not matter who shifts the labels: `encode` or `losses`.
+    Where the loss is flat around zero, as a clipped one is, the labels themselves.
+    """
+    free = torch.zeros_like(output, requires_grad=True)
+    losses = task.losses(free, batch)
+    if not losses.requires_grad:
+        return batch[LABEL].long()
+    (gradient,) = torch.autograd.grad(losses.sum(), free)
+    is_wanted = (gradient != 0).any(dim=2)
+    if not bool(is_wanted.any()):
+        return batch[LABEL].long()
+    return torch.where(is_wanted, gradient.argmin(dim=2), -1)
+
+
+def counted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor | None:
+    """Whether each position gets a gradient from this output, [B, T]; None if none has scores."""
+    if not is_per_token(output, batch[LABEL]):
+        return None
+    output = output.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(task.losses(output, batch).sum(), output)
+    return (gradient != 0).any(dim=2)

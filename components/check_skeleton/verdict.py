@@ -1,18 +1,24 @@
-"""What a check says, and the page on which all of them are read."""
+"""What a check says, and what all of them say together."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
 
-from components.check_skeleton.input_preview import Preview
+from pydantic import JsonValue
+from torch import Tensor
+
 from components.contracts.errors import BadTaskError
 from components.contracts.skeleton import CheckResult, SkeletonReport
-from components.reports.charts import line_chart
-from components.reports.page import Outcome, Page
+from components.reports.text import duration
 
 CURVES = "curves"
-"""Evidence under this key is drawn: curve's name → points (step, loss)."""
-_ORDER: Sequence[Outcome] = ("failed", "warned", "passed", "neutral")
+"""Evidence under this key is drawn as lines: curve's name → points (step, loss)."""
+PREDICTION_PATHS = "prediction_paths"
+"""Drawn as lines: example's name → points (step, prediction)."""
+DEPENDENCIES = "dependencies"
+"""Drawn as a map: by output, by input, how much the one depends on the other, from 0 to 1."""
+# Of its own size; smaller movements are rounding.
+SMALLEST_MOVE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,30 @@ class Judge:
                 "measured": measured,
                 "expected": self.expected,
                 "tolerance": self.tolerance,
-                "evidence": dict(evidence),
+                "evidence": {key: _storable(value) for key, value in evidence.items()},
                 "hint": hint,
                 "source": self.source,
             }
         )
+
+
+def _storable(value: object) -> object:
+    """Evidence as JSON can hold it: numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {key: _storable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def shaded(moved: Tensor) -> JsonValue:
+    """How far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
+
+    0 is not at all, 1 by its own size or more; between them each decade is one step.
+    """
+    decades = -math.log10(SMALLEST_MOVE)
+    shades = (1 + moved.clamp_min(SMALLEST_MOVE).log10() / decades).clamp_max(1.0)
+    return [[round(shade, 3) for shade in row] for row in shades.tolist()]
 
 
 def summary_of(report: SkeletonReport) -> str:
@@ -69,12 +94,49 @@ def summary_of(report: SkeletonReport) -> str:
     if report.failures:
         names = ", ".join(result.check for result in report.failures)
         return f"{len(report.failures)} of {len(report.results)} checks failed: {names}"
-    warned = [result.check for result in report.results if result.outcome == "warned"]
-    waived = [result.check for result in report.results if result.waived]
     passed = sum(result.outcome == "passed" for result in report.results)
-    text = f"{passed} of {len(report.results)} checks passed"
-    text += f", look at {', '.join(warned)}" if warned else ""
-    return text + (f", waived {', '.join(waived)}" if waived else "")
+    exceptions = {
+        "look at": [r.check for r in report.results if r.outcome == "warned"],
+        "waived": [r.check for r in report.results if r.outcome == "failed"],
+        "switched off": [r.check for r in report.results if r.severity == "off"],
+    }
+    named = [f"{word} {', '.join(checks)}" for word, checks in exceptions.items() if checks]
+    return ", ".join([f"{passed} of {len(report.results)} checks passed", *named])
+
+
+def verdict_of(report: SkeletonReport) -> str:
+    """May the training start? With counts, in one sentence."""
+    outcomes = [result.outcome for result in report.results]
+    words = {"passed": "passed", "warned": "to look at", "skipped": "skipped"}
+    counts = [f"{outcomes.count(k)} {word}" for k, word in words.items() if k in outcomes]
+    waived = sum(r.outcome == "failed" and bool(r.waived) for r in report.results)
+    counts += [f"{waived} waived"] if waived else []
+    failed = len(report.failures)
+    if failed:
+        names = ", ".join(result.check for result in report.failures)
+        verdict = f"Training would waste its budget: {failed} of {len(outcomes)} checks failed "
+        verdict += f"({names})"
+    else:
+        doubtful = waived or "warned" in outcomes
+        verdict = f"{'Training may start' if doubtful else 'Nothing speaks against training'}: "
+        verdict += f"none of {len(outcomes)} checks stands in the way"
+    seconds = sum(result.seconds for result in report.results)
+    return f"{verdict}; {', '.join(counts)}. They took {duration(seconds)}."
+
+
+def agreements(result: CheckResult) -> Iterator[str]:
+    """What the contract makes of a result: another severity, a waiver."""
+    severities = {
+        "off": "switched off",
+        "warn": "failed, and counts as a warning",
+        "fail": "warned, and counts as a failure",
+    }
+    if result.severity:
+        yield severities[result.severity]
+    if result.is_idly_waived:
+        yield f"its waiver is superfluous, remove it: nothing failed ({result.waived})"
+    elif result.waived:
+        yield f"waived: {result.waived}"
 
 
 def error_of(report: SkeletonReport) -> BadTaskError:
@@ -89,65 +151,3 @@ def error_of(report: SkeletonReport) -> BadTaskError:
         action="mend the task; if a failure is right for this project, name it under "
         "[skeleton.waivers] with the reason",
     )
-
-
-def page_of(report: SkeletonReport, preview: Preview, notes: Sequence[str]) -> Page:
-    """The report page: the tensors, the verdicts, the curves, the baselines."""
-    page = Page("Check skeleton", outcome=_outcome(report), summary=summary_of(report))
-    page.heading("Right before the model")
-    if preview.pictures:
-        page.figure(preview.pictures, "The first examples as the model receives them")
-    page.table(preview.header, preview.rows, caption="Examples decoded from their tensors")
-    page.table(
-        ("tensor", "type", "shape", "min", "mean", "max"), preview.tensors, caption="Tensors"
-    )
-    page.heading("Checks")
-    worst_first = sorted(report.results, key=lambda r: _ORDER.index(_row_outcome(r)))
-    page.table(
-        ("check", "measured", "expected", "look at"),
-        [
-            (r.check, r.measured or r.outcome, r.expected, f"{r.hint}{_waiver(r)}")
-            for r in worst_first
-        ],
-        outcomes=[_row_outcome(result) for result in worst_first],
-    )
-    for result in report.results:
-        if CURVES in result.evidence:
-            curves = cast("dict[str, list[tuple[float, float]]]", result.evidence[CURVES])
-            chart = line_chart(curves, x_label="step", y_label="loss")
-            page.figure(chart, f"{result.check}: {result.measured}")
-    page.heading("Baselines on the test split")
-    metrics = sorted({name for scores in report.baselines.values() for name in scores})
-    page.table(
-        ("baseline", *metrics),
-        [
-            (name, *(f"{scores[m]:.4g}" if m in scores else "" for m in metrics))
-            for name, scores in report.baselines.items()
-        ],
-        caption="A model that does not beat these has learned nothing from its inputs",
-    )
-    for note in notes:
-        page.text(note)
-    page.details("Where the checks come from", _sources(report.results))
-    return page
-
-
-def _outcome(report: SkeletonReport) -> Outcome:
-    if report.failures:
-        return "failed"
-    doubtful = any(result.outcome in ("warned", "failed") for result in report.results)
-    return "warned" if doubtful else "passed"
-
-
-def _row_outcome(result: CheckResult) -> Outcome:
-    if result.outcome == "skipped":
-        return "neutral"
-    return "warned" if result.waived else result.outcome
-
-
-def _waiver(result: CheckResult) -> str:
-    return f" Waived: {result.waived}" if result.waived else ""
-
-
-def _sources(results: Sequence[CheckResult]) -> str:
-    return "\n".join(f"{r.check} ({r.seconds:.2f} s): {r.source}" for r in results)

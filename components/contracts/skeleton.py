@@ -24,14 +24,23 @@ class CheckResult(Section):
     """What to look at when it fails; for a skipped check, why it was skipped."""
     source: str
     """Where the check and its threshold come from."""
+    severity: Literal["", "fail", "warn", "off"] = ""
+    """What the contract says of this check, where that changed the outcome: `fail` made a failure
+    of a warning, `warn` a warning of a failure, `off` left the check out."""
     waived: str = ""
-    """The contract's reason for letting a failure pass."""
+    """The contract's reason for letting a failure pass; idle while there is none."""
     seconds: float = 0.0
 
     @property
     def blocks(self) -> bool:
         """Whether this outcome must stop the training."""
         return self.outcome == "failed" and not self.waived
+
+    @property
+    def is_idly_waived(self) -> bool:
+        """Whether the contract has a reason for a failure that is not there."""
+        is_known = self.outcome in ("passed", "warned") or self.severity == "off"
+        return bool(self.waived) and is_known
 
 
 class SkeletonReport(Artifact):

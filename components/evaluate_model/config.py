@@ -45,10 +45,13 @@ class GateSection(Section):
     of slices, lies below minus this."""
     slice_min_rows: Annotated[int, Field(ge=20)] = 200
     """Smaller slices are left out. Lower it for small test splits; intervals get wide."""
-    must_beat: tuple[Literal["constant", "linear", "task"], ...] = ("constant",)
-    """Baselines of check_skeleton that the challenger must beat on the gate's metric; `task` is the
-    task's own. The others are shown only. Add `linear` when a
-    network that is no better is not worth its upkeep."""
+    must_beat: tuple[Literal["constant", "linear", "last_value", "task", "human"], ...] = (
+        "constant",
+    )
+    """Baselines of check_skeleton that the challenger must beat on the gate's metric: `last_value`
+    repeats the label before, `task` is the task's own, `human` the figure in the contract's
+    `skeleton.human`. The others are shown only. Add `linear` when a network that is no better is
+    not worth its upkeep."""
     min_test_rows: Annotated[int, Field(ge=1)] = 200
     """Fewer test rows decide nothing."""
     min_test_blocks: Annotated[int, Field(ge=2)] = 8

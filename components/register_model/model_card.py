@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from components.contracts.gate import Comparison, Interval, Verdict
 from components.contracts.lineage import Lineage
@@ -9,6 +10,14 @@ from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger, TrainingResult
 from components.contracts.validation import ValidationReport
+
+
+SEVERITIES: Mapping[str, str] = MappingProxyType(
+    {
+        "off": "was not checked: the contract switches it off",
+        "warn": "failed; the contract makes a warning of it",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,11 @@ def _limits(content: CardContent) -> list[str]:
         f"- {result.check} failed and was waived: {result.waived}"
         for result in content.skeleton.results
         if result.outcome == "failed" and result.waived
+    ]
+    lines += [
+        f"- {result.check} {SEVERITIES[result.severity]}"
+        for result in content.skeleton.results
+        if result.severity in SEVERITIES
     ]
     time_max = content.snapshot.time_max
     if time_max is not None:

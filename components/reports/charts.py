@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from components.reports.axes import MINUS, Axis, finite, padded_range
 from components.reports.curves import (
+    LINE_HEIGHT,
     NAME_LIMIT,
     Point,
     curve,
@@ -20,8 +21,10 @@ from components.reports.drawing import (
     AXIS_SPACE,
     LABEL_LIMIT,
     WIDTH,
+    fill,
     fitted,
     frame,
+    horizontal_axis,
     left_of,
     nothing,
     reference_line,
@@ -142,6 +145,46 @@ def interval_chart(
         drawn.append(_interval(row, axis, y + _ROW_HEIGHT / 2))
         drawn.append(text_at(WIDTH, y + 15, written[name], classes="e q"))
     return _rows_svg(f"Intervals of {x_label}", drawn, bottom, intervals, axis)
+
+
+def gauge_chart(
+    values: Mapping[str, float], *, x_label: str, band: tuple[float, float] | None = None
+) -> str:
+    """Values marked on one scale from zero, so that near and far are seen at once.
+
+    Args:
+        values: Where to mark, by name; NaN and infinities are named below the scale.
+        x_label: What the values are, with their unit.
+        band: The range in which they are as they should be.
+    """
+    known = {f"{name} {_signed(v)}": v for name, v in values.items() if math.isfinite(v)}
+    limits = padded_range([0.0, *finite([*known.values(), *(band or ())])])
+    # Room for the name of a mark at the very end, so that it crosses no other mark.
+    room = 20 + max(map(width_of, known), default=0.0)
+    axis = fitted(Axis, limits, 16, WIDTH - room)
+    places, space = flags(known, axis)
+    top = 8 + space
+    bottom = top + _ROW_HEIGHT
+    drawn = [horizontal_axis(axis, bottom, x_label)]
+    if band is not None and all(map(math.isfinite, band)):
+        low, high = map(axis.at, band)
+        size = f'width="{max(high - low, 1):.1f}" height="{_ROW_HEIGHT:.0f}"'
+        drawn.append(f'<rect class="f3 v" x="{low:.1f}" y="{top:.1f}" {size}/>')
+    for index, (name, value) in enumerate(known.items()):
+        (left, row), x = places[name], axis.at(value)
+        y, middle = 13 + row * LINE_HEIGHT, (top + bottom) / 2
+        # Marks at the same place are rings around each other.
+        dot = f'cx="{x:.1f}" cy="{middle:.1f}" r="{max(9 - 3 * index, 3)}"'
+        line = f"M{x:.1f} {y - 9:.1f}V{middle:.1f}"
+        drawn.append(f'<path class="l {stroke(index)}" d="{line}"/>')
+        drawn.append(f'<circle class="{fill(index)}" {dot}/>')
+        drawn.append(text_at(left + 6, y, name, classes=f"h {fill(index)}", limit=NAME_LIMIT))
+    unknown = [name for name, value in values.items() if not math.isfinite(value)]
+    height = bottom + AXIS_SPACE + (18 if unknown else 0)
+    if unknown:
+        note = f"not finite: {', '.join(unknown)}"
+        drawn.append(text_at(16, height - 6, note, classes="q"))
+    return svg(height, f"Scale of {x_label}: {', '.join(values)}", drawn)
 
 
 def histogram_chart(series: Mapping[str, Sequence[float]], *, x_label: str, bins: int = 30) -> str:

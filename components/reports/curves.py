@@ -11,7 +11,7 @@ from components.reports.text import shortened
 Point = tuple[float, float]
 
 NAME_LIMIT = 20
-_LINE_HEIGHT = 15.0
+LINE_HEIGHT = 15.0
 _FEW_POINTS = 30
 """Up to here, points are marked, so that a line is not taken for more than it rests on."""
 _MEAN_WINDOW = 4.0
@@ -85,7 +85,7 @@ def flags(marks: Mapping[str, float], axis: Axis) -> tuple[dict[str, tuple[float
         places[name] = (x, row)
         ends.append((x + width, row))
     rows = 1 + max((row for _, row in ends), default=-1)
-    return places, rows * _LINE_HEIGHT
+    return places, rows * LINE_HEIGHT
 
 
 def mark_lines(marks: Mapping[str, float], x_axis: Axis, y_axis: Axis) -> str:
@@ -93,7 +93,7 @@ def mark_lines(marks: Mapping[str, float], x_axis: Axis, y_axis: Axis) -> str:
     places, _ = flags(marks, x_axis)
     parts = []
     for name, (left, row) in places.items():
-        x, y = x_axis.at(marks[name]), 2 + row * _LINE_HEIGHT
+        x, y = x_axis.at(marks[name]), 2 + row * LINE_HEIGHT
         parts.append(f'<path class="k" d="M{x:.1f} {y:.1f}V{y_axis.start:.1f}"/>')
         parts.append(text_at(left + 4, y + 9, name, classes="h", limit=NAME_LIMIT))
     return "".join(parts)
@@ -137,9 +137,9 @@ def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
     """Sorted heights moved apart as far as needed, inside of the plot."""
     spread: list[float] = []
     for height in heights:
-        spread.append(max(height, spread[-1] + _LINE_HEIGHT) if spread else max(height, top))
+        spread.append(max(height, spread[-1] + LINE_HEIGHT) if spread else max(height, top))
     limit = bottom
     for index in range(len(spread) - 1, -1, -1):
         spread[index] = min(spread[index], limit)
-        limit = spread[index] - _LINE_HEIGHT
+        limit = spread[index] - LINE_HEIGHT
     return spread

@@ -87,8 +87,9 @@ def horizontal_axis(axis: Axis, bottom: float, label: str) -> str:
         half = width_of(written) / 2
         x = min(max(axis.at(tick), half), WIDTH - half)
         parts.append(text_at(x, bottom + 17, written, classes="m q"))
-    middle = (axis.start + axis.end) / 2
     title = axis.title(shortened(label, 60))
+    half = min(width_of(title), WIDTH) / 2
+    middle = min(max((axis.start + axis.end) / 2, half), WIDTH - half)
     parts.append(text_at(middle, bottom + 35, title, classes="m q", limit=80))
     return "".join(parts)
 

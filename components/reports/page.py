@@ -77,21 +77,18 @@ class Page:
         Raises:
             ValueError: a row is not as long as the header, or an outcome is missing.
         """
-        if any(len(row) != len(header) for row in rows):
-            raise ValueError(f"each row of the table {caption!r} needs {len(header)} values")
-        columns = zip(*rows, strict=True) if len(rows) else ((),) * len(header)
-        right = [_is_number_column(column) for column in columns]
-        judged = [None] * len(rows) if outcomes is None else outcomes
-        body = "".join(_row(row, right, outcome) for row, outcome in zip(rows, judged, strict=True))
-        head = _column_names(header, right, outcomes is not None)
-        title = f"<caption>{escaped(caption)}</caption>" if caption else ""
-        self._add(
-            '<div class="scroll" role="region" tabindex="0" '
-            f'aria-label="{escaped(caption or "Table")}">'
-            f"<table>{title}<thead>{head}</thead><tbody>{body}</tbody></table></div>"
-        )
-        if not len(rows):
-            self._add('<p class="note">No rows.</p>')
+        self._add(_table(header, rows, caption, outcomes))
+
+    def folded_table(
+        self, summary: str, header: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> None:
+        """A table, folded away under its summary.
+
+        Raises:
+            ValueError: a row is not as long as the header.
+        """
+        table = _table(header, rows, summary, None, is_named=False)
+        self._add(f"<details><summary>{escaped(summary)}</summary>{table}</details>")
 
     def figure(self, svg: str, caption: str) -> None:
         """A chart; neighbouring figures stand side by side where there is room.
@@ -165,6 +162,30 @@ def badge(outcome: Outcome) -> str:
     return (
         f'<span class="badge {outcome}"><span aria-hidden="true">{SIGNS[outcome]}</span> '
         f"{WORDS[outcome]}</span>"
+    )
+
+
+def _table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    caption: str,
+    outcomes: Sequence[Outcome] | None,
+    *,
+    is_named: bool = True,
+) -> str:
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError(f"each row of the table {caption!r} needs {len(header)} values")
+    columns = zip(*rows, strict=True) if len(rows) else ((),) * len(header)
+    right = [_is_number_column(column) for column in columns]
+    judged = [None] * len(rows) if outcomes is None else outcomes
+    body = "".join(_row(row, right, outcome) for row, outcome in zip(rows, judged, strict=True))
+    head = _column_names(header, right, outcomes is not None)
+    title = f"<caption>{escaped(caption)}</caption>" if caption and is_named else ""
+    nothing = "" if len(rows) else '<p class="note">No rows.</p>'
+    return (
+        '<div class="scroll" role="region" tabindex="0" '
+        f'aria-label="{escaped(caption or "Table")}">'
+        f"<table>{title}<thead>{head}</thead><tbody>{body}</tbody></table></div>{nothing}"
     )
 
 

@@ -116,7 +116,7 @@ class Tab:
             if event["method"] == "Network.requestWillBeSent"
             and event["params"]["requestId"] not in held_back
         ]
-        return [url for url in urls if not url.startswith(("file:", "about:"))]
+        return [url for url in urls if not url.startswith(("file:", "about:", "data:"))]
 
     @property
     def complaints(self) -> list[str]:

@@ -8,11 +8,13 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from components.check_skeleton.picture_reading import misreading
 from components.check_skeleton.subject import (
     Subject,
     distinct_examples,
     head_of,
     is_sequence,
+    stirred_model,
 )
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
@@ -22,6 +24,7 @@ PROBED_ROWS = 64
 # Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
 # a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
 LARGEST_SCALE = 10.0
+SHORTEST_TEXT = 8  # of fewer codes than this, each is a column
 
 
 def encoding(subject: Subject) -> CheckResult:
@@ -63,7 +66,26 @@ def encoding(subject: Subject) -> CheckResult:
                 "fit them in fit(train)",
                 row=index,
             )
-    return judge.passed(f"{rows.height} rows encode alike together, alone and again")
+    return _judged_pictures(judge, subject, rows, whole)
+
+
+def _judged_pictures(
+    judge: Judge, subject: Subject, rows: pl.DataFrame, batch: Batch
+) -> CheckResult:
+    found = misreading(subject, rows, batch)
+    if found is None:
+        return judge.passed(f"{rows.height} rows encode alike together, alone and again")
+    if found.is_scrambled:
+        return judge.failed(
+            str(found),
+            hint="use permute or transpose to move the channels: `view` and `reshape` keep the "
+            "numbers where they are and give them other names",
+        )
+    return judge.warned(
+        str(found),
+        hint="look for a permute that is missing or doubled, a picture read upside down, or BGR "
+        "for RGB: pretrained weights, augmentation and people expect pictures as they are",
+    )
 
 
 def serving_inputs(subject: Subject) -> CheckResult:
@@ -92,7 +114,29 @@ def serving_inputs(subject: Subject) -> CheckResult:
             f"inputs change when only the features are given: {', '.join(changed)}",
             hint="the label or an id leaks into the inputs, or `label` is made up without it",
         )
+    if is_own_label and (leaked := _leaked_label(subject, rows, whole)):
+        return judge.failed(
+            f"without the label column, other values: {leaked}",
+            hint="the label leaks into what is predicted from the other features: a picture's own "
+            "caption must not reach the picture's inputs or its side of the model",
+        )
     return judge.passed(f"{', '.join(whole)} depend on {len(columns.features)} features")
+
+
+def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
+    """What changes without a label that is a feature among others; empty where nothing does."""
+    if len(subject.task.columns.features) == 1:
+        return ""
+    model = stirred_model(subject)
+    try:
+        alone = inputs_of(subject.task.encode(rows.drop(subject.task.columns.label)))
+        with torch.no_grad():
+            outputs = [subject.task.predict(model(**each)) for each in (alone, whole)]
+    except Exception:  # a task may need its label wherever it is served: then nothing leaks
+        return ""
+    both = alone.keys() & whole.keys()
+    changed = _differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
+    return ", ".join(changed + ([] if _agree(*outputs) else ["predictions"]))
 
 
 def labels(subject: Subject) -> CheckResult:
@@ -120,7 +164,12 @@ def labels(subject: Subject) -> CheckResult:
             f"{twofold.height} label values have several codes: {value!r} became {some}",
             hint="the labels are shuffled, shifted or drawn at random against the rows",
         )
-    codes = np.unique(encoded.double().numpy())
+    return _judged_codes(judge, subject, pairs)
+
+
+def _judged_codes(judge: Judge, subject: Subject, pairs: pl.DataFrame) -> CheckResult:
+    """One code for each value: are there enough, of the kind's form, each for its own class?"""
+    codes = np.unique(pairs["code"].to_numpy())
     if len(codes) < 2:
         return judge.failed(
             f"every sampled label is {codes.tolist()}",
@@ -132,8 +181,45 @@ def labels(subject: Subject) -> CheckResult:
         return judge.failed(
             f"class codes are {codes.tolist()[:8]}", hint=f"encode the classes as {classes}"
         )
+    if subject.task.kind != "regression" and (exchanged := _exchanged(pairs)):
+        say = judge.failed if subject.task.kind == "binary" else judge.warned
+        return say(
+            f"{len(exchanged)} of {pairs.height} classes have the code of another class: "
+            f"{exchanged}",
+            hint="off by one, or counted in another order: is the code that of another class in "
+            "predict, in the classes' names, and for whoever reads the answers?",
+        )
+    if subject.task.kind == "multiclass" and (merged := _merged(pairs)):
+        return judge.warned(
+            f"{pairs.height} label values have {len(codes)} codes: {merged} are one class",
+            hint="are these classes merged on purpose? Otherwise look at the codes in encode",
+        )
     shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
-    return judge.passed(f"{shown}, mean {encoded.double().mean():.4g}")
+    return judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
+
+
+def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
+    """Value → code, where the values are 0, 1, 2, … and the codes are the same in another order."""
+    if not (pairs["raw"].dtype.is_integer() or pairs["raw"].dtype == pl.Boolean):
+        return {}
+    raw = pairs["raw"].cast(pl.Int64).to_list()
+    codes = [int(code) for code in pairs["code"]]
+    if sorted(raw) != list(range(len(raw))) or sorted(codes) != sorted(raw):
+        return {}
+    both = sorted(zip(raw, codes, strict=True))
+    return {str(value): code for value, code in both if value != code}
+
+
+def _merged(pairs: pl.DataFrame) -> list[object]:
+    """Values that share a code though others lie between them; text has no order to be cut by."""
+    is_number = pairs["raw"].dtype.is_numeric()
+    for (code,), group in pairs.group_by("code", maintain_order=True):
+        values = group["raw"].sort()
+        others = pairs.filter(pl.col("code") != code)
+        between = others.filter(pl.col("raw").is_between(values[0], values[-1]))
+        if len(values) > 1 and (not is_number or between.height):
+            return list(values[:5])
+    return []
 
 
 def _judged_sequences(judge: Judge, raw: pl.Series, encoded: Tensor) -> CheckResult:
@@ -175,6 +261,13 @@ def input_scale(subject: Subject) -> CheckResult:
         return judge.failed(
             f"all {subject.num_rows()} sampled rows have the same inputs",
             hint="encode returns constants; compare the preview with the rows",
+        )
+    frozen = [n for n, t in inputs.items() if t.is_floating_point() and bool((t == t[:1]).all())]
+    if frozen:
+        return judge.warned(
+            f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
+            hint="encode returns constants; compare the preview with the rows. Right for a mask "
+            "that no row needs",
         )
     columns = [column for name in inputs for column in _columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
@@ -264,11 +357,22 @@ def _agree(first: Tensor, second: Tensor) -> bool:
 def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
     """The columns of a table; anything else, such as images or tokens, counts as one column."""
     tensor = batch[name]
-    if tensor.ndim == 2 and not is_sequence(name, batch):
+    if tensor.ndim == 2 and not is_sequence(name, batch) and not _is_padded(tensor):
         for index in range(tensor.shape[1]):
             yield f"{name}[{index}]", tensor[:, index]
     else:
         yield name, tensor.flatten()
+
+
+def _is_padded(tensor: Tensor) -> bool:
+    """Whether codes [B, T] are texts: filled up with one code, from other places on in each row."""
+    if tensor.is_floating_point() or tensor.shape[1] < SHORTEST_TEXT:
+        return False
+    for codes in (tensor, tensor.flip(1)):
+        filled = (codes == codes[:1, -1:]).flip(1).cumprod(dim=1).sum(dim=1)
+        if len(np.unique(filled.numpy())) > 2:
+            return True
+    return False
 
 
 def _generator_states() -> tuple[object, ...]:

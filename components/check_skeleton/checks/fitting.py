@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 import polars.selectors as cs
@@ -87,7 +88,7 @@ def state_round_trip(subject: Subject) -> CheckResult:
             "objects come back sorted by key, so an order belongs into a list",
         )
     model = subject.build_model().eval()
-    twin = Subject(subject.make_task, restored, rows, rows, subject.settings, subject.training)
+    twin = replace(subject, task=restored, train_rows=rows, validation_rows=rows)
     served = twin.build_model().eval()
     served.load_state_dict(model.state_dict())
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """Gradients: every parameter learns, every input matters, no example sees another one."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,12 @@ from components.check_skeleton.subject import (
     seeded,
     stirred_model,
 )
-from components.check_skeleton.verdict import Judge
+from components.check_skeleton.verdict import DEPENDENCIES, Judge, shaded
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 16
+TILED_ROWS = 4
 # Zero-initialised last layers give the layers below no gradient before their own first updates.
 STEPS = 4
 # Rounding moves a loss by about 1e-7 of itself; mixing a batch of 16 moves it by more than 1e-3.
@@ -25,33 +27,47 @@ MIXING = 1e-5
 
 
 def example_independence(subject: Subject) -> CheckResult:
-    """Does the loss of one example depend on its neighbours in the batch?"""
+    """Does the loss of one example depend on its neighbours in the batch?
+
+    Where the loss compares examples, as in retrieval, the outputs must not.
+    """
+    compares = subject.task.scored_together > 1
+    what = "outputs" if compares else "losses"
     judge = Judge(
         "example_independence",
-        expected="replacing one example leaves the losses of all others as they are",
+        expected=f"replacing one example leaves the {what} of all others as they are",
         source="guides: gradients must depend on their own example only (view instead of permute)",
     )
     batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
     rows = len(batch[LABEL])
-    before = _losses(subject, model, batch)
+    measure = _outputs if compares else partial(_losses, subject)
+    before, again = measure(model, batch), measure(model, batch)
+    if float((again - before).abs().max()) > MIXING:
+        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
     mixed: dict[str, float] = {}
+    changes: list[Tensor] = []
     for replaced in range(rows):
         index = torch.arange(rows)
         index[replaced] = (replaced + rows // 2) % rows
-        after = _losses(subject, model, rows_of(batch, index))
-        change = (after - before).abs() / (1 + before.abs())
+        after = measure(model, rows_of(batch, index))
+        change = ((after - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
+        changes.append(change.clone())
         change[replaced] = 0.0
         if float(change.max()) > MIXING:
             mixed[f"{replaced} → {int(change.argmax())}"] = float(change.max())
+    seen = {DEPENDENCIES: shaded(torch.stack(changes, dim=1))}
     if mixed:
         pair = max(mixed, key=lambda name: mixed[name])
         return judge.failed(
-            f"{len(mixed)} of {rows} examples change the loss of others; example {pair} by "
+            f"{len(mixed)} of {rows} examples change the {what} of others; example {pair} by "
             f"{mixed[pair]:.2g}",
             hint="the model mixes the batch: look for view or reshape where permute is meant, a "
             "reduction over dimension 0, attention over examples, or a wrong batch_first",
+            **seen,
         )
-    return judge.passed(f"{rows} examples replaced in turn, no other loss moved")
+    return judge.passed(
+        f"{rows} examples replaced in turn, the {what} of the others stayed", **seen
+    )
 
 
 def input_use(subject: Subject) -> CheckResult:
@@ -75,6 +91,12 @@ def input_use(subject: Subject) -> CheckResult:
         return judge.failed(
             f"no loss changes when {', '.join(unused)} of other examples is given",
             hint="the model's forward ignores it, or multiplies it by zero",
+        )
+    if blind := _blind_to_positions(subject, model, batch):
+        return judge.warned(
+            f"the output is the same wherever in the picture its parts lie: {blind}",
+            hint="no positions reach the model: add learned or sinusoidal ones to the patches. "
+            "Right only for a bag of patches that is meant",
         )
     if columns:
         return judge.warned(
@@ -113,12 +135,12 @@ def parameter_gradients(subject: Subject) -> CheckResult:
             for name, parameter in named.items():
                 if parameter.grad is not None:
                     totals[name] += float(parameter.grad.abs().sum())
-    return _judged(judge, totals, frozen, strangers)
+    return _judged(judge, totals, frozen, strangers) or _judged_ties(judge, subject, totals)
 
 
 def _judged(
     judge: Judge, totals: dict[str, float], frozen: list[str], strangers: int
-) -> CheckResult:
+) -> CheckResult | None:
     broken = [name for name, size in totals.items() if not size < float("inf")]
     silent = [name for name, size in totals.items() if size == 0.0]
     if broken:
@@ -143,18 +165,79 @@ def _judged(
             f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
             hint="right when fine-tuning; otherwise remove requires_grad_(False)",
         )
+    return None
+
+
+def _judged_ties(judge: Judge, subject: Subject, totals: dict[str, float]) -> CheckResult:
+    """Whether an embedding has a twin that starts with its numbers and learns by itself."""
+    model = subject.build_model()
+    embeddings = [m.weight.detach() for m in model.modules() if isinstance(m, nn.Embedding)]
+    twins = [
+        name
+        for name, parameter in model.named_parameters()
+        for weight in embeddings
+        if parameter.data_ptr() != weight.data_ptr()
+        and torch.equal(parameter, weight)
+        and float(weight.std()) > 0
+    ]
+    if twins:
+        return judge.warned(
+            f"{', '.join(twins)} starts as a copy of an embedding and learns by itself",
+            hint="a tie is broken: assign the parameter itself, head.weight = embedding.weight, "
+            "after everything that replaces or copies it",
+        )
     return judge.passed(f"{len(totals)} parameters, smallest sum {min(totals.values()):.2g}")
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
+    """Shape [B, 1]."""
     with torch.no_grad():
-        return subject.task.losses(model(**inputs_of(batch)), batch).double()
+        return subject.task.losses(model(**inputs_of(batch)), batch).double().unsqueeze(1)
+
+
+def _outputs(model: nn.Module, batch: Batch) -> Tensor:
+    """Shape [B, ...]."""
+    with torch.no_grad():
+        output: Tensor = model(**inputs_of(batch)).double()
+    return output
 
 
 def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
     """Whether other values of some inputs change any loss."""
     before = _losses(subject, model, batch)
     return not torch.equal(_losses(subject, model, {**batch, **other}), before)
+
+
+def _blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> str:
+    """A picture whose square parts can change places without any effect, and the parts' side."""
+    few = rows_of(batch, slice(TILED_ROWS))
+    order = torch.Generator().manual_seed(subject.seed)
+    for name, tensor in inputs_of(few).items():
+        if tensor.ndim != 4 or not tensor.is_floating_point():
+            continue
+        height, width = tensor.shape[2:]
+        for side in range(1, min(height, width) + 1):
+            if height % side or width % side or (height, width) == (side, side):
+                continue
+            moved = _tiles_moved(tensor, side, order)
+            if not torch.equal(moved, tensor) and _is_same(model, few, {name: moved}):
+                return f"{name}, parts of {side} x {side}"
+    return ""
+
+
+def _tiles_moved(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
+    """Pictures [B, C, H, W] with their square parts in another order."""
+    height, width = pictures.shape[2:]
+    tiles = nn.functional.unfold(pictures, side, stride=side)  # [B, C * side * side, tiles]
+    moved = tiles[:, :, torch.randperm(tiles.shape[2], generator=order)]
+    return nn.functional.fold(moved, (height, width), side, stride=side)
+
+
+def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
+    """Whether other values of some inputs leave every output as it is."""
+    with torch.no_grad():
+        before, after = (model(**inputs_of({**batch, **each})) for each in ({}, other))
+    return bool(((after - before).abs() <= MIXING * (1 + before.abs())).all())
 
 
 def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from components.check_skeleton.token_outputs import is_per_token
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.evaluation.scoring import score_in_parts
-from components.engine.task import LABEL, inputs_of
+from components.engine.task import LABEL, WEIGHT, inputs_of
 
 # A start that costs half as much again as the best constant spends its first updates on the
 # label's mean: zero logits at 10 % positives do (0.69 against 0.33), at 30 % (0.61) they do not.
@@ -20,6 +20,7 @@ NOISE_ERRORS = 3.0
 WILD_OUTPUTS = 2.0
 # Standardised inputs keep within a few deviations, raw pixels and amounts do not.
 LARGE_INPUTS = 100.0
+SAME_NUMBER = 0.05
 
 
 def initial_loss(subject: Subject) -> CheckResult:
@@ -88,6 +89,8 @@ def _cause(subject: Subject, measured: float, theory: float) -> str:
             f"the last layer starts too large: outputs vary by {spread:.3g} between examples, and "
             f"nothing is learned yet{fact}"
         )
+    if told := _told_by_the_number(subject, measured, theory):
+        return f"{told}{fact}"
     if abs(measured - best) <= abs(theory - best):
         return (
             "expected_initial_loss does not belong to these labels and this loss: check its number "
@@ -97,6 +100,18 @@ def _cause(subject: Subject, measured: float, theory: float) -> str:
         "check the number of classes that the model scores, the label's encoding and the last "
         f"layer's bias{fact}"
     )
+
+
+def _told_by_the_number(subject: Subject, measured: float, theory: float) -> str:
+    """What a loss gives away that is another dimension's logarithm, or so many times theory."""
+    sizes = output_of(subject, head_of(subject.train, 2)).shape[1:]
+    for dimension, size in enumerate(sizes[:-1], start=1):
+        if size > 1 and math.isclose(measured, math.log(size), rel_tol=SAME_NUMBER):
+            return f"this is ln {size}: does a softmax run over dimension {dimension}?"
+    tokens = float(subject.train[WEIGHT].mean()) if WEIGHT in subject.train else 1.0
+    if tokens > 1 and math.isclose(measured, theory * tokens, rel_tol=4 * SAME_NUMBER):
+        return f"this is {tokens:.3g} times theory, the mean weight: is it a sum, not a mean?"
+    return ""
 
 
 def _constant(subject: Subject) -> tuple[list[float], float]:

@@ -26,6 +26,8 @@ NUM_EVALUATIONS = 8
 VARYING_ROWS = 1024
 # Real tasks keep more than this share of the constant's loss after a hundred updates or two.
 SUSPICIOUS_SHARE = 0.05
+# Exchanged inputs cost a model that learned from them about twice its lead over the constant.
+LEAST_RELIANCE = 2.0
 # How much more clearly a linear model must see the signal before missing it is called a failure.
 POWER_MARGIN = 2.0
 
@@ -39,6 +41,7 @@ class Contest:
         constant: Mean validation loss of the best input-independent rival.
         z_score: Mean paired lead over its standard error.
         varies: Whether different rows get different outputs.
+        reliance: Standard errors by which the model is worse on inputs exchanged among rows.
         curves: Validation loss by step, with real and with zeroed inputs.
     """
 
@@ -46,6 +49,7 @@ class Contest:
     constant: float
     z_score: float
     varies: bool
+    reliance: float
     curves: JsonValue
 
     def __str__(self) -> str:
@@ -66,8 +70,20 @@ def input_independent_baseline(subject: Subject) -> CheckResult:
         "model as control for what the sample can show",
     )
     contest = _best_contest(subject)
-    evidence: dict[str, JsonValue] = {CURVES: contest.curves, "z_score": contest.z_score}
+    evidence: dict[str, JsonValue] = {
+        CURVES: contest.curves,
+        "z_score": contest.z_score,
+        "exchanged_z_score": contest.reliance,
+    }
     if contest.z_score >= settings.significance:
+        if contest.reliance < LEAST_RELIANCE:
+            return judge.warned(
+                f"{contest}; with inputs exchanged among rows it is worse by only "
+                f"{contest.reliance:.1f}",
+                hint="the lead does not come from the inputs: does the label's mean drift, or do "
+                "its weights or its place in the batch tell the label?",
+                **evidence,
+            )
         if contest.real < SUSPICIOUS_SHARE * contest.constant:
             return judge.warned(
                 f"{contest}: nearly perfect at once",
@@ -128,16 +144,18 @@ def _contest(subject: Subject, rate: float) -> Contest:
     )  # fmt: skip
     curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
     return Contest(
-        float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies, curves
-    )
+        float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies,
+        real.reliance, curves,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Validation losses, shape [N], by step of a training, and whether outputs vary at all."""
+    """Validation losses, shape [N], by step of a training, and what its inputs did for the last."""
 
     losses: dict[int, NDArray[np.float64]]
     varies: bool
+    reliance: float
 
     def curve(self) -> JsonValue:
         points = ((step, losses) for step, losses in self.losses.items() if _all_finite(losses))
@@ -156,7 +174,9 @@ def _run(subject: Subject, rate: float, train: Batch, validation: Batch) -> _Run
     with torch.no_grad():
         rows = min(VARYING_ROWS, subject.task.scoring_rows)
         output = model.eval()(**inputs_of(head_of(validation, rows)))
-    return _Run(losses, varies=not torch.allclose(output, output[:1].expand_as(output)))
+    varies = not torch.allclose(output, output[:1].expand_as(output))
+    cost = _losses(subject, model, _exchanged(validation)) - _losses(subject, model, validation)
+    return _Run(losses, varies, z_score(cost))
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
@@ -176,6 +196,13 @@ def _zeroed(batch: Batch) -> Batch:
         name: tensor if name in (LABEL, WEIGHT) else torch.zeros_like(tensor)
         for name, tensor in batch.items()
     }
+
+
+def _exchanged(batch: Batch) -> Batch:
+    """Each input of a far row, for neighbours may be alike; two inputs never of the same one."""
+    half = len(batch[LABEL]) // 2
+    moves = {name: half + number for number, name in enumerate(inputs_of(batch))}
+    return {name: tensor.roll(moves.get(name, 0), 0) for name, tensor in batch.items()}
 
 
 def _all_finite(losses: NDArray[np.float64]) -> bool:

@@ -4,16 +4,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from components.check_skeleton.free_outputs import best_outputs, output_of, probe
-from components.check_skeleton.subject import Subject
+from components.check_skeleton.free_outputs import (
+    FreeOutputs,
+    Losses,
+    best_outputs,
+    free_outputs,
+    minimised,
+    probe,
+)
+from components.check_skeleton.subject import Subject, mean_loss, rows_of, stirred_model
+from components.check_skeleton.token_outputs import is_per_token
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.task import LABEL
+from components.engine.task import LABEL, Batch, Task, inputs_of
 
 # Label smoothing of 0.1 keeps 15 to 29 % of the constant's loss for 1,000 to 2 classes; softmax or
 # sigmoid applied twice keeps 45 to 75 % (both from their formulas). 40 lies between.
 HIGHEST_FLOOR = 0.4
 ZERO_LOSS = 0.05
+# Smoothing of 0.3 keeps 24 % of the loss with two classes, 12 % with ten; other labels keep all.
+MISLED = 0.6
+ROUNDING = 1e-5
+NEAR, FAR = 3.0, 30.0
 
 
 def per_example_losses(subject: Subject) -> CheckResult:
@@ -25,7 +37,8 @@ def per_example_losses(subject: Subject) -> CheckResult:
     )
     task, batch = subject.task, probe(subject)
     rows = len(batch[LABEL])
-    output = output_of(subject, batch)
+    with torch.no_grad():
+        output = stirred_model(subject)(**inputs_of(batch))
     if not isinstance(output, Tensor) or output.shape[:1] != (rows,):
         return judge.failed(
             f"the model returns {list(getattr(output, 'shape', ())) or type(output).__name__} for "
@@ -43,17 +56,120 @@ def per_example_losses(subject: Subject) -> CheckResult:
             f"{int((~torch.isfinite(losses)).sum())} of {rows} initial losses are not finite",
             hint="look for log(0), division by zero and NaN inputs",
         )
+    return _judged_mixing(judge, subject, output, batch)
+
+
+def _judged_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
+    """Losses of halves, of one group alone, and in reverse order must be those of the batch."""
+    task, rows = subject.task, len(output)
+    losses = task.losses(output, batch)
     group = task.scored_together
     half = rows // 2 // group * group
     ends = slice(0, half), slice(half, rows)
-    halves = [task.losses(output[e], {n: t[e] for n, t in batch.items()}) for e in ends]
-    difference = float((torch.cat(halves) - losses).abs().max())
-    if difference > 1e-5 * (1 + float(losses.abs().max())):
+    halves = torch.cat([task.losses(output[e], rows_of(batch, e)) for e in ends])
+    if difference := _difference(halves, losses):
         return judge.failed(
             f"losses of a batch and of its halves differ by up to {difference:.3g}",
             hint="the loss mixes examples: look for batch means, sorting or a wrong dimension",
         )
+    first = slice(0, group)
+    alone = task.losses(output[first], rows_of(batch, first))
+    if difference := _difference(alone, losses[first]):
+        return judge.failed(
+            f"losses of the first {group} differ by up to {difference:.3g} without the rest",
+            hint="the loss compares examples with each other: let `scored_together` say how many",
+        )
+    if difference := _order_matters(task.losses, output, batch, group):
+        return judge.failed(
+            f"losses differ by up to {difference:.3g} when the same examples come in reverse order",
+            hint="each output is compared with another example's answer: look for a shift, an "
+            "index that is off by one, answers off the diagonal, or examples left out",
+        )
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
+
+
+def training_losses(subject: Subject) -> CheckResult:
+    """Does what is minimised lead to what is measured?"""
+    judge = Judge(
+        "training_losses",
+        expected=f"outputs that minimise `training_losses` keep less than {MISLED:.0%} of the best "
+        "constant's loss, and teach every example",
+        source="guides: wrong labels and clipped losses fail silently; checks and evaluation see "
+        "`losses` only",
+    )
+    task, batch = subject.task, probe(subject)
+    if type(task).training_losses is Task.training_losses:
+        return judge.skipped("training minimises `losses` itself")
+    with torch.no_grad():
+        output = stirred_model(subject)(**inputs_of(batch))
+    losses = task.training_losses(output, batch)
+    if losses.shape != (len(batch[LABEL]),) or not bool(torch.isfinite(losses).all()):
+        return judge.failed(
+            f"training losses have shape {list(losses.shape)} for {len(batch[LABEL])} examples, or "
+            "are not finite",
+            hint="use reduction='none' and keep one loss per example; the engine averages",
+        )
+    if difference := _order_matters(task.training_losses, output, batch, group=1):
+        return judge.failed(
+            f"training losses differ by up to {difference:.3g} when the same examples come in "
+            "reverse order",
+            hint="each output is compared with another example's answer: look for a shift, an "
+            "index that is off by one, answers off the diagonal, or examples left out",
+        )
+    if is_per_token(output, batch[LABEL]):
+        return judge.passed(f"one per example, mean {float(losses.mean()):.4g}")
+    return _judged_minimum(judge, subject, output, batch)
+
+
+def _judged_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
+    """Where free outputs end that minimise the training's loss, by the loss that is measured."""
+    task = subject.task
+    free = free_outputs(task, output, batch)
+    # Examples that are compared get no gradient where all outputs are alike.
+    start = output if task.scored_together > 1 else free.constant.expand_as(output)
+    reached, least = minimised(task.training_losses, start.clone(), batch)
+    with torch.no_grad():
+        loss = float(mean_loss(task.losses(reached, batch), batch))
+    share = (loss - free.floor) / max(free.constant_loss - free.floor, 1e-12)
+    most = free.constant_loss
+    shown = f"at its minimum the loss is {loss:.4g}, of the best constant's {most:.4g}"
+    if share > MISLED:
+        return judge.failed(
+            f"{shown}, where {free.floor:.4g} can be reached",
+            hint="training_losses and losses disagree on the labels: their order, their shift, a "
+            "wrong dimension, or labels that do not enter",
+        )
+    if task.scored_together > 1:
+        return judge.passed(shown)
+    norms = _gradients(task.training_losses, free, batch, task.kind)
+    if any(bool((norm == 0).any()) for norm in norms.values()):
+        return judge.failed(
+            f"{shown}, but some badly wrong examples have no gradient",
+            hint="the training loss is clipped or saturates; use training.clipping instead",
+        )
+    with torch.no_grad():
+        most = float(mean_loss(task.training_losses(free.constant.expand_as(output), batch), batch))
+    if least > HIGHEST_FLOOR * most:
+        return judge.warned(
+            f"{shown}, but the training's own loss falls from {most:.4g} to {least:.4g} only",
+            hint="sigmoid or softmax is applied before a loss that applies it; right for label "
+            "smoothing of more than 0.2",
+        )
+    return judge.passed(shown)
+
+
+def _difference(first: Tensor, second: Tensor) -> float:
+    """The largest difference, 0 where it is rounding."""
+    largest = float((first - second).abs().max())
+    return largest if largest > ROUNDING * (1 + float(second.abs().max())) else 0.0
+
+
+def _order_matters(losses: Losses, output: Tensor, batch: Batch, group: int) -> float:
+    """How much losses depend on the order of examples; reversing keeps whole groups together."""
+    rows = max(len(output) // group, 1) * group
+    batch, output = rows_of(batch, slice(rows)), output[:rows]
+    back = torch.arange(len(output)).flip(0)
+    return _difference(losses(output[back], rows_of(batch, back))[back], losses(output, batch))
 
 
 def loss_floor(subject: Subject) -> CheckResult:
@@ -91,17 +207,7 @@ def loss_not_clipped(subject: Subject) -> CheckResult:
         source="guides: clipping the loss instead of the gradient ignores outliers",
     )
     free = best_outputs(subject)
-    batch = probe(subject)
-    away = free.constant - free.ideal
-    length = away.flatten(1).norm(dim=1).clamp_min(1e-12)
-    unit = away / length.reshape(-1, *[1] * (away.ndim - 1))
-    # In units of the outputs: logits for classes, the labels' spread for regression.
-    scale = float(length.square().mean().sqrt()) if subject.task.kind == "regression" else 1.0
-    norms = {}
-    for distance in (3.0, 10.0, 30.0):
-        output = (free.constant + distance * scale * unit).requires_grad_()
-        (gradient,) = torch.autograd.grad(subject.task.losses(output, batch).sum(), output)
-        norms[distance] = gradient.flatten(1).norm(dim=1)
+    norms = _gradients(subject.task.losses, free, probe(subject), subject.task.kind)
     silent = {distance: float((norm == 0).double().mean()) for distance, norm in norms.items()}
     shown = ", ".join(f"{share:.0%} at {distance:g}" for distance, share in silent.items())
     if max(silent.values()) > 0:
@@ -109,10 +215,25 @@ def loss_not_clipped(subject: Subject) -> CheckResult:
             f"examples without gradient by distance from the label: {shown}",
             hint="the loss is clipped or saturates; use training.clipping instead",
         )
-    if float(norms[30.0].median()) < 1e-3 * float(norms[3.0].median()):
+    if float(norms[FAR].median()) < 1e-3 * float(norms[NEAR].median()):
         return judge.warned(
-            f"the gradient falls from {float(norms[3.0].median()):.3g} to "
-            f"{float(norms[30.0].median()):.3g} as outputs get worse",
+            f"the gradient falls from {float(norms[NEAR].median()):.3g} to "
+            f"{float(norms[FAR].median()):.3g} as outputs get worse",
             hint="the loss saturates: confident mistakes are hardly corrected",
         )
     return judge.passed("every example has a gradient at 3, 10 and 30 times the usual distance")
+
+
+def _gradients(losses: Losses, free: FreeOutputs, batch: Batch, kind: str) -> dict[float, Tensor]:
+    """Distance from the best constant, away from the label → norm of each example's gradient."""
+    away = free.constant - free.ideal
+    length = away.reshape(len(away), -1).norm(dim=1).clamp_min(1e-12)
+    unit = away / length.reshape(-1, *[1] * (away.ndim - 1))
+    # In units of the outputs: logits for classes, the labels' spread for regression.
+    scale = float(length.square().mean().sqrt()) if kind == "regression" else 1.0
+    norms = {}
+    for distance in (NEAR, 10.0, FAR):
+        output = (free.constant + distance * scale * unit).requires_grad_()
+        (gradient,) = torch.autograd.grad(losses(output, batch).sum(), output)
+        norms[distance] = gradient.reshape(len(gradient), -1).norm(dim=1)
+    return norms

@@ -93,7 +93,8 @@ def metric_direction(subject: Subject) -> CheckResult:
             )
         if not np.isclose(values[0], values[2]):
             return judge.failed(
-                f"{name} depends on the rows' order", hint="score all examples alike"
+                f"{name} depends on the rows' order",
+                hint="score all examples alike; over the classes, argmax and mean take axis 1",
             )
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 

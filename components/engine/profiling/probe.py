@@ -232,7 +232,7 @@ class Update:
         for cpu_batch in batch.micro_batches:
             micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
             loss, objective = forward(self._subject.task, self.model, micro_batch, self._training)
-            total += float(loss) / batch.weight
+            total += float(loss.detach()) / batch.weight
             scale = self._scale.value / batch.weight
             torch.autograd.backward(objective, torch.full_like(objective, scale))
         return self._step(rate, total)

@@ -1,6 +1,10 @@
 """Baselines on the test split, in the task's own metrics."""
 
+from dataclasses import replace
+from datetime import datetime, timedelta
+
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -10,7 +14,7 @@ from components.contracts.data import Split
 from components.contracts.errors import BadTaskError
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification, TabularRegression
-from skeleton_tables import prepared
+from skeleton_tables import SETTINGS, prepared
 
 
 class RuleOfThumb(TabularClassification):
@@ -83,3 +87,56 @@ def test_control_compares_a_linear_model_with_the_constant(datasets):
     control = control_losses(subject)
     assert control.linear.shape == control.constant.shape == subject.validation[LABEL].shape
     assert control.linear.mean() < control.constant.mean()
+
+
+def with_time(dataset, *, repeating: bool) -> pl.DataFrame:
+    """Test rows one minute apart; repeating ones are ordered by their label."""
+    rows = sample_rows(dataset, Split.TEST, 2000, seed=1)
+    rows = rows.sort("label") if repeating else rows
+    start = datetime(2025, 1, 1)
+    return rows.with_columns(at=pl.Series([start + timedelta(minutes=m) for m in range(len(rows))]))
+
+
+@pytest.mark.parametrize(
+    ("task_type", "kind", "metric"),
+    [
+        (TabularRegression, "regression", "rmse"),
+        (TabularClassification, "binary", "log_loss"),
+        (TabularClassification, "multiclass", "log_loss"),
+    ],
+)
+def test_last_value_is_good_where_labels_persist_and_no_better_than_the_mean_elsewhere(
+    task_type, kind, metric, datasets
+):
+    subject = prepared(task_type, datasets(kind))
+    times = pl.int_range(subject.num_rows(), eager=True).alias("at")
+    subject = replace(subject, train_rows=subject.train_rows.sort("label").with_columns(times))
+    rows = with_time(datasets(kind), repeating=True).sample(fraction=1.0, shuffle=True, seed=3)
+    scores = measure_baselines(subject, rows, "at").scores
+    assert scores["last_value"][metric] < 0.2 * scores["constant"][metric]
+    rows = with_time(datasets(kind), repeating=False)
+    scores = measure_baselines(prepared(task_type, datasets(kind)), rows).scores
+    assert "last_value" not in scores
+
+
+def test_last_value_of_unordered_labels_is_no_better_than_the_prior(datasets):
+    subject = prepared(TabularClassification, datasets("binary"))
+    times = pl.int_range(subject.num_rows(), eager=True).alias("at")
+    subject = replace(subject, train_rows=subject.train_rows.with_columns(times))
+    scores = measure_baselines(subject, with_time(datasets("binary"), repeating=False), "at").scores
+    assert scores["last_value"]["log_loss"] == pytest.approx(np.log(2), rel=0.02)
+
+
+def test_human_figure_stands_beside_the_measured_ones(datasets):
+    settings = SETTINGS.model_copy(update={"human": {"roc_auc": 0.9}})
+    subject = prepared(TabularClassification, datasets("binary"), settings=settings)
+    rows = sample_rows(datasets("binary"), Split.TEST, 2000, seed=1)
+    assert measure_baselines(subject, rows).scores["human"] == {"roc_auc": 0.9}
+
+
+def test_human_figure_of_an_unknown_metric_is_refused(datasets):
+    settings = SETTINGS.model_copy(update={"human": {"accuracy": 0.9}})
+    subject = prepared(TabularClassification, datasets("binary"), settings=settings)
+    rows = sample_rows(datasets("binary"), Split.TEST, 2000, seed=1)
+    with pytest.raises(BadTaskError, match=r"skeleton\.human\.accuracy"):
+        measure_baselines(subject, rows)

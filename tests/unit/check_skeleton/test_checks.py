@@ -66,7 +66,7 @@ def doubted(results):
         (HuberRegression, "regression", {}, {}),
         (WithNoise, "binary", {}, {}),
         (TabularClassification, "binary", {"hidden": []}, {"overfit_one_batch": "warned"}),
-        (Raising, "binary", {}, {"metric_direction": "failed"}),
+        (Raising, "binary", {}, {"metric_direction": "failed", "metric_values": "failed"}),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -93,7 +93,8 @@ def test_checks_after_a_broken_foundation_are_skipped_by_name(datasets):
         def losses(self, output, batch):
             return super().losses(output, batch).sum()
 
-    results = run_checks(prepared(Scalar, datasets("binary")))
+    settings = SETTINGS.model_copy(update={"severities": {}})
+    results = run_checks(prepared(Scalar, datasets("binary"), settings=settings))
     assert [r.check for r in results] == list(CHECK_NAMES)
     after = results[CHECK_NAMES.index("per_example_losses") + 1 :]
     assert {r.outcome for r in after} == {"skipped"}
@@ -111,7 +112,7 @@ def test_waiver_keeps_the_failure_on_record_and_lets_it_pass(datasets):
 @pytest.mark.parametrize(
     ("waivers", "message"),
     [
-        ({"overfitting": "known"}, "the checks are: encoding"),
+        ({"overfitting": "known"}, "the checks are: import_side_effects"),
         ({"encoding": ""}, "at least 1 character"),
         ({"encoding": "  "}, "at least 1 character"),
     ],

@@ -5,13 +5,18 @@ import zlib
 
 import numpy as np
 import pytest
+from torch.nn.functional import cross_entropy
 
-from components.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
+from components.check_skeleton.battery import CHECKS, run_checks
+from components.check_skeleton.config import CHECK_NAMES, CheckSkeletonConfig, SkeletonSection
 from components.check_skeleton.input_preview import png
 from components.check_skeleton.step import check_skeleton_step
 from components.contracts.data import ModelSection
 from components.contracts.errors import BadTaskError
 from components.contracts.skeleton import SkeletonReport
+from components.engine.task import LABEL
+from components.tasks.tabular import TabularClassification
+from skeleton_tables import SETTINGS, prepared
 
 BROKEN = """
 from components.tasks.tabular import TabularClassification
@@ -46,13 +51,14 @@ def run(datasets, tmp_path, monkeypatch):
 def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
     result = run("components.tasks.tabular:TabularClassification")
     report = SkeletonReport.read(tmp_path / "skeleton")
-    assert result.metrics == {"passed": 19.0, "warned": 0.0, "failed": 0.0, "skipped": 3.0}
-    assert result.summary == "19 of 22 checks passed"
+    assert (result.metrics["failed"], result.metrics["warned"]) == (0.0, 0.0)
+    assert sum(result.metrics.values()) == len(CHECK_NAMES)
+    assert result.summary == f"{result.metrics['passed']:.0f} of {len(CHECK_NAMES)} checks passed"
     assert set(report.baselines) == {"constant", "linear"}
     page = (tmp_path / "report").read_text()
     order = [page.index(part) for part in ("Examples decoded", "overfit_one_batch", "Baselines")]
     assert order == sorted(order)
-    assert page.count("<figure>") == 2
+    assert page.count("<figure>") == 3
 
 
 def test_failure_stops_the_run_after_everything_is_written(run, tmp_path):
@@ -77,6 +83,47 @@ def test_waived_failure_lets_the_run_go_on_and_stays_visible(run, tmp_path):
     assert "waived predictions" in result.summary
     assert result.metrics["failed"] >= 1
     assert reason in (tmp_path / "report").read_text()
+
+
+class Smoothed(TabularClassification):
+    def losses(self, output, batch):
+        labels = batch[LABEL]
+        return cross_entropy(output, labels, reduction="none", label_smoothing=0.1)
+
+
+class Averaged(TabularClassification):
+    def losses(self, output, batch):
+        return super().losses(output, batch).mean()
+
+
+def examined(dataset, task_type, names, **settings):
+    subject = prepared(task_type, dataset, settings=SETTINGS.model_copy(update=settings))
+    return run_checks(subject, [check for check in CHECKS if check.__name__ in names])
+
+
+def test_a_warning_that_the_contract_takes_seriously_blocks(datasets):
+    table = datasets("multiclass")
+    (usual,) = examined(table, Smoothed, ["loss_floor"])
+    (strict,) = examined(table, Smoothed, ["loss_floor"], severities={"loss_floor": "fail"})
+    assert (usual.outcome, usual.severity, usual.blocks) == ("warned", "", False)
+    assert (strict.outcome, strict.severity, strict.blocks) == ("failed", "fail", True)
+    assert strict.measured == usual.measured
+
+
+def test_nothing_is_built_on_a_broken_foundation_whatever_it_weighs(datasets):
+    names = ["per_example_losses", "predictions"]
+    first, second = examined(
+        datasets("binary"), Averaged, names, severities={"per_example_losses": "warn"}
+    )
+    assert (first.outcome, first.severity) == ("warned", "warn")
+    assert (second.outcome, second.hint) == ("skipped", "needs per_example_losses to pass first")
+
+
+def test_a_waiver_is_idle_once_its_check_passes(datasets):
+    (result,) = examined(
+        datasets("binary"), TabularClassification, ["labels"], waivers={"labels": "noisy"}
+    )
+    assert (result.outcome, result.is_idly_waived, result.blocks) == ("passed", True, False)
 
 
 def test_picture_file_holds_the_pixels():

@@ -102,6 +102,14 @@ FAILED = {
     "loses to a baseline": (
         LINEAR, replace(GOOD, baselines={"linear": {"auc": 0.83}}), "beats the baseline linear",
     ),
+    "loses to people": (
+        GateSection(must_beat=("human",)), replace(GOOD, baselines={"human": {"auc": 0.83}}),
+        "beats the baseline human",
+    ),
+    "loses to the label before": (
+        GateSection(must_beat=("last_value",)),
+        replace(GOOD, baselines={"last_value": {"auc": 0.83}}), "beats the baseline last_value",
+    ),
     "no better than a baseline": (
         LINEAR, replace(GOOD, baselines={"linear": {"auc": 0.82}}), "beats the baseline linear",
     ),

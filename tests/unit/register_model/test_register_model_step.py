@@ -204,23 +204,33 @@ def test_the_card_tells_waivers_limits_and_origin(register, environment, tmp_pat
     assert "Model card" in (tmp_path / "report.html").read_text()
 
 
-def test_a_waived_failure_stands_on_the_card():
+def test_what_the_contract_lets_pass_stands_on_the_card():
     from components.register_model.model_card import CardContent, _limits
 
     waived = CheckResult(
         check="overfit_one_batch", outcome="failed", measured="0.5", expected="0.0",
         source="guide", waived="labels are noisy by nature",
     )  # fmt: skip
-    skeleton = SkeletonReport(results=(waived,), baselines={})
+    off, mild = (
+        CheckResult(
+            check=check, outcome=outcome, measured="0.5", expected="0.0", source="guide",
+            severity=severity,
+        )
+        for check, outcome, severity in (
+            ("augmentation", "skipped", "off"), ("labels", "warned", "warn"),
+        )
+    )  # fmt: skip
+    skeleton = SkeletonReport(results=(waived, off, mild), baselines={})
     verdict = Verdict(
         promote=True, summary="", reasons=(), comparisons=(), baselines={}, test_rows=1,
         test_blocks=1, performance_reference=(),
     )  # fmt: skip
     snapshot = Snapshot.model_construct(time_max=None)
     content = CardContent("clicks", "", snapshot, None, skeleton, None, None, verdict, None)
-    assert "overfit_one_batch failed and was waived: labels are noisy by nature" in " ".join(
-        _limits(content)
-    )
+    limits = " ".join(_limits(content))
+    assert "overfit_one_batch failed and was waived: labels are noisy by nature" in limits
+    assert "augmentation was not checked: the contract switches it off" in limits
+    assert "labels failed; the contract makes a warning of it" in limits
 
 
 @pytest.mark.parametrize("key", ["perennial.run_id", "mlflow.user", "", "a:b"])

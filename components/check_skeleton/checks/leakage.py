@@ -1,0 +1,145 @@
+"""Leakage: labels that make no sense must not be predicted; validation must be other rows."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import torch
+
+from components.check_skeleton.checks.input_independence import POWER_MARGIN, z_score
+from components.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
+from components.check_skeleton.short_training import shuffled_batches, simplified, updates
+from components.check_skeleton.subject import Subject, example_keys, rows_of
+from components.check_skeleton.verdict import Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.evaluation.scoring import score_in_parts
+from components.engine.task import LABEL, WEIGHT, Batch
+
+# A label among the inputs is learned in a few dozen updates; half of the baseline's are plenty.
+STEPS_SHARE = 0.5
+HELD_OUT_SHARE = 0.25
+# validate_data tolerates one copied row in a hundred as well; half of them copied is one data set.
+COPIED_SHARE = 0.01
+SAME_DATA_SHARE = 0.5
+# Five standard errors pass chance once in three million.
+CLEAR_ERRORS = 5.0
+
+
+def shuffled_labels(subject: Subject) -> CheckResult:
+    """Are labels that were shuffled among the rows still predicted on rows not trained on?"""
+    settings = subject.settings
+    limit = settings.significance + POWER_MARGIN
+    judge = Judge(
+        "shuffled_labels",
+        expected="trained on shuffled labels, no better on held-out rows than their own best "
+        f"constant, by {limit:g} standard errors",
+        source="guides: an input-independent control; a shuffled label can be predicted only where "
+        "it leaks into the inputs (randomisation test)",
+    )
+    columns = subject.task.columns
+    if columns.label in columns.features and (
+        len(columns.features) == 1 or subject.task.kind != "statistic"
+    ):
+        return judge.skipped("the label is a feature by design: what is shuffled moves as one")
+    fitted = _shuffled(subject)
+    leads = _leads(fitted)
+    shown = ", ".join(f"{lead:+.1f} on {name}" for name, lead in leads.items())
+    shown = f"standard errors ahead of the constant: {shown}"
+    validation, training = leads.values()
+    if validation >= limit:
+        return judge.failed(
+            shown,
+            hint="the label reaches the inputs: look in encode for its column, for columns made "
+            "from it, and for the row's place",
+            **leads,
+        )
+    if training >= limit:
+        return judge.warned(
+            shown,
+            hint="fit keeps each row's own label in its inputs (means of the label by category or "
+            "id): leave the row out, or smooth over many rows",
+            **leads,
+        )
+    return judge.passed(shown, **leads)
+
+
+def split_overlap(subject: Subject) -> CheckResult:
+    """Are validation examples copies of training examples?"""
+    judge = Judge(
+        "split_overlap",
+        expected="validation examples that repeat a training example no more often than training "
+        "examples repeat each other",
+        source="guides: validation on training rows measures memory",
+        tolerance=f"{COPIED_SHARE:.0%}",
+    )
+    train, validation = (Counter(example_keys(b)) for b in (subject.train, subject.validation))
+    rows, held = subject.num_rows(), len(subject.validation[LABEL])
+    # Tables of few values repeat by chance, within a split as often as across.
+    chance = sum(count for count in train.values() if count > 1) / rows
+    overlap = sum(count for key, count in validation.items() if key in train) / held
+    pooled = (chance * rows + overlap * held) / (rows + held)
+    error = float(np.sqrt(pooled * (1 - pooled) * (1 / rows + 1 / held)))
+    excess = overlap - chance
+    shown = f"{overlap:.1%} of validation examples are in the training sample too"
+    shown += f", {chance:.1%} by chance" if chance else ""
+    if excess >= SAME_DATA_SHARE:
+        return judge.failed(
+            shown,
+            hint="validation rows are training rows: look at how the data was made and split",
+            overlap=overlap,
+            chance=chance,
+        )
+    if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
+        return judge.warned(
+            shown,
+            hint="copies, or rows that differ in their ids only, lie in both splits: deduplicate, "
+            "or split by a group that keeps them together",
+            overlap=overlap,
+            chance=chance,
+        )
+    return judge.passed(shown, overlap=overlap, chance=chance)
+
+
+def _shuffled(subject: Subject) -> Subject:
+    """The same rows with labels shuffled within each split, and a task fitted on those."""
+    train, validation = (
+        _permuted(rows, subject.task.columns.label, subject.seed + number)
+        for number, rows in enumerate((subject.train_rows, subject.validation_rows))
+    )
+    task = subject.make_task()
+    task.fit(train.lazy())
+    return replace(subject, task=task, train_rows=train, validation_rows=validation)
+
+
+def _permuted(rows: pl.DataFrame, label: str, seed: int) -> pl.DataFrame:
+    return rows.with_columns(rows[label].sample(fraction=1.0, shuffle=True, seed=seed))
+
+
+def _leads(fitted: Subject) -> dict[str, float]:
+    """Standard errors by which a short training beats the constant: on validation, on train."""
+    generator = torch.Generator().manual_seed(fitted.seed)
+    order = torch.randperm(fitted.num_rows(), generator=generator)
+    held = int(HELD_OUT_SHARE * len(order))
+    steps = max(int(STEPS_SHARE * fitted.settings.training_steps), 1)
+    batches = shuffled_batches(fitted, rows_of(fitted.train, order[held:]), steps)
+    model = simplified(fitted.build_model())
+    for _ in updates(fitted.task, model, batches, fitted.settings.learning_rates[0]):
+        pass
+    output = output_of(fitted, probe(fitted))
+    leads = {}
+    for name, batch in (
+        ("validation rows", fitted.validation),
+        ("training rows held out", rows_of(fitted.train, order[:held])),
+    ):
+        losses = score_in_parts(fitted.task, model, batch).losses
+        # The held-out rows' own best constant: only what tells rows apart is better than that,
+        # no drift of the label's mean and no lucky start.
+        constant, _ = best_constant(fitted.task, output, batch)
+        rival = constant_losses(fitted.task, constant, batch).double().numpy()
+        leads[name] = round(z_score(_weights(batch) * (rival - losses)), 2)
+    return leads
+
+
+def _weights(batch: Batch) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | float":
+    return batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0

@@ -1,0 +1,209 @@
+"""Texts: is all of them read, in their order, and nothing of what only fills them up?"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import polars as pl
+import torch
+from torch import Tensor, nn
+
+from components.check_skeleton.free_outputs import probe
+from components.check_skeleton.padding import padding_of
+from components.check_skeleton.subject import Subject, rows_of, stirred_model
+from components.check_skeleton.token_positions import asked_of, tokens_of, watched
+from components.check_skeleton.verdict import Judge
+from components.contracts.skeleton import CheckResult
+from components.engine.task import LABEL, Batch, inputs_of
+
+PROBED_ROWS = 16
+# Rounding moves what a layer gives by 1e-7 of itself, other tokens move it by more than 1e-3.
+CONTENT = 1e-5
+# Of what other tokens change: rounding is below 1e-5, rotary positions of the reference decoder
+# are at 0.03, learned ones at 0.2.
+ORDER = 1e-3
+# Kernels add up in another order when sequences are shorter; padding that is seen moves more.
+PADDING = 1e-4
+READ_ROWS = 128
+FEWEST_TEXTS = 8
+PARTS = 8
+# Texts that fill more of their sequence may be cut by right.
+ROOM = 0.75
+READ_SHARE = 0.5
+
+
+def text_coverage(subject: Subject) -> CheckResult:
+    """Does every part of a text reach the tensors?"""
+    judge = Judge(
+        "text_coverage",
+        expected=f"most changes of one character are seen, in each of {PARTS} parts of a text",
+        source="guides: look at what the model really gets; a context that is cut too early and "
+        "words that are unknown lose text silently",
+        tolerance=f"{READ_SHARE:.0%} of texts with room left",
+    )
+    label, labels = subject.task.columns.label, subject.train[LABEL]
+    if subject.train_rows[label].dtype != pl.String or labels.ndim != 2:
+        return judge.skipped("the label is no text")
+    tokens = tokens_of(subject.train)
+    padding = None if tokens is None else padding_of(subject.train[tokens])
+    if padding is None:
+        return judge.skipped("texts fill their sequences, so some are cut by right")
+    has_room = padding.content <= ROOM * labels.shape[1]
+    rows = subject.train_rows.filter(pl.Series(has_room.numpy())).head(READ_ROWS)
+    rows = rows.filter(pl.col(label).str.len_chars() >= PARTS)
+    if rows.height < FEWEST_TEXTS:
+        return judge.skipped(f"{rows.height} texts leave room in their sequences")
+    seen = _seen(subject, rows)
+    shown = f"seen in the parts of {rows.height} texts: {', '.join(f'{s:.0%}' for s in seen)}"
+    if min(seen) >= READ_SHARE:
+        return judge.passed(shown, seen=seen)
+    is_cut = seen[0] >= READ_SHARE > seen[-1]
+    return judge.warned(
+        shown,
+        hint="texts are cut, though their sequences have room for more: look for a limit in encode "
+        "that is smaller than the context"
+        if is_cut
+        else "many characters share one code: are most words unknown to the tokenizer? It may be "
+        "made for another language, case or encoding",
+        seen=seen,
+    )
+
+
+def _seen(subject: Subject, rows: pl.DataFrame) -> list[float]:
+    """By part, the share of texts whose tensors differ when a character in it is changed."""
+    label, before, shares = subject.task.columns.label, subject.task.encode(rows), []
+    for part in range(PARTS):
+        texts = [_changed(text, (2 * part + 1) / (2 * PARTS)) for text in rows[label]]
+        after = subject.task.encode(rows.with_columns(pl.Series(label, texts, dtype=pl.String)))
+        differs = [(after[name] != before[name]).flatten(1).any(dim=1)
+                   for name in inputs_of(before)]  # fmt: skip
+        shares.append(round(float(torch.stack(differs).any(dim=0).double().mean()), 4))
+    return shares
+
+
+def _changed(text: str, where: float) -> str:
+    place = int(where * len(text))
+    return text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :]
+
+
+def position_use(subject: Subject) -> CheckResult:
+    """Does the first layer that looks at other tokens see in which order they stand?"""
+    judge = Judge(
+        "position_use",
+        expected="what a token sees of those before it changes with their order",
+        source="attention without positions sees a bag of tokens (Attention Is All You Need, "
+        "section 3.5); thresholds measured on the reference decoder",
+        tolerance=f"{ORDER:g} of what other tokens change",
+    )
+    batch = probe(subject)
+    found = asked_of(subject, batch)
+    if isinstance(found, str):
+        return judge.skipped(found)
+    places = torch.arange(found.wanted.shape[1])
+    ends = torch.where(found.wanted >= 0, places, 0).amax(dim=1)
+    order = ends.argsort(descending=True)[:PROBED_ROWS]
+    longest, last = rows_of(batch, order), int(ends[order].min())
+    if last < 3:
+        return judge.skipped("the texts are too short for another order of their tokens")
+    tokens = longest[found.tokens]
+    turned, replaced = tokens.clone(), tokens.clone()
+    turned[:, 1:last] = tokens[:, 1:last].flip(1)
+    replaced[:, 1:last] = tokens.roll(1, 0)[:, 1:last]
+    variants = [{**longest, found.tokens: each} for each in (tokens, turned, replaced)]
+    for layer, by_order, by_content in _layers_at(subject, variants, last):
+        if by_content > CONTENT:
+            return _judged_order(judge, layer, by_order / by_content)
+    return judge.skipped("no layer's output at a token depends on those before it")
+
+
+def _layers_at(
+    subject: Subject, variants: Sequence[Batch], place: int
+) -> list[tuple[str, float, float]]:
+    """Each layer's change at one place, in the order of their work: by order, by content."""
+    model, seen = stirred_model(subject), []
+    for each in variants:
+        with watched(model, each[LABEL].shape, place) as outputs, torch.no_grad():
+            model(**inputs_of(each))
+        seen.append(outputs)
+    first, turned, replaced = seen
+    return [
+        (name or "the model", _change(output, turned[name]), _change(output, replaced[name]))
+        for name, output in first.items()
+    ]
+
+
+def _change(first: Tensor, second: Tensor) -> float:
+    return float((first - second).norm() / (1e-12 + first.norm()))
+
+
+def _judged_order(judge: Judge, layer: str, share: float) -> CheckResult:
+    shown = f"at {layer}, another order changes {share:.2g} of what other tokens change"
+    if share > ORDER:
+        return judge.passed(shown)
+    return judge.warned(
+        shown,
+        hint="positions are missing: look for rotary embedding that is off, on the wrong axis, or "
+        "on queries or keys alone, and for position ids that are all equal. Right for models that "
+        "have none by design",
+    )
+
+
+def padding_independence(subject: Subject) -> CheckResult:
+    """Are outputs the same whatever fills a text up, or nothing?"""
+    judge = Judge(
+        "padding_independence",
+        expected="the same outputs for short texts with other tokens as padding, or with less of "
+        "it: models may tell padding by its code, or see it by right where it is in no text's way",
+        source="padding that is attended to makes a text's result depend on the length to which it "
+        "is filled up",
+    )
+    batch = probe(subject)
+    tokens = tokens_of(batch)
+    padding = None if tokens is None else padding_of(batch[tokens])
+    if tokens is None or padding is None:
+        return judge.skipped("no input is a sequence that is filled up to one length")
+    length, shortest = batch[tokens].shape[1], padding.content.argsort()[:PROBED_ROWS]
+    kept = int(padding.content[shortest].max())
+    window = slice(length - kept, length) if padding.is_left else slice(0, kept)
+    whole, is_padding = rows_of(batch, shortest), padding.covers(length)[shortest]
+    codes = whole[tokens][~is_padding]
+    filled = torch.where(is_padding, codes[codes != padding.code].mode().values, whole[tokens])
+    sees = partial(_text_outputs, stirred_model(subject), window=window, is_padding=is_padding)
+    before, again, other = map(sees, (whole, whole, {**whole, tokens: filled}))
+    if _moved(before, again) > PADDING:
+        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+    if _moved(before, other) <= PADDING:
+        return judge.passed("outputs stay as they are with other tokens as padding")
+    cut = {
+        name: each[:, window] if each.shape[:2] == whole[tokens].shape else each
+        for name, each in whole.items()
+    }
+    try:
+        shown = f"outputs move by up to {_moved(before, sees(cut)):.2g} without "
+    except Exception as error:  # a model may be made for sequences of one length
+        return judge.skipped(f"the model takes no shorter sequences: {type(error).__name__}")
+    shown += f"{length - kept} of {length} positions, which are padding"
+    if _moved(before, sees(cut)) <= PADDING:
+        return judge.passed(shown)
+    return judge.warned(
+        shown,
+        hint="padding is seen: give the model an attention mask, leave padding out of means and "
+        "maxima, pad on the right where attention is causal, and count positions from the text's "
+        "start",
+    )
+
+
+def _text_outputs(model: nn.Module, batch: Batch, *, window: slice, is_padding: Tensor) -> Tensor:
+    """Outputs without those of padding; of models that answer once for each text, all."""
+    with torch.no_grad():
+        output: Tensor = model(**inputs_of(batch))
+    length, kept = is_padding.shape[1], is_padding[:, window].shape[1]
+    if output.ndim < 2 or output.shape[1] not in (length, kept):
+        return output
+    output = output if output.shape[1] == kept else output[:, window]
+    return output.masked_fill(
+        is_padding[:, window].reshape(len(output), kept, *[1] * (output.ndim - 2)), 0.0
+    )
+
+
+def _moved(first: Tensor, second: Tensor) -> float:
+    return float(((first - second).abs() / (1 + first.abs())).max())

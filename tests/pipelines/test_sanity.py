@@ -1,0 +1,197 @@
+"""`perennial sanity`: the checks alone, live, their results kept until something changes."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from components.check_skeleton.config import CHECK_NAMES
+from components.check_skeleton.verdict import verdict_of
+from components.contracts.skeleton import CheckResult, SkeletonReport
+from components.reports.page import Page
+from pipelines.cli import main
+from pipelines.sanity import MOST_KEPT, Sanity, chosen
+
+SETTINGS = """
+[skeleton]
+sample_rows = 256
+batch_rows = 64
+training_steps = 40
+overfit_rows = 8
+"""
+TASK = """
+import os, signal
+from components.tasks.tabular import TabularClassification
+
+class Plain(TabularClassification):
+    pass
+
+class Scaled(TabularClassification):
+    def predict(self, output):
+        return super().predict(output) * 50
+
+class Raising(TabularClassification):
+    def score(self, predictions, labels):
+        raise KeyError("area")
+
+class Unfit(TabularClassification):
+    def fit(self, train):
+        raise OSError("no vocabulary")
+
+class Interrupted(TabularClassification):
+    def build_model(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().build_model()
+"""
+AGAIN = "nothing has changed since just now"
+
+
+@pytest.fixture
+def sanity(project, monkeypatch, capsys):
+    """Runs the verb on a task of a module of the test's own; gives exit code, output, errors."""
+    monkeypatch.setenv("PERENNIAL_HOME", str(project / "home"))
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    module = f"task_{project.name}"
+    (project / f"{module}.py").write_text(TASK)
+    contract = project / "contract.toml"
+    stock = contract.read_text()
+
+    def run(*arguments, task="Plain", more=""):
+        own = stock.replace("components.tasks.tabular:TabularClassification", f"{module}:{task}")
+        contract.write_text(own + SETTINGS + more)
+        code = main(["sanity", str(contract), *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_each_check_is_shown_and_the_second_answer_is_kept(sanity, project):
+    only = ("labels", "encoding", "initial_loss", "augmentation")
+    code, said, _ = sanity("--only", *only, "--out", str(project / "pages" / "own.html"))
+    assert code == 0
+    shown = re.findall(r"^  ([✓!-]) (\w+) +\d+\.\d\ds  \S", said, re.M)
+    assert shown == [
+        ("✓", "encoding"), ("✓", "labels"), ("-", "augmentation"), ("✓", "per_example_losses"),
+        ("✓", "initial_loss"),
+    ]  # fmt: skip
+    assert "none of 5 checks stands in the way; 4 passed, 1 skipped" in said
+    assert f"report: {project / 'pages' / 'own.html'}" in said
+    page = (project / "pages" / "own.html").read_text()
+    assert "only some checks were asked for" in page
+
+    code, again, _ = sanity("--only", *only)
+    assert code == 0
+    assert again.startswith(AGAIN)
+    kept = re.search(r"report: (\S+)", again).group(1)
+    assert Path(kept).read_text() == page
+    assert again.partition("\n")[2].partition("\nreport:")[0] in said
+
+
+@pytest.mark.parametrize("change", ["task", "contract", "data", "checks", "--new"])
+def test_what_could_change_an_answer_measures_again(sanity, project, write_month, change):
+    only = ["--only", "encoding"]
+    assert AGAIN not in sanity(*only)[1]
+    assert AGAIN in sanity(*only)[1]
+    more = ""
+    if change == "task":
+        (project / "beside.py").write_text("WIDTH = 4\n")
+    elif change == "contract":
+        more = "significance = 4.0\n"
+    elif change == "data":
+        write_month(project / "data", 3)
+    elif change == "checks":
+        only.append("labels")
+    else:
+        only.append("--new")
+    assert AGAIN not in sanity(*only, more=more)[1]
+
+
+def test_a_section_that_the_checks_do_not_read_changes_nothing(sanity):
+    sanity("--only", "encoding")
+    assert AGAIN in sanity("--only", "encoding", more="\n[registry]\ndescription = 'clicks'\n")[1]
+
+
+def test_a_failure_says_what_to_do_and_stays_one_when_kept(sanity):
+    for _ in range(2):
+        code, said, _ = sanity("--only", "predictions", task="Scaled")
+        assert code == 1
+        line, advice = re.search(r"^  ✕ (predictions .*)\n +→ (.*)$", said, re.M).groups()
+        assert "probabilities lie in" in line
+        assert "protocol" in advice
+        assert "1 of 2 checks failed (predictions)" in said
+    assert said.startswith(AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ("[skeleton.waivers]\npredictions = 'scaled later'\n", 0, "waived: scaled later"),
+        ("[skeleton.severities]\npredictions = 'warn'\n", 0, "failed, and counts as a warning"),
+        ("[skeleton.severities]\npredictions = 'off'\n", 0, "switched off"),
+        ("[skeleton.waivers]\nper_example_losses = 'x'\n", 1, "its waiver is superfluous"),
+    ],
+)
+def test_the_contract_decides_what_a_finding_weighs(sanity, more, code, said):
+    ended, shown, _ = sanity("--only", "predictions", task="Scaled", more=more)
+    assert ended == code
+    assert f"by the contract: {said}" in shown
+
+
+def test_a_check_that_raises_leaves_its_traceback_in_a_log(sanity):
+    code, said, errors = sanity("--only", "metric_direction", task="Raising")
+    assert code == 1
+    assert "KeyError: 'area'" in said
+    log = Path(re.search(r"log: (\S+)", said).group(1))
+    assert "Traceback" in log.read_text()
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("task", "more", "error"),
+    [
+        ("Unfit", "", "the task's fit(train) failed"),
+        ("Absent", "", "has no 'Absent'"),
+        ("Plain", "[skeleton.severities]\nlabel = 'off'\n", "severities names label"),
+        ("Plain", "[skeleton.severities]\nlabels = 'mute'\n", "skeleton"),
+    ],
+)
+def test_bad_input_is_told_from_a_failed_check(sanity, task, more, error):
+    code, said, errors = sanity(task=task, more=more)
+    assert code == 2
+    assert error in errors
+    assert "report:" not in said
+
+
+def test_unknown_checks_are_refused(sanity):
+    with pytest.raises(SystemExit) as caught:
+        sanity("--only", "overfitting")
+    assert caught.value.code == 2
+
+
+def test_a_stopped_examination_keeps_nothing(sanity):
+    for _ in range(2):
+        code, said, errors = sanity("--only", "initial_loss", task="Interrupted")
+        assert code == 130
+        assert "stopped; nothing is kept" in errors
+        assert AGAIN not in said
+
+
+def test_checks_bring_the_one_that_they_rest_on():
+    assert chosen([]) == CHECK_NAMES
+    assert chosen(["labels"]) == ("labels",)
+    assert chosen(["initial_loss", "labels"]) == ("labels", "per_example_losses", "initial_loss")
+
+
+def test_old_answers_are_forgotten(tmp_path):
+    result = CheckResult(check="labels", outcome="passed", measured="", expected="", source="")
+    report = SkeletonReport(results=(result,), baselines={})
+    for index in range(MOST_KEPT + 3):
+        folder = tmp_path / f"answer-{index:02}"
+        question = Sanity(None, None, ("labels",), folder)
+        question.keep(report, Page("Checks", outcome="passed", summary=verdict_of(report)))
+        os.utime(folder, (index, index))
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert len(left) == MOST_KEPT
+    assert left[-1] == folder.name

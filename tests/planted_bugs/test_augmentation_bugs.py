@@ -1,0 +1,197 @@
+"""Planted bugs of augmentation, and augmentations that keep every label."""
+
+import pytest
+import torch
+
+from components.engine.task import LABEL
+from components.tasks.image_classification import ImageClassification
+from components.tasks.image_text import ImageTextContrastive
+from components.tasks.language_modeling import TOKENS, CausalLanguageModel
+from components.tasks.tabular import TabularClassification, TabularRegression
+from planted import Bug, planted, require_caught
+from workshop import results_of
+
+BUGS: list[Bug] = []
+
+
+class Changed(ImageClassification):
+    """Pictures changed at random, each by its own draw."""
+
+    def augment(self, batch, generator):
+        rows = len(batch[LABEL])
+        is_changed = torch.rand(rows, generator=generator) < 0.5
+        image = torch.where(
+            is_changed[:, None, None, None], self.changed(batch["image"]), batch["image"]
+        )
+        return {**batch, "image": image}
+
+
+@planted(BUGS, "augmentation_keeps_labels", "flip, rotation", material="digits", outcome="warned")
+class UpsideDown(Changed):
+    """half of the pictures are turned upside down, which makes a six a nine"""
+
+    def changed(self, image):
+        return image.flip(2, 3)
+
+
+@planted(BUGS, "augmentation_keeps_labels", "flip, rotation", material="binary", outcome="warned")
+class SignsOfAllNumbers(TabularClassification):
+    """numbers change their signs, though the label follows them"""
+
+    def augment(self, batch, generator):
+        signs = torch.randint(0, 2, (len(batch[LABEL]), 1), generator=generator) * 2 - 1
+        return {**batch, "numbers": batch["numbers"] * signs}
+
+
+@planted(BUGS, "augmentation_keeps_labels", "scale, the order", material="digits", outcome="warned")
+class ScaledTwice(ImageClassification):
+    """augmentation standardises the standardised pictures by raw statistics"""
+
+    def augment(self, batch, generator):
+        shift = torch.rand(len(batch[LABEL]), 1, 1, 1, generator=generator)
+        return {**batch, "image": (batch["image"] - 80 + shift) / 90}
+
+
+@planted(BUGS, "augmentation_keeps_labels", "one order for all", material="digits")
+class PicturesShuffled(ImageClassification):
+    """augmentation shuffles the pictures and leaves the labels"""
+
+    def augment(self, batch, generator):
+        order = torch.randperm(len(batch[LABEL]), generator=generator)
+        return {**batch, "image": batch["image"][order]}
+
+
+@planted(BUGS, "augmentation_keeps_labels", "one order for all", material="captions", rows=600)
+class CaptionsShifted(ImageTextContrastive):
+    """augmentation gives each picture the caption of the next one"""
+
+    def augment(self, batch, generator):
+        return {**batch, "tokens": batch["tokens"].roll(1, 0), "length": batch["length"].roll(1, 0)}
+
+
+@planted(BUGS, "augmentation_keeps_labels", "mix every tensor", material="binary", outcome="warned")
+class HalfMixed(TabularClassification):
+    """numbers of two rows are mixed, the label is that of one"""
+
+    def augment(self, batch, generator):
+        other = batch["numbers"].roll(1, 0)
+        share = 0.5 + 0.1 * torch.rand(len(other), 1, generator=generator)
+        return {**batch, "numbers": share * batch["numbers"] + (1 - share) * other}
+
+
+@planted(
+    BUGS, "augmentation_keeps_labels", "labels of its own", material="multiclass", outcome="warned"
+)
+class LabelsDrawn(TabularClassification):
+    """augmentation draws some labels anew"""
+
+    def augment(self, batch, generator):
+        drawn = torch.randint(0, 4, batch[LABEL].shape, generator=generator)
+        is_drawn = torch.rand(len(drawn), generator=generator) < 0.3
+        return {**batch, LABEL: torch.where(is_drawn, drawn, batch[LABEL])}
+
+
+@planted(BUGS, "plain_evaluation", "leave it to the engine", material="digits")
+class AugmentsInEncode(ImageClassification):
+    """encode augments, with a generator seeded by the number of rows"""
+
+    def encode(self, rows):
+        return self.augment(super().encode(rows), torch.Generator().manual_seed(rows.height))
+
+    def augment(self, batch, generator):
+        noise = torch.randn(batch["image"].shape, generator=generator)
+        return {**batch, "image": batch["image"] + 0.1 * noise}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_planted_bug_is_caught_by_the_check_meant_for_it(bug, workshop):
+    require_caught(bug, workshop)
+
+
+class Noisy(TabularClassification):
+    """Adds a little noise to numbers."""
+
+    def augment(self, batch, generator):
+        noise = torch.randn(batch["numbers"].shape, generator=generator)
+        return {**batch, "numbers": batch["numbers"] + 0.2 * noise}
+
+
+class MixesLabelsToo(TabularRegression):
+    """Mixes rows and their labels in one proportion."""
+
+    def augment(self, batch, generator):
+        share = 0.5 + 0.3 * torch.rand(len(batch[LABEL]), 1, generator=generator)
+        other = {name: tensor.roll(1, 0) for name, tensor in batch.items()}
+        numbers = share * batch["numbers"] + (1 - share) * other["numbers"]
+        label = share[:, 0] * batch[LABEL] + (1 - share[:, 0]) * other[LABEL]
+        return {**batch, "numbers": numbers, LABEL: label.to(batch[LABEL].dtype)}
+
+
+class OneOrderForAll(ImageClassification):
+    """Shuffles pictures and labels alike."""
+
+    def augment(self, batch, generator):
+        order = torch.randperm(len(batch[LABEL]), generator=generator)
+        return {name: tensor[order] for name, tensor in batch.items()}
+
+
+class ScaledByTheBatch(TabularClassification):
+    """Noise follows the deviation of the batch."""
+
+    def augment(self, batch, generator):
+        noise = torch.randn(batch["numbers"].shape, generator=generator)
+        return {**batch, "numbers": batch["numbers"] + 0.1 * batch["numbers"].std(0) * noise}
+
+
+class TurnedBack(TabularClassification):
+    """Changes the signs of numbers and the label with them."""
+
+    def augment(self, batch, generator):
+        is_turned = torch.rand(len(batch[LABEL]), generator=generator) < 0.5
+        signs = torch.where(is_turned, -1, 1).unsqueeze(1)
+        label = torch.where(is_turned, 1 - batch[LABEL], batch[LABEL])
+        return {**batch, "numbers": batch["numbers"] * signs, LABEL: label}
+
+
+class DropsTokens(CausalLanguageModel):
+    """Some tokens are read as another one; what is to be predicted stays."""
+
+    def augment(self, batch, generator):
+        dropped = torch.rand(batch[TOKENS].shape, generator=generator) < 0.1
+        return {**batch, TOKENS: torch.where(dropped, 32, batch[TOKENS])}
+
+
+class BrightPairs(ImageTextContrastive):
+    """Pictures of pairs get noise."""
+
+    def augment(self, batch, generator):
+        noise = torch.randn(batch["image"].shape, generator=generator)
+        return {**batch, "image": batch["image"] + 0.1 * noise}
+
+
+def pictures(**options):
+    return (ImageClassification, "digits", {"options": {"augmentation": options}})
+
+
+HARMLESS = {
+    "noise on pictures": pictures(noise=0.3),
+    "strong noise on pictures": pictures(noise=1.0),
+    "shift of pictures": pictures(shift=1),
+    "noise on numbers": (Noisy, "binary", {}),
+    "noise on weak numbers": (Noisy, "weak", {}),
+    "mixed labels": (MixesLabelsToo, "regression", {}),
+    "one order": (OneOrderForAll, "digits", {}),
+    "noise by the batch": (ScaledByTheBatch, "multiclass", {}),
+    "label changed with its inputs": (TurnedBack, "binary", {}),
+    "dropped tokens": (DropsTokens, "documents", {}),
+    "pictures of pairs": (BrightPairs, "captions", {"rows": 600}),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_augmentation_that_keeps_labels_passes(name, workshop):
+    task_type, material, how = HARMLESS[name]
+    subject = workshop.subject(task_type, material, **how)
+    for check in ("augmentation_keeps_labels", "plain_evaluation", "augmentation"):
+        result = results_of(subject, check)[check]
+        assert result.outcome == "passed", (result.measured, result.hint)

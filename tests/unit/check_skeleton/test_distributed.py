@@ -1,0 +1,217 @@
+"""The trials' plan, the comparison of their records, and that nothing of them is left behind."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import rank_bound_tasks
+from components.check_skeleton.checks.distributed import asked_for
+from components.check_skeleton.trials import supervisor
+from components.check_skeleton.trials.comparison import (
+    cause_of,
+    difference_of,
+    seen_twice,
+    shared_order,
+)
+from components.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
+from components.check_skeleton.trials.quiet import quiet_of
+from components.check_skeleton.trials.supervisor import (
+    Outcome,
+    contracted_training,
+    make_trials,
+    nursery_environment,
+    stages_of,
+)
+from components.engine.config import TrainingSection
+from components.engine.job import RankFailure
+from components.tasks.tabular import TabularClassification
+from skeleton_tables import prepared
+
+
+def recorded(rows, losses=(1.0, 2.0), weight=1.0):
+    steps = [
+        StepRecord(step, loss, np.asarray(part), tuple(map(str, part)), is_seed_kept=True)
+        for step, (loss, part) in enumerate(zip(losses, rows, strict=True), start=1)
+    ]
+    return RankRecord(
+        steps=steps, start={"w": torch.zeros(2)}, weights={"w": torch.full((2,), weight)},
+        parameters=frozenset("w"),
+    )  # fmt: skip
+
+
+def test_rows_of_all_ranks_are_cut_into_epochs():
+    first, second = recorded([[0, 1], [4, 2]]), recorded([[2, 3], [0, 1]])
+    assert shared_order([first, second], 4) == [(0, 1, 2, 3), (4, 2, 0, 1)]
+    assert seen_twice([first, second], 4) == (0, 0)
+    assert seen_twice([first, first], 4) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "weight", "first_step", "is_large"),
+    [
+        ((1.0, 2.0), 1.0 + 1e-6, 0, False),
+        ((1.0, 2.1), 1.0, 2, True),
+        ((1.0, 2.0), 1.1, 0, True),
+        ((1.0, float("nan")), 1.0, 2, True),
+        ((1.0, 2.0), float("nan"), 0, True),
+    ],
+)
+def test_rounding_is_told_from_a_difference(losses, weight, first_step, is_large):
+    rows = [[0, 1], [2, 3]]
+    found = difference_of(recorded(rows), recorded(rows, losses, weight))
+    assert (found.first_step, found.is_large) == (first_step, is_large)
+
+
+def test_weights_that_one_trial_does_not_have_are_a_difference():
+    one, other = recorded([[0], [1]]), recorded([[0], [1]])
+    other.weights["late"] = torch.zeros(1)
+    found = difference_of(one, other)
+    assert (found.tensor, found.is_large) == ("late", True)
+
+
+def outcome(message, **values):
+    failure = RankFailure(
+        rank=0, step=1, type="RuntimeError", message=message, time=0.0, is_consequence=False,
+        traceback='File "task.py", line 7',
+    )  # fmt: skip
+    training = TrainingSection()
+    trial = supervisor.Trial("ddp", training, 2, "ddp")
+    return Outcome(trial, codes=(1, 1), failure=failure, **values)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("Expected to have finished reduction in the prior iteration", "no gradient in some"),
+        ("FSDP does not support non-contiguous parameters yet", "contiguous()"),
+        ("[gloo/transport] /gloo/pair.cc Connection reset by peer", "do not fit each other"),
+        ("Default process group has not been initialized", "torch.distributed in the task"),
+        ("Missing key in checkpoint state_dict", "every parameter and buffer in build_model"),
+        ("whatever", "task.py, line 7"),
+    ],
+)
+def test_an_exception_is_traced_to_its_likely_cause(message, cause):
+    assert cause in cause_of(outcome(message))
+
+
+def test_standing_still_is_told_with_how_far_each_rank_came():
+    hung = outcome("", is_hung=True, steps=(2, 1), seconds=20.0)
+    assert "rank 0: 2, rank 1: 1" in hung.problem
+    assert "only some ranks call" in cause_of(hung)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tried", "wanted"),
+    [
+        ("single", ["alone", "straight", "killed", "resumed"], ("fsdp",)),
+        ("auto", ["alone", "passes", "ddp", "fsdp", "straight", "killed", "resumed"],
+         ("ddp", "fsdp")),
+        ("ddp", ["alone", "passes", "ddp", "fsdp", "straight", "killed", "resumed"], ("ddp",)),
+    ],
+)  # fmt: skip
+def test_what_the_contract_may_run_is_tried(strategy, tried, wanted, datasets):
+    training = TrainingSection(strategy=strategy, seed=3)
+    subject = prepared(TabularClassification, datasets("binary"), training=training)
+    stages = stages_of(subject, 32, "dropout", has_batch_norm=False)
+    assert [trial.name for stage in stages for trial in stage] == tried
+    assert all(trial.training.seed == 3 for stage in stages for trial in stage)
+    assert asked_for(strategy) == wanted
+
+
+def test_the_resumed_training_is_the_contract_s_own():
+    training = TrainingSection(
+        optimizer={"name": "adamw", "learning_rate": 1e-3}, precision="bf16", compile=True,
+        clipping={"max_norm": 0.5},
+    )  # fmt: skip
+    section = contracted_training(training, 16)
+    assert (section.optimizer, section.clipping) == (training.optimizer, training.clipping)
+    assert (section.steps, section.schedule) == (training.steps, training.schedule)
+    assert (section.precision, section.compile, section.micro_batch_size) == ("bf16", False, 8)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "quiet"),
+    [
+        (TabularClassification, "dropout"),
+        (rank_bound_tasks.DrawsInForward, "evaluation"),
+        (rank_bound_tasks.MixesUp, "noise"),
+    ],
+)
+def test_no_more_is_switched_off_than_it_takes(task_type, quiet, datasets):
+    subject = prepared(task_type, datasets("binary"), options={"dropout": 0.5})
+    assert quiet_of(subject) == quiet
+
+
+def test_a_task_that_no_other_process_can_make_is_skipped_with_the_reason(datasets):
+    class Local(TabularClassification):
+        pass
+
+    trials = make_trials(prepared(Local, datasets("binary")))
+    assert "cannot be made in another process" in trials.reason
+    assert "Local" in trials.reason
+
+
+def is_gone(pid_file):
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def within(seconds, condition):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def test_an_interrupted_check_leaves_neither_process_nor_folder(datasets, tmp_path, monkeypatch):
+    pid_file = tmp_path / "pid"
+
+    def interrupt(number, frame):
+        if pid_file.exists() and pid_file.read_text():
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            raise KeyboardInterrupt
+
+    subject = prepared(TabularClassification, datasets("binary"))
+    sleeper = partial(rank_bound_tasks.sleep_for_ever, str(pid_file))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            make_trials(replace(subject, make_task=sleeper))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert list(tmp_path.iterdir()) == [pid_file]
+    assert within(10, lambda: is_gone(pid_file))
+
+
+def test_the_nursery_clears_up_when_whoever_wants_the_trials_is_killed(datasets, tmp_path):
+    folder, pid_file = tmp_path / "trials", tmp_path / "pid"
+    folder.mkdir()
+    subject = prepared(TabularClassification, datasets("binary"))
+    stages = stages_of(subject, 32, "dropout", has_batch_norm=False)
+    sleeper = partial(rank_bound_tasks.sleep_for_ever, str(pid_file))
+    plan = Plan(sleeper, {}, "dropout", stages, most_seconds=600.0)
+    (folder / PLAN).write_bytes(pickle.dumps(plan))
+    write_rows(folder, subject.train)
+    command = [sys.executable, "-m", supervisor.NURSERY, str(folder)]
+    start = f"import os, subprocess; subprocess.run([*{command}, str(os.getpid())])"
+    wanting = subprocess.Popen([sys.executable, "-c", start], env=nursery_environment())
+    assert within(60, lambda: pid_file.exists() and pid_file.read_text())
+    wanting.kill()
+    wanting.wait()
+    assert within(10, lambda: not folder.exists() and is_gone(pid_file))

@@ -1,0 +1,127 @@
+"""The page: the verdict in a sentence, advice worst first, the contract's say, what was seen."""
+
+import math
+
+import pytest
+
+from components.check_skeleton.input_preview import Preview
+from components.check_skeleton.report import page_of
+from components.check_skeleton.verdict import Judge, agreements, summary_of, verdict_of
+from components.contracts.skeleton import CheckResult, SkeletonReport
+
+PREVIEW = Preview(
+    header=("label", "price"), rows=(("1", "9.5"),), tensors=(("price",) + ("1",) * 5,)
+)
+
+
+def result(check, outcome="passed", **fields):
+    measured = "" if outcome == "skipped" else f"{check} measured"
+    hint = f"mend {check}" if outcome in ("failed", "warned") else ""
+    values = {"measured": measured, "expected": "health", "hint": hint, "source": "a guide"}
+    return CheckResult(check=check, outcome=outcome, **values | fields)
+
+
+def report(*results):
+    return SkeletonReport(results=results, baselines={"constant": {"loss": 0.69}})
+
+
+def page(*results):
+    return page_of(report(*results), PREVIEW, ("no linear baseline",), 0.2)
+
+
+def test_advice_stands_worst_first_and_what_passed_is_folded():
+    html = page(result("encoding"), result("labels", "warned"), result("loss_floor", "failed"))
+    html = html.html()
+    places = [html.index(f"<td>{text}\nfound: ") for text in ("mend loss_floor", "mend labels")]
+    folded = html.index("<summary>Passed checks (1)")
+    assert places == sorted(places)
+    assert places[-1] < html.index("Right before the model") < folded < html.index("encoding meas")
+
+
+@pytest.mark.parametrize(
+    ("results", "outcome", "verdict"),
+    [
+        ([result("labels")], "passed", "Nothing speaks against training: none of 1 checks"),
+        ([result("labels", "warned")], "warned", "Training may start: none of 1 checks"),
+        (
+            [result("labels", "failed"), result("encoding"), result("augmentation", "skipped")],
+            "failed",
+            "would waste its budget: 1 of 3 checks failed (labels); 1 passed, 1 skipped",
+        ),
+        (
+            [result("labels", "failed", waived="noisy"), result("encoding")],
+            "warned",
+            "may start: none of 2 checks stands in the way; 1 passed, 1 waived",
+        ),
+    ],
+)
+def test_the_verdict_is_one_sentence_with_counts(results, outcome, verdict):
+    shown = page(*results)
+    assert shown.outcome == outcome
+    assert shown.summary == verdict_of(report(*results))
+    assert verdict in shown.summary
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (result("labels"), []),
+        (result("labels", "failed", waived="noisy"), ["waived: noisy"]),
+        (result("labels", "skipped", severity="off"), ["switched off"]),
+        (result("labels", "warned", severity="warn"), ["failed, and counts as a warning"]),
+        (result("labels", "failed", severity="fail"), ["warned, and counts as a failure"]),
+        (result("labels", waived="old"), ["its waiver is superfluous, remove it"]),
+        (
+            result("labels", "skipped", severity="off", waived="old"),
+            ["switched off", "its waiver is superfluous"],
+        ),
+        # Whether the failure is gone is not known.
+        (result("labels", "skipped", waived="old"), ["waived: old"]),
+    ],
+)
+def test_what_the_contract_decided_is_on_the_page(one, said):
+    found = list(agreements(one))
+    assert len(found) == len(said)
+    assert all(each.startswith(start) for each, start in zip(found, said, strict=True))
+    html = page(one).html()
+    assert ("Waivers and severities" in html) == bool(said)
+
+
+def test_the_console_names_what_is_waived_and_switched_off():
+    results = [result("labels", "failed", waived="noisy"), result("encoding", waived="old")]
+    off = result("augmentation", "skipped", severity="off")
+    said = summary_of(report(*results, off))
+    assert said == "1 of 3 checks passed, waived labels, switched off augmentation"
+
+
+def test_evidence_is_drawn_and_the_first_loss_stands_on_a_scale():
+    curves = {"2 examples": [[0.0, 0.7], [1.0, 0.2]]}
+    paths = {"example 0": [[0.0, 0.5], [1.0, 0.9]]}
+    matrix = [[1.0, 0.0], [0.4, 1.0]]
+    shown = page(
+        result("initial_loss", evidence={"initial_loss": 0.71, "theory": 0.69}),
+        result("initial_bias", evidence={"best_constant": 0.5}),
+        result("overfit_one_batch", evidence={"curves": curves}),
+        result("reproducibility", evidence={"prediction_paths": paths}),
+        result("future_independence", evidence={"dependencies": matrix}),
+        result("example_independence", evidence={"dependencies": matrix}),
+    ).html()
+    assert shown.count("<figure>") == 5
+    for name in ("theory 0.69", "measured 0.71", "best constant 0.5"):
+        assert f">{name}<" in shown
+    for about in ("loss by step", "prediction by step", "output position by input position"):
+        assert about in shown
+    assert "output example by input example" in shown
+
+
+def test_evidence_that_is_not_finite_is_stored_drawn_and_named(tmp_path):
+    judge = Judge("initial_loss", expected="a number", source="a guide")
+    curves = {"32 examples": ((0.0, 0.7), (1.0, math.nan), (2.0, -math.inf))}
+    failed = judge.failed(
+        "inf", hint="scale the inputs", initial_loss=math.inf, theory=0.69, curves=curves
+    )
+    report(failed).write(tmp_path)
+    assert SkeletonReport.read(tmp_path) == report(failed)
+    html = page(failed).html()
+    assert "not finite: measured" in html
+    assert html.count("<figure>") == 2
