@@ -41,6 +41,8 @@ def documents(rows: int = 600, *, words: tuple[str, ...] = WORDS, seed: int = 3)
     return pl.DataFrame({"id": np.arange(rows), "time": times, "text": texts})
 
 
+# The defaults suit more documents.
+TRAINING = {"steps": 400, "global_batch_size": 32}
 TOPIC_SETTINGS = SETTINGS.model_copy(update={"sample_rows": 256, "overfit_rows": 8})
 
 
@@ -71,7 +73,9 @@ def subject_of(task_type, snapshot: Snapshot, **options) -> Subject:
     """A language model's task, ready to be examined."""
     section = task_type.Options.model_validate(SMALL | options, strict=False)
     make_task = partial(task_type, section, snapshot.task_columns)
-    return Subject.prepare(make_task, Dataset(snapshot), SETTINGS, TrainingSection(seed=1))
+    return Subject.prepare(
+        make_task, Dataset(snapshot), SETTINGS, TrainingSection(seed=1, **TRAINING)
+    )
 
 
 def small_task(snapshot: Snapshot, **options) -> CausalLanguageModel:

@@ -29,6 +29,7 @@ from components.engine.config import TrainingSection
 from components.snapshot_data.manifest import take_snapshot
 from documents import SETTINGS as TEXT_SETTINGS
 from documents import SMALL, TOPIC_SETTINGS, documents, write_topics
+from documents import TRAINING as TEXT_TRAINING
 from documents import pinned as pinned_documents
 from skeleton_tables import SETTINGS as TABLE_SETTINGS
 from skeleton_tables import TRAINING as TABLE_TRAINING
@@ -111,15 +112,10 @@ MATERIALS: dict[str, Material] = {
         training={"steps": 600, "global_batch_size": 64},
     ),
     "documents": Material(
-        _write_documents, TEXT_SETTINGS, options=SMALL,
-        training={"steps": 400, "global_batch_size": 32},
+        _write_documents, TEXT_SETTINGS, options=SMALL, training=TEXT_TRAINING
     ),
-    "texts": Material(
-        _write_documents, TEXT_SETTINGS, training={"steps": 400, "global_batch_size": 32}
-    ),
-    "topics": Material(
-        write_topics, TOPIC_SETTINGS, training={"steps": 400, "global_batch_size": 32}
-    ),
+    "texts": Material(_write_documents, TEXT_SETTINGS, training=TEXT_TRAINING),
+    "topics": Material(write_topics, TOPIC_SETTINGS, training=TEXT_TRAINING),
     "captions": Material(
         write_shapes,
         SkeletonSection(

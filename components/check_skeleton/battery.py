@@ -5,55 +5,58 @@ import time
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from components.check_skeleton.checks.activations import activations, symmetric_units
-from components.check_skeleton.checks.augmenting import augmentation_keeps_labels, plain_evaluation
-from components.check_skeleton.checks.distributed import (
-    rank_data,
-    rank_equivalence,
-    resume_trial,
+from components.check_skeleton.checks.data.augmenting import (
+    augmentation_keeps_labels,
+    plain_evaluation,
 )
-from components.check_skeleton.checks.dynamics import first_steps
-from components.check_skeleton.checks.encoding import (
+from components.check_skeleton.checks.data.encoding import (
     augmentation,
     encoding,
     input_scale,
     labels,
     serving_inputs,
 )
-from components.check_skeleton.checks.fitting import state_round_trip, statistics_scope
-from components.check_skeleton.checks.gradients import (
-    example_independence,
-    input_use,
-    parameter_gradients,
-)
-from components.check_skeleton.checks.imports import import_side_effects
-from components.check_skeleton.checks.initial_loss import initial_bias, initial_loss
-from components.check_skeleton.checks.input_independence import input_independent_baseline
-from components.check_skeleton.checks.inputs import input_form, repeated_inputs
-from components.check_skeleton.checks.leakage import shuffled_labels, split_overlap
-from components.check_skeleton.checks.losses import (
+from components.check_skeleton.checks.data.fitting import state_round_trip, statistics_scope
+from components.check_skeleton.checks.data.imports import import_side_effects
+from components.check_skeleton.checks.data.inputs import input_form, repeated_inputs
+from components.check_skeleton.checks.data.leakage import shuffled_labels, split_overlap
+from components.check_skeleton.checks.loss.initial_loss import initial_bias, initial_loss
+from components.check_skeleton.checks.loss.losses import (
     loss_floor,
     loss_not_clipped,
     per_example_losses,
     training_losses,
 )
-from components.check_skeleton.checks.measures import metric_values
-from components.check_skeleton.checks.modes import modes
-from components.check_skeleton.checks.optimization import optimizer_coverage, schedule_fit
-from components.check_skeleton.checks.output_form import output_form
-from components.check_skeleton.checks.overfitting import overfit_one_batch
-from components.check_skeleton.checks.predictions import metric_direction, predictions
-from components.check_skeleton.checks.reproducibility import reproducibility
-from components.check_skeleton.checks.sequences import (
+from components.check_skeleton.checks.loss.measures import metric_values
+from components.check_skeleton.checks.loss.output_form import output_form
+from components.check_skeleton.checks.loss.predictions import metric_direction, predictions
+from components.check_skeleton.checks.model.activations import activations, symmetric_units
+from components.check_skeleton.checks.model.gradients import (
+    example_independence,
+    input_use,
+    parameter_gradients,
+)
+from components.check_skeleton.checks.model.modes import modes
+from components.check_skeleton.checks.model.sequences import (
     example_weights,
     future_independence,
     next_token,
 )
-from components.check_skeleton.checks.texts import (
+from components.check_skeleton.checks.model.texts import (
     padding_independence,
     position_use,
     text_coverage,
 )
+from components.check_skeleton.checks.training.distributed import (
+    rank_data,
+    rank_equivalence,
+    resume_trial,
+)
+from components.check_skeleton.checks.training.dynamics import first_steps
+from components.check_skeleton.checks.training.input_independence import input_independent_baseline
+from components.check_skeleton.checks.training.optimization import optimizer_coverage, schedule_fit
+from components.check_skeleton.checks.training.overfitting import overfit_one_batch
+from components.check_skeleton.checks.training.reproducibility import reproducibility
 from components.check_skeleton.config import FOUNDATION, SkeletonSection
 from components.check_skeleton.subject import Subject, seeded
 from components.check_skeleton.verdict import Judge

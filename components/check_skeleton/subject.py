@@ -13,8 +13,8 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.model.padding import padding_of
 from components.check_skeleton.config import SkeletonSection
-from components.check_skeleton.padding import padding_of
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError, PerennialError

@@ -11,7 +11,6 @@ from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger, TrainingResult
 from components.contracts.validation import ValidationReport
 
-
 SEVERITIES: Mapping[str, str] = MappingProxyType(
     {
         "off": "was not checked: the contract switches it off",

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import rank_bound_tasks
-from components.check_skeleton.checks.distributed import asked_for
+from components.check_skeleton.checks.training.distributed import asked_for
 from components.check_skeleton.trials import supervisor
 from components.check_skeleton.trials.comparison import (
     cause_of,

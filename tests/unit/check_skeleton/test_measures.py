@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from components.check_skeleton.known_metrics import (
+from components.check_skeleton.checks.loss.known_metrics import (
     class_quantities,
     meanings_of,
     number_quantities,

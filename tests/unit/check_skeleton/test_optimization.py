@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from components.check_skeleton.checks.dynamics import first_steps
-from components.check_skeleton.checks.optimization import optimizer_coverage, schedule_fit
-from components.check_skeleton.contract_training import Trial
+from components.check_skeleton.checks.training.contract_training import Trial
+from components.check_skeleton.checks.training.dynamics import first_steps
+from components.check_skeleton.checks.training.optimization import optimizer_coverage, schedule_fit
 from components.check_skeleton.verdict import CURVES, PREDICTION_PATHS
 from components.engine.config import TrainingSection
 from components.tasks.tabular import TabularClassification, TabularRegression

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.check_skeleton.checks.activations import activations, symmetric_units
-from components.check_skeleton.checks.modes import modes
-from components.check_skeleton.checks.output_form import output_form
+from components.check_skeleton.checks.loss.output_form import output_form
+from components.check_skeleton.checks.model.activations import activations, symmetric_units
+from components.check_skeleton.checks.model.modes import modes
 from components.engine.task import LABEL
 from components.tasks.image_classification import ImageClassification
 from components.tasks.image_text import ImageTextContrastive

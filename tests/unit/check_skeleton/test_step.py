@@ -14,9 +14,10 @@ from components.check_skeleton.step import check_skeleton_step
 from components.contracts.data import ModelSection
 from components.contracts.errors import BadTaskError
 from components.contracts.skeleton import SkeletonReport
+from components.engine.config import TrainingSection
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification
-from skeleton_tables import SETTINGS, prepared
+from skeleton_tables import SETTINGS, TRAINING, prepared
 
 BROKEN = """
 from components.tasks.tabular import TabularClassification
@@ -39,6 +40,7 @@ def run(datasets, tmp_path, monkeypatch):
         config = CheckSkeletonConfig(
             model=ModelSection(name="model", task=task),
             skeleton=SkeletonSection(sample_rows=1024, batch_rows=64, **settings),
+            training=TrainingSection.model_validate(TRAINING),
         )
         outputs = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
         return check_skeleton_step(
@@ -58,7 +60,8 @@ def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
     page = (tmp_path / "report").read_text()
     order = [page.index(part) for part in ("Examples decoded", "overfit_one_batch", "Baselines")]
     assert order == sorted(order)
-    assert page.count("<figure>") == 3
+    # The first loss, the first steps and their predictions, overfitting, the baseline, the shuffled.
+    assert page.count("<figure>") == 6
 
 
 def test_failure_stops_the_run_after_everything_is_written(run, tmp_path):

@@ -15,6 +15,8 @@ from components.clients.object_store import sha256_of_file
 from components.contracts.data import DataSection, ModelSection, Split, SplitSection
 from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import DataFile, Snapshot
+from components.engine.config import TrainingSection
+from skeleton_tables import TRAINING
 
 
 @pytest.fixture
@@ -62,13 +64,14 @@ def test_example_passes_the_skeleton_checks(example, snapshot, tmp_path, monkeyp
     config = CheckSkeletonConfig(
         model=ModelSection(name="digits", task="digit_images:DigitImages"),
         skeleton=SkeletonSection(sample_rows=512, batch_rows=64),
+        training=TrainingSection.model_validate(TRAINING),
     )
     paths = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
     result = check_skeleton_step(config=config.to_json(), snapshot=str(snapshot.parent), **paths)
     report = SkeletonReport.read(Path(paths["skeleton"]))
-    left = {r.check: (r.outcome, r.hint) for r in report.results if r.outcome != "passed"}
-    assert left.keys() == {"augmentation", "example_weights", "future_independence"}, left
-    assert {outcome for outcome, _ in left.values()} == {"skipped"}
-    assert result.metrics["failed"] == 0
+    left = {r.check: (r.outcome, r.hint) for r in report.results}
+    doubted = {check: what for check, what in left.items() if what[0] in ("warned", "failed")}
+    assert not doubted
+    assert result.metrics["passed"] > 30
     assert report.baselines["linear"]["accuracy"] > report.baselines["constant"]["accuracy"] + 0.5
     assert Path(paths["report"]).read_text().count("data:image/png;base64,") == 8

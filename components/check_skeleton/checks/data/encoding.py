@@ -8,7 +8,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from components.check_skeleton.picture_reading import misreading
+from components.check_skeleton.checks.data.picture_reading import misreading
 from components.check_skeleton.subject import (
     Subject,
     distinct_examples,

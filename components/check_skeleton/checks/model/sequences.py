@@ -4,15 +4,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from components.check_skeleton.free_outputs import output_of, probe
-from components.check_skeleton.padding import padding_of
-from components.check_skeleton.subject import Subject, head_of, stirred_model
-from components.check_skeleton.token_outputs import (
-    counted_tokens,
-    is_per_token,
-    wanted_tokens,
-)
-from components.check_skeleton.token_positions import (
+from components.check_skeleton.checks.model.padding import padding_of
+from components.check_skeleton.checks.model.token_positions import (
     AGREEMENT,
     Asked,
     agreements,
@@ -20,6 +13,13 @@ from components.check_skeleton.token_positions import (
     dependencies,
     moves,
     tokens_of,
+)
+from components.check_skeleton.free_outputs import output_of, probe
+from components.check_skeleton.subject import Subject, head_of, stirred_model
+from components.check_skeleton.token_outputs import (
+    counted_tokens,
+    is_per_token,
+    wanted_tokens,
 )
 from components.check_skeleton.verdict import DEPENDENCIES, Judge
 from components.contracts.skeleton import CheckResult

@@ -22,7 +22,7 @@ from components.contracts.skeleton import CheckResult
 from components.engine.evaluation.scoring import score_in_parts
 from components.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
-NUM_EVALUATIONS = 8
+NUM_EVALUATIONS = 5
 VARYING_ROWS = 1024
 # Real tasks keep more than this share of the constant's loss after a hundred updates or two.
 SUSPICIOUS_SHARE = 0.05
@@ -168,15 +168,18 @@ def _run(subject: Subject, rate: float, train: Batch, validation: Batch) -> _Run
     batches = shuffled_batches(subject, train, settings.training_steps)
     losses = {}
     for step, _ in enumerate(updates(subject.task, model, batches, rate), start=1):
-        if step % every == 0:
+        if step % every == 0 or step == settings.training_steps:
             losses[step] = _losses(subject, model, validation)
             simplified(model)
     with torch.no_grad():
         rows = min(VARYING_ROWS, subject.task.scoring_rows)
         output = model.eval()(**inputs_of(head_of(validation, rows)))
     varies = not torch.allclose(output, output[:1].expand_as(output))
-    cost = _losses(subject, model, _exchanged(validation)) - _losses(subject, model, validation)
-    return _Run(losses, varies, z_score(cost))
+    reliance = 0.0
+    if varies:
+        cost = _losses(subject, model, _exchanged(validation)) - losses[max(losses)]
+        reliance = z_score(cost)
+    return _Run(losses, varies, reliance)
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:

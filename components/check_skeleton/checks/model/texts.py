@@ -7,10 +7,10 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.model.padding import padding_of
+from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
 from components.check_skeleton.free_outputs import probe
-from components.check_skeleton.padding import padding_of
 from components.check_skeleton.subject import Subject, rows_of, stirred_model
-from components.check_skeleton.token_positions import asked_of, tokens_of, watched
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, inputs_of

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from components.check_skeleton.free_outputs import output_of
-from components.check_skeleton.known_metrics import (
+from components.check_skeleton.checks.loss.known_metrics import (
     Floats,
     Quantities,
     answer_quantities,
@@ -16,6 +15,7 @@ from components.check_skeleton.known_metrics import (
     meanings_of,
     number_quantities,
 )
+from components.check_skeleton.free_outputs import output_of
 from components.check_skeleton.subject import Subject, head_of
 from components.check_skeleton.token_outputs import is_per_token, wanted_tokens
 from components.check_skeleton.verdict import Judge

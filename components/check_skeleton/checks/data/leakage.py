@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from components.check_skeleton.checks.input_independence import POWER_MARGIN, z_score
+from components.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from components.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
 from components.check_skeleton.short_training import shuffled_batches, simplified, updates
 from components.check_skeleton.subject import Subject, example_keys, rows_of

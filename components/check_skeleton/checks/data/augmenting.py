@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from components.check_skeleton.baselines import MOST_NUMBERS, Floats
-from components.check_skeleton.checks.input_independence import POWER_MARGIN, z_score
+from components.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from components.check_skeleton.short_training import shuffled_batches, simplified, updates
 from components.check_skeleton.subject import Subject, head_of, rows_of
 from components.check_skeleton.verdict import Judge

@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 from pydantic import JsonValue
 
-from components.check_skeleton.contract_training import (
+from components.check_skeleton.checks.training.contract_training import (
     CLEAR_ERRORS,
     FEWEST_ROWS,
     STEPS,

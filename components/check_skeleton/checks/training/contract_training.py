@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.checks.input_independence import z_score
+from components.check_skeleton.checks.training.input_independence import z_score
 from components.check_skeleton.short_training import simplified
 from components.check_skeleton.subject import Subject, head_of, rows_of
 from components.engine.config import TrainingSection

@@ -1,0 +1,1 @@
+"""Checks of rows and tensors: is what enters the model what the rows say, and nothing else?"""

@@ -1,0 +1,1 @@
+"""Checks of losses, predictions and metrics: do they measure what they should, and agree?"""

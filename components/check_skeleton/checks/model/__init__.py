@@ -1,0 +1,1 @@
+"""Checks of the model alone: who sees what, what is alive, what learns?"""
