@@ -77,7 +77,7 @@ def probe(options: argparse.Namespace) -> int:
 def sanity(options: argparse.Namespace) -> int:
     """Look for silent bugs in the task on this machine, as the pipeline does before it trains."""
     from pipelines.console import Console
-    from pipelines.sanity import Sanity, closing_lines, result_lines
+    from pipelines.sanity.answers import Sanity, closing_lines, result_lines
 
     contract = _load(options)
     code_folder = options.contract.resolve().parent
@@ -92,7 +92,7 @@ def sanity(options: argparse.Namespace) -> int:
         # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         console.working("  … loading")
-        from pipelines.live_checks import answer
+        from pipelines.sanity.live import answer
 
         found = answer(question, console)
     page = question.copied_page(options.out) if options.out else question.page

@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
+from components.engine.data.global_batch import gather_rows
 from components.engine.distributed import StopSignal, World
-from components.engine.global_batch import gather_rows
 
 
 def gather_beside_a_shared_gradient() -> int:

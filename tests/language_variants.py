@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from components.engine.task import LABEL, WEIGHT, Task
+from components.tasks.columns.tokenization import IGNORED
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel, DocumentOptions
-from components.tasks.tokenization import IGNORED
 
 BERT_SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -18,8 +18,8 @@ from components.contracts.section import Section
 from components.contracts.training import Direction
 from components.engine.evaluation.metrics import log_losses
 from components.engine.task import LABEL, Batch, Task
-from components.tasks.class_labels import ClassLabels, encode_classes, fit_classes
-from components.tasks.image_columns import (
+from components.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
+from components.tasks.columns.image_columns import (
     ImageForm,
     ImageState,
     fit_images,

@@ -18,16 +18,17 @@ from torch.nn import functional
 from components.contracts.data import ColumnName, TaskColumns
 from components.contracts.section import Section
 from components.contracts.training import Direction
-from components.engine.global_batch import gather_rows
+from components.engine.data.global_batch import gather_rows
 from components.engine.task import LABEL, WEIGHT, Batch, Task
-from components.tasks.decoder import DecoderOptions
-from components.tasks.image_columns import (
+from components.tasks.columns.image_columns import (
     ImageForm,
     ImageState,
     fit_images,
     image_column,
     read_images,
 )
+from components.tasks.columns.tokenization import BOUNDARY, SMALLEST_VOCABULARY, Tokenizer, texts_of
+from components.tasks.decoder import DecoderOptions
 from components.tasks.picture_networks import (
     Architecture,
     Preset,
@@ -35,7 +36,6 @@ from components.tasks.picture_networks import (
     vision_transformer,
 )
 from components.tasks.resnet import RESNETS, ResNet, residual_blocks
-from components.tasks.tokenization import BOUNDARY, SMALLEST_VOCABULARY, Tokenizer, texts_of
 from components.tasks.two_tower import TextTower, TwoTower
 from components.tasks.vision_transformer import VITS, transformer_blocks
 

@@ -23,14 +23,14 @@ from components.contracts.section import Section
 from components.contracts.training import Direction
 from components.engine.parallelism.plan import ParallelPlan
 from components.engine.task import LABEL, WEIGHT, Batch, Task
-from components.tasks.decoder import Decoder, DecoderOptions, decoder_plan
-from components.tasks.tokenization import (
+from components.tasks.columns.tokenization import (
     BOUNDARY,
     IGNORED,
     SMALLEST_VOCABULARY,
     Tokenizer,
     texts_of,
 )
+from components.tasks.decoder import Decoder, DecoderOptions, decoder_plan
 
 PositiveInt = Annotated[int, Field(ge=1)]
 TOKENS = "tokens"

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 from torch import Tensor
 
 from components.contracts.errors import BadTaskError
-from components.tasks.image_columns import ImageState
+from components.tasks.columns.image_columns import ImageState
 from components.tasks.resnet import RESNETS
 from components.tasks.vision_transformer import VITS, VisionTransformer, ViTShape
 

@@ -20,9 +20,8 @@ from components.contracts.section import Section
 from components.contracts.training import Direction
 from components.engine.evaluation.metrics import log_losses, roc_auc
 from components.engine.task import LABEL, Batch, Task
-from components.tasks.class_labels import ClassLabels, encode_classes, fit_classes
-from components.tasks.tabular_mlp import TabularMLP
-from components.tasks.tabular_numbers import (
+from components.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
+from components.tasks.columns.tabular_numbers import (
     NumericState,
     column_values,
     describe_numbers,
@@ -30,6 +29,7 @@ from components.tasks.tabular_numbers import (
     fit_numbers,
     num_inputs,
 )
+from components.tasks.tabular_mlp import TabularMLP
 
 UNKNOWN = 0  # category code of nulls and of values that the training split did not have
 

@@ -5,9 +5,9 @@ from torch import nn
 from torch.nn import functional
 
 from components.engine.task import LABEL, WEIGHT
+from components.tasks.columns.tokenization import IGNORED
 from components.tasks.decoder import rotate, rotation
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
-from components.tasks.tokenization import IGNORED
 from planted import Bug, planted
 
 BUGS: list[Bug] = []

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from components.engine.task import LABEL, WEIGHT
+from components.tasks.columns.tokenization import BOUNDARY, IGNORED
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
-from components.tasks.tokenization import BOUNDARY, IGNORED
 from language_bugs.building import (
     GPT2,
     Rebuilt,

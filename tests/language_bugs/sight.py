@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 from components.engine.task import LABEL, WEIGHT
+from components.tasks.columns.tokenization import IGNORED
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
-from components.tasks.tokenization import IGNORED
 from components.tasks.transformers_models import LogitsOf, TransformersCausalLM
 from language_bugs.building import (
     GPT2,

@@ -13,8 +13,8 @@ from components.engine.checkpoints.checkpointer import load_checkpoint_model
 from components.engine.data.batching import GlobalOrder
 from components.engine.evaluation.scoring import score_split
 from components.engine.task import LABEL, load_task
+from components.tasks.columns.tokenization import IGNORED
 from components.tasks.language_modeling import TOKENS
-from components.tasks.tokenization import IGNORED
 from documents import SMALL, documents, pinned
 from tiny_training import finished, largest_difference, tiny_job, weights
 

@@ -11,7 +11,7 @@ from components.check_skeleton.verdict import verdict_of
 from components.contracts.skeleton import CheckResult, SkeletonReport
 from components.reports.page import Page
 from pipelines.cli import main
-from pipelines.sanity import MOST_KEPT, Sanity, chosen
+from pipelines.sanity.answers import MOST_KEPT, Sanity, chosen
 
 SETTINGS = """
 [skeleton]

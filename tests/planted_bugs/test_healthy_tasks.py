@@ -4,25 +4,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from torch import nn
 
 from components.tasks.tabular import TabularClassification, TabularRegression
 from planted import Healthy, require_healthy
+from rank_bound_tasks import WithBatchNorm
 from workshop import results_of
-
-
-class WithBatchNorm(TabularClassification):
-    """The reference MLP with batch normalisation after each hidden layer."""
-
-    def build_model(self):
-        model = super().build_model()
-        layers = []
-        for layer in model.hidden:
-            layers.append(layer)
-            if isinstance(layer, nn.Linear):
-                layers.append(nn.BatchNorm1d(layer.out_features))
-        model.hidden = nn.Sequential(*layers)
-        return model
 
 
 class CountsAmounts(TabularClassification):

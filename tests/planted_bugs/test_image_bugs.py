@@ -7,8 +7,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from components.engine.task import LABEL
+from components.tasks.columns.image_columns import ImageForm, fit_images
 from components.tasks.image_classification import ImageClassification
-from components.tasks.image_columns import ImageForm, fit_images
 from planted import Bug, planted, require_caught
 
 BUGS: list[Bug] = []

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from components.engine.task import LABEL
+from components.tasks.columns.tabular_numbers import num_inputs
 from components.tasks.tabular import TabularClassification, TabularRegression
-from components.tasks.tabular_numbers import num_inputs
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import Workshop

@@ -20,7 +20,7 @@ from components.contracts.section import canonical_json
 from components.engine.evaluation.scoring import score_batch
 from components.engine.parallelism.parallelize import require_contiguous
 from components.engine.task import LABEL, check_options
-from components.tasks import image_columns
+from components.tasks.columns import image_columns
 from components.tasks.image_classification import IMAGE, ImageClassification
 
 ROWS = 12

@@ -13,8 +13,8 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadTaskError
 from components.engine.evaluation.scoring import score_batch
 from components.engine.task import LABEL, WEIGHT
+from components.tasks.columns.tokenization import BOUNDARY, IGNORED
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
-from components.tasks.tokenization import BOUNDARY, IGNORED
 from documents import DocumentsCountAlike, documents, pinned, small_task, subject_of
 
 TEXTS = ["ab", "", "a much longer text than one context holds", "x" * 24]

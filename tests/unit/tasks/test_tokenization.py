@@ -3,8 +3,8 @@
 import pytest
 
 from components.contracts.errors import BadTaskError
-from components.tasks import tokenization
-from components.tasks.tokenization import BOUNDARY, Tokenizer
+from components.tasks.columns import tokenization
+from components.tasks.columns.tokenization import BOUNDARY, Tokenizer
 
 TEXTS = ["", "the mean of the array", "größe: 3 µm 😀", "\n\t tabs  and  spaces "]
 

@@ -5,7 +5,7 @@ from components.check_skeleton.examination import examine
 from components.clients.dataset import Dataset
 from components.contracts.skeleton import CheckResult, SkeletonReport
 from pipelines.console import Console
-from pipelines.sanity import Sanity, result_lines
+from pipelines.sanity.answers import Sanity, result_lines
 
 
 def answer(question: Sanity, console: Console) -> SkeletonReport:

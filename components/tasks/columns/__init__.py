@@ -1,0 +1,1 @@
+"""Columns: how labels, numbers, pictures and texts become tensors."""

@@ -1,0 +1,1 @@
+"""Sanity: the skeleton checks alone, live, with answers that are kept."""
