@@ -319,6 +319,27 @@ class AugmentsProperly(TabularClassification):
         return {**batch, "numbers": batch["numbers"] + 0.1 * noise}
 
 
+class BlanksColumns(TabularClassification):
+    """Healthy: leaves out half of the columns at random, which makes some rows alike."""
+
+    def augment(self, batch, generator):
+        kept = torch.rand(batch["numbers"].shape, generator=generator) < 0.5
+        return {**batch, "numbers": batch["numbers"] * kept}
+
+
+class DrawsRarely(TabularClassification):
+    """Healthy: leaves out a row once in a thousand draws."""
+
+    def build_model(self):
+        class Rare(Around):
+            def forward(self, numbers, categories):
+                if self.training:
+                    numbers = numbers * (torch.rand(len(numbers), 1) > 0.001)
+                return super().forward(numbers, categories)
+
+        return Rare(super().build_model())
+
+
 class DrawsInForward(TabularClassification):
     """Healthy: noise from the global generator, in training only."""
 

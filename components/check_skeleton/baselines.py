@@ -68,7 +68,7 @@ def measure_baselines(
     labels = constant.labels
     scores = {"constant": constant.metrics(task)}
     notes = []
-    linear = linear_model(subject)
+    linear = subject.once(linear_model)
     if isinstance(linear, str):
         notes.append(f"no linear baseline: {linear}")
     else:
@@ -92,7 +92,7 @@ def measure_baselines(
 
 def control_losses(subject: Subject) -> Control | None:
     """Whether a linear model sees a signal in the sample; None where none can be fitted."""
-    linear = linear_model(subject)
+    linear = subject.once(linear_model)
     if isinstance(linear, str):
         return None
     labels = subject.validation[LABEL].double().numpy()

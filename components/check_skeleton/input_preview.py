@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from components.check_skeleton.checks.data.augmenting import augmented, augments
 from components.check_skeleton.subject import Subject
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -28,27 +30,59 @@ class Preview:
         tensors: Name, type, shape, smallest, mean and largest value of each tensor.
         pictures: An inline SVG of the task's pictures, or of an input that looks like them; else
             empty.
+        augmented_rows: The same examples once augmented; empty for tasks that do not augment.
+        augmented_pictures: Their pictures.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     tensors: tuple[tuple[str, ...], ...]
     pictures: str = ""
+    augmented_rows: tuple[tuple[str, ...], ...] = ()
+    augmented_pictures: str = ""
 
 
 def preview(subject: Subject) -> Preview:
     """Decode the examples that the overfitting check learns: different inputs, labels in turn."""
     batch = subject.balanced(EXAMPLES)
-    count = min(EXAMPLES, len(batch[LABEL]))
-    examples = [_described(subject.task, batch, index) for index in range(count)]
+    examples = _decoded(subject.task, batch)
     # The label first: wide tables hide their last columns.
     keys = dict.fromkeys(key for example in examples for key in example)
     header = tuple(sorted(keys, key=lambda key: key not in (LABEL, subject.task.columns.label)))
-    rows = tuple(tuple(example.get(key, "")[:60] for key in header) for example in examples)
-    labels = batch[LABEL]
-    captions = [str(labels[index].item()) if labels.ndim == 1 else "" for index in range(count)]
-    pictures = _pictures(_pixels(subject.task, batch, count), captions)
-    return Preview(header, rows, _tensor_table(subject.train), pictures)
+    changed = _augmented(subject, batch)
+    return Preview(
+        header,
+        _rows(examples, header),
+        _tensor_table(subject.train),
+        _pictures(subject.task, batch, "Images as the model receives them, with labels"),
+        _rows(_decoded(subject.task, changed), header) if changed else (),
+        _pictures(subject.task, changed, "The same images augmented, with labels"),
+    )
+
+
+def _augmented(subject: Subject, batch: Batch) -> Batch:
+    """The examples as training may see them; empty where there is nothing to show."""
+    if not augments(subject.task):
+        return {}
+    try:
+        changed = augmented(subject.task, batch, subject.seed)
+        is_usable = {len(tensor) for tensor in changed.values()} == {_count(batch)}
+    except Exception:  # user code may raise anything, and the report must be written
+        return {}
+    is_same = all(name in batch and torch.equal(t, batch[name]) for name, t in changed.items())
+    return changed if is_usable and LABEL in changed and not is_same else {}
+
+
+def _count(batch: Batch) -> int:
+    return len(batch[LABEL])
+
+
+def _decoded(task: Task, batch: Batch) -> list[dict[str, str]]:
+    return [_described(task, batch, index) for index in range(_count(batch))]
+
+
+def _rows(examples: Sequence[dict[str, str]], header: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(example.get(key, "")[:60] for key in header) for example in examples)
 
 
 def _described(task: Task, batch: Batch, index: int) -> dict[str, str]:
@@ -68,36 +102,39 @@ def _tensor_table(batch: Batch) -> tuple[tuple[str, ...], ...]:
     return tuple(table)
 
 
-def _pixels(task: Task, batch: Batch, count: int) -> list[NDArray[np.uint8]]:
+def _pixels(task: Task, batch: Batch) -> list[NDArray[np.uint8] | None]:
     """The examples as the task shows them, or any input that looks like pictures."""
     try:
-        own = [task.picture(batch, index) for index in range(count)]
+        own = [task.picture(batch, index) for index in range(_count(batch))]
     except Exception:  # user code may raise anything, and the report must be written
         own = []
-    known = [picture for picture in own if picture is not None]
-    if known:
-        return known
+    if any(picture is not None for picture in own):
+        return own
     images = next((t for t in inputs_of(batch).values() if _looks_like_images(t)), None)
     if images is None:
         return []
-    pixels = images[:count].float()
+    pixels = images.float()
     pixels = pixels.unsqueeze(1) if pixels.ndim == 3 else pixels
     low, high = float(pixels.min()), float(pixels.max())
     shown = ((pixels - low) / max(high - low, 1e-12) * 255).byte().permute(0, 2, 3, 1)
     return list(shown.numpy())
 
 
-def _pictures(shown: Sequence[NDArray[np.uint8]], captions: Sequence[str]) -> str:
+def _pictures(task: Task, batch: Batch, title: str) -> str:
+    """A row of the examples' pictures with their labels; those without a picture leave a gap."""
+    shown = _pixels(task, batch) if batch else []
     if not shown:
         return ""
+    labels = batch[LABEL]
     parts = [
-        _picture(image, caption, column)
-        for column, (image, caption) in enumerate(zip(shown, captions, strict=True))
+        _picture(image, f"{labels[column].item():.6g}" if labels.ndim == 1 else "", column)
+        for column, image in enumerate(shown)
+        if image is not None
     ]
-    width, height = len(parts) * (PICTURE_PIXELS + 8), PICTURE_PIXELS + 24
+    width, height = len(shown) * (PICTURE_PIXELS + 8), PICTURE_PIXELS + 24
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
-        f"<title>Images as the model receives them, with labels</title>{''.join(parts)}</svg>"
+        f"<title>{title}</title>{''.join(parts)}</svg>"
     )
 
 

@@ -94,7 +94,11 @@ def _show_examples(page: Page, preview: Preview) -> None:
     page.heading("Right before the model")
     if preview.pictures:
         page.figure(preview.pictures, "The first examples as the model receives them")
+    if preview.augmented_pictures:
+        page.figure(preview.augmented_pictures, "The same examples after augmentation")
     page.table(preview.header, preview.rows, caption="Examples decoded from their tensors")
+    if preview.augmented_rows and not preview.augmented_pictures:
+        page.table(preview.header, preview.augmented_rows, caption="The same after augmentation")
     page.table(
         ("tensor", "type", "shape", "min", "mean", "max"), preview.tensors, caption="Tensors"
     )

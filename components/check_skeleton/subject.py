@@ -1,6 +1,5 @@
 """Subject: the task under examination, with bounded samples of its data, encoded once."""
 
-import copy
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -171,7 +170,7 @@ def is_sequence(name: str, batch: Batch) -> bool:
 
 def stirred_model(subject: Subject) -> nn.Module:
     """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
-    model = copy.deepcopy(subject.build_model()).eval()
+    model = subject.build_model().eval()
     generator = torch.Generator().manual_seed(subject.seed)
     with torch.no_grad():
         for parameter in model.parameters():

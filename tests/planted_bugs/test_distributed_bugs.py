@@ -55,6 +55,8 @@ CHECKS = ("rank_equivalence", "rank_data", "resume_trial")
 HEALTHY = {
     "counts for its log": (tasks.CountsForItsLog, "fsdp", {}),
     "augmentation": (tasks.AugmentsProperly, "fsdp", {}),
+    "columns blanked": (tasks.BlanksColumns, "fsdp", {}),
+    "random numbers without effect": (tasks.DrawsRarely, "fsdp", {}),
     "random numbers in forward": (tasks.DrawsInForward, "fsdp", {}),
     "shared and frozen weights": (tasks.SharedWeights, "fsdp", {}),
     "memory format under ddp": (tasks.TransposedWeight, "ddp", {"rank_equivalence": "warned"}),

@@ -281,10 +281,11 @@ CHANGED = (
 
 
 def test_everything_global_that_an_import_touches_is_named(workshop, tmp_path, monkeypatch):
-    (tmp_path / "careless_task.py").write_text(CARELESS)
+    file = tmp_path / "careless_task.py"
+    file.write_text(CARELESS)
     monkeypatch.syspath_prepend(tmp_path)
     task_type = type("Careless", (TabularClassification,), {"__module__": "careless_task"})
-    monkeypatch.setitem(sys.modules, "careless_task", SimpleNamespace(__file__=__file__))
+    monkeypatch.setitem(sys.modules, "careless_task", SimpleNamespace(__file__=str(file)))
     subject = workshop.subject(task_type, "binary")
     result = results_of(subject, "import_side_effects")["import_side_effects"]
     assert result.outcome == "warned"

@@ -23,6 +23,7 @@ from components.check_skeleton.trials.comparison import (
     seen_twice,
     shared_order,
 )
+from components.check_skeleton.trials.digests import digests_of
 from components.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
 from components.check_skeleton.trials.quiet import quiet_of
 from components.check_skeleton.trials.supervisor import (
@@ -159,6 +160,41 @@ def test_a_task_that_no_other_process_can_make_is_skipped_with_the_reason(datase
     trials = make_trials(prepared(Local, datasets("binary")))
     assert "cannot be made in another process" in trials.reason
     assert "Local" in trials.reason
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"is_slow": True, "steps": (2, 2), "seconds": 10.0}, "raise skeleton.trial_seconds"),
+        ({"codes": (1, -signal.SIGKILL)}, "out of memory or disk"),
+        ({"codes": (1, 1), "failure": None}, "out of memory or disk"),
+        ({"is_hung": True, "codes": (-signal.SIGKILL, -signal.SIGKILL)}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_task(values, reason):
+    found = replace(outcome("whatever"), **values).obstacle
+    assert reason in found
+    assert bool(found) == bool(reason)
+    assert replace(outcome("[Errno 28] No space left on device"), is_hung=False).obstacle
+
+
+def test_no_folder_for_the_trials_is_a_reason_to_skip_them(datasets, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    trials = make_trials(prepared(TabularClassification, datasets("binary")))
+    assert "does not let the trials be made" in trials.reason
+
+
+def test_no_network_between_processes_is_a_reason_to_skip_the_trials(datasets, monkeypatch):
+    missing = nursery_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
+    monkeypatch.setattr(supervisor, "nursery_environment", lambda: missing)
+    trials = make_trials(prepared(TabularClassification, datasets("binary")))
+    assert "processes on this machine cannot talk" in trials.reason
+
+
+def test_an_input_without_columns_has_a_digest():
+    batch = {"numbers": torch.eye(2), "categories": torch.empty(2, 0, dtype=torch.long)}
+    assert len(set(digests_of(batch))) == 2
 
 
 def is_gone(pid_file):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from components.check_skeleton.checks.loss.known_metrics import (
     class_quantities,
@@ -31,6 +32,18 @@ PAIRS = np.stack([1 - CHANCES, CHANCES], axis=1)
 )
 def test_quantities_of_classes_are_those_of_their_definitions(quantity, value):
     assert class_quantities(PAIRS, LABELS)[quantity] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("classes", [3, 7])
+def test_area_of_pairs_of_classes_is_that_of_scikit_learn(classes):
+    generator = np.random.default_rng(classes)
+    labels = np.arange(200) % classes
+    # Of one digit, so that there are ties.
+    chances = generator.random((200, classes)).round(1) + 0.1
+    chances /= chances.sum(axis=1, keepdims=True)
+    expected = roc_auc_score(labels, chances, multi_class="ovo")
+    found = class_quantities(chances, labels.astype(np.float64))["one-vs-one roc_auc"]
+    assert found == pytest.approx(expected)
 
 
 def test_quantities_of_numbers_are_those_of_their_definitions():

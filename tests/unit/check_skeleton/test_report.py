@@ -4,14 +4,35 @@ import math
 
 import pytest
 
-from components.check_skeleton.input_preview import Preview
+from components.check_skeleton.input_preview import Preview, preview
 from components.check_skeleton.report import page_of
 from components.check_skeleton.verdict import Judge, agreements, summary_of, verdict_of
 from components.contracts.skeleton import CheckResult, SkeletonReport
+from components.tasks.image_classification import ImageClassification
+from components.tasks.tabular import TabularClassification
+from skeleton_tables import prepared
+from workshop import Workshop
 
 PREVIEW = Preview(
     header=("label", "price"), rows=(("1", "9.5"),), tensors=(("price",) + ("1",) * 5,)
 )
+
+
+class EverySecondShown(ImageClassification):
+    """Some examples are no pictures."""
+
+    def picture(self, batch, index):
+        return None if index % 2 else super().picture(batch, index)
+
+
+class Shifted(TabularClassification):
+    def augment(self, batch, generator):
+        return {**batch, "numbers": batch["numbers"] + 100}
+
+
+class Breaking(TabularClassification):
+    def augment(self, batch, generator):
+        raise ValueError("no such column")
 
 
 def result(check, outcome="passed", **fields):
@@ -125,3 +146,27 @@ def test_evidence_that_is_not_finite_is_stored_drawn_and_named(tmp_path):
     html = page(failed).html()
     assert "not finite: measured" in html
     assert html.count("<figure>") == 2
+
+
+def drawn(shown):
+    return page_of(report(result("labels")), shown, (), 0.2).html()
+
+
+def test_pictures_are_drawn_again_after_augmentation_and_those_that_are_none_leave_a_gap(tmp_path):
+    options = {"augmentation": {"shift": 2}}
+    subject = Workshop(tmp_path).subject(EverySecondShown, "digits", options=options)
+    shown = preview(subject)
+    assert shown.pictures.count("<image") == shown.augmented_pictures.count("<image") == 4
+    assert shown.pictures != shown.augmented_pictures
+    html = drawn(shown)
+    assert html.index("first examples as the model") < html.index("same examples after augment")
+
+
+@pytest.mark.parametrize(
+    ("task_type", "is_shown"), [(TabularClassification, False), (Shifted, True), (Breaking, False)]
+)
+def test_rows_are_decoded_again_after_augmentation(task_type, is_shown, datasets):
+    shown = preview(prepared(task_type, datasets("binary")))
+    assert bool(shown.augmented_rows) == is_shown
+    assert shown.rows != shown.augmented_rows
+    assert ("The same after augmentation" in drawn(shown)) == is_shown

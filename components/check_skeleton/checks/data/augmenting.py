@@ -114,7 +114,7 @@ def augmentation_keeps_labels(subject: Subject) -> CheckResult:
         source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
         "short training is asked",
     )
-    if not _augments(subject.task):
+    if not augments(subject.task):
         return judge.skipped(NO_AUGMENTATION)
     sources = _trace(subject)
     if parted := sources.parted():
@@ -146,7 +146,7 @@ def plain_evaluation(subject: Subject) -> CheckResult:
         expected="augment is not called by encode, nor by the model in evaluation mode",
         source="guides: augmentation is for training; evaluation must mean the same every time",
     )
-    if not _augments(subject.task):
+    if not augments(subject.task):
         return judge.skipped(NO_AUGMENTATION)
     task, calls = copy.copy(subject.task), list[str]()
     stage = "build_model"
@@ -169,7 +169,8 @@ def plain_evaluation(subject: Subject) -> CheckResult:
     return judge.passed(f"{len(batch[LABEL])} examples encoded and scored without it")
 
 
-def _augments(task: Task) -> bool:
+def augments(task: Task) -> bool:
+    """Whether the task changes its training batches at random."""
     return type(task).augment is not Task.augment
 
 
@@ -181,7 +182,9 @@ def _trace(subject: Subject) -> Sources:
     if batch[LABEL].ndim == 1:
         other[LABEL] = _other_labels(batch[LABEL])[:rows]
     batch = head_of(batch, rows)
-    first = _augmented(subject.task, batch, subject.seed)
+    generator = torch.Generator()
+    first = subject.task.augment(_copied(batch), generator.manual_seed(subject.seed))
+    drawn = generator.get_state()
     influence = {}
     for name in (LABEL, *inputs_of(batch)):
         moves = torch.full((rows, rows), torch.nan)
@@ -190,7 +193,11 @@ def _trace(subject: Subject) -> Sources:
                 continue
             tensor = batch[name].clone()
             tensor[row] = other[name][row]
-            moved = _augmented(subject.task, {**batch, name: tensor}, subject.seed)
+            exchanged = _copied({**batch, name: tensor})
+            moved = subject.task.augment(exchanged, generator.manual_seed(subject.seed))
+            # Where the row decides how much is drawn, the others move by other numbers, not by it.
+            if not torch.equal(generator.get_state(), drawn):
+                continue
             moves[:, row] = _distance(moved[name], first[name])
         largest = moves.nan_to_num(0.0).amax(dim=1, keepdim=True).clamp_min(1e-12)
         influence[name] = moves / largest
@@ -205,9 +212,13 @@ def _other_labels(labels: Tensor) -> Tensor:
     return labels[torch.where(differs, ahead, len(labels)).argmin(dim=1)]
 
 
-def _augmented(task: Task, batch: Batch, seed: int) -> Batch:
-    copied = {name: tensor.clone() for name, tensor in batch.items()}
-    return task.augment(copied, torch.Generator().manual_seed(seed))
+def augmented(task: Task, batch: Batch, seed: int) -> Batch:
+    """The batch once augmented, itself untouched."""
+    return task.augment(_copied(batch), torch.Generator().manual_seed(seed))
+
+
+def _copied(batch: Batch) -> Batch:
+    return {name: tensor.clone() for name, tensor in batch.items()}
 
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:
@@ -225,9 +236,13 @@ def _judged_answers(judge: Judge, subject: Subject) -> CheckResult:
     answers = _probe(subject)
     plain = head_of(subject.validation, min(PREDICTED_ROWS, subject.task.scoring_rows))
     before, labels = answers(plain), _codes(plain)
-    changed = [_augmented(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
-    after = np.concatenate([answers(draw) for draw in changed])
-    given = np.concatenate([_codes(draw) for draw in changed])
+    changed = [augmented(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
+    # Labels in shares, as mixing makes them, are no class's.
+    whole = torch.cat([draw[LABEL] == draw[LABEL].round() for draw in changed]).numpy()
+    if not whole.any():
+        return judge.passed(f"{rows}; what they show is not compared: labels are mixed")
+    after = np.concatenate([answers(draw) for draw in changed])[whole]
+    given = np.concatenate([_codes(draw) for draw in changed])[whole]
     chance = np.bincount(labels).max() / len(labels)
     right, kept = float(np.mean(before == labels)), float(np.mean(after == given))
     shown = f"{right:.0%} right, {kept:.0%} once augmented, {chance:.0%} by the most common class"

@@ -8,6 +8,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from components.check_skeleton.checks.data.augmenting import NO_AUGMENTATION, augments
 from components.check_skeleton.checks.data.picture_reading import misreading
 from components.check_skeleton.subject import (
     Subject,
@@ -18,13 +19,12 @@ from components.check_skeleton.subject import (
 )
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.task import LABEL, Batch, Task, inputs_of
+from components.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 64
 # Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
 # a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
 LARGEST_SCALE = 10.0
-SHORTEST_TEXT = 8  # of fewer codes than this, each is a column
 
 
 def encoding(subject: Subject) -> CheckResult:
@@ -173,7 +173,8 @@ def _judged_codes(judge: Judge, subject: Subject, pairs: pl.DataFrame) -> CheckR
     if len(codes) < 2:
         return judge.failed(
             f"every sampled label is {codes.tolist()}",
-            hint="check the label's definition and its encoding; there is nothing to learn",
+            hint="check the label's definition and its encoding; there is nothing to learn. Are "
+            "other labels so rare that the sample has none? Then raise skeleton.sample_rows",
         )
     classes = {"binary": "0, 1", "multiclass": "0, 1, 2, …"}.get(subject.task.kind)
     is_whole = bool((codes == np.round(codes)).all()) and codes.min() >= 0
@@ -262,7 +263,12 @@ def input_scale(subject: Subject) -> CheckResult:
             f"all {subject.num_rows()} sampled rows have the same inputs",
             hint="encode returns constants; compare the preview with the rows",
         )
-    frozen = [n for n, t in inputs.items() if t.is_floating_point() and bool((t == t[:1]).all())]
+    frozen = [
+        name
+        for name, tensor in inputs.items()
+        # A table without numbers may have an empty tensor for them.
+        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor[:1]).all())
+    ]
     if frozen:
         return judge.warned(
             f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
@@ -288,7 +294,8 @@ def input_scale(subject: Subject) -> CheckResult:
     if len(constant) > max(1, len(columns) // 4):
         return judge.warned(
             f"{len(constant)} of {len(columns)} columns are constant: {', '.join(constant[:8])}",
-            hint="columns are lost in encode, or every category is unknown to it",
+            hint="columns are lost in encode, every category is unknown to it, or texts are padded "
+            "to a length that none needs",
             constant=constant,
         )
     return judge.passed(
@@ -304,8 +311,8 @@ def augmentation(subject: Subject) -> CheckResult:
         source="guides: labels flipped by augmentation; resuming needs the generator",
     )
     task = subject.task
-    if type(task).augment is Task.augment:
-        return judge.skipped("the task does not augment")
+    if not augments(task):
+        return judge.skipped(NO_AUGMENTATION)
     original = head_of(subject.train, PROBED_ROWS)
     batch = {name: tensor.clone() for name, tensor in original.items()}
     before = _generator_states()
@@ -357,22 +364,11 @@ def _agree(first: Tensor, second: Tensor) -> bool:
 def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
     """The columns of a table; anything else, such as images or tokens, counts as one column."""
     tensor = batch[name]
-    if tensor.ndim == 2 and not is_sequence(name, batch) and not _is_padded(tensor):
+    if tensor.ndim == 2 and not is_sequence(name, batch):
         for index in range(tensor.shape[1]):
             yield f"{name}[{index}]", tensor[:, index]
     else:
         yield name, tensor.flatten()
-
-
-def _is_padded(tensor: Tensor) -> bool:
-    """Whether codes [B, T] are texts: filled up with one code, from other places on in each row."""
-    if tensor.is_floating_point() or tensor.shape[1] < SHORTEST_TEXT:
-        return False
-    for codes in (tensor, tensor.flip(1)):
-        filled = (codes == codes[:1, -1:]).flip(1).cumprod(dim=1).sum(dim=1)
-        if len(np.unique(filled.numpy())) > 2:
-            return True
-    return False
 
 
 def _generator_states() -> tuple[object, ...]:

@@ -60,7 +60,8 @@ for each in set(sys.modules) - known:
     where = getattr(sys.modules[each], "__file__", None) or ""
     if os.path.abspath(where).startswith(beside):
         del sys.modules[each]
-random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+# Not a seed that a task would choose: its own, set again, would change nothing.
+random.seed(739391), numpy.random.seed(739391), torch.manual_seed(739391)
 drawn = seen()
 load(name, file)
 again = seen()

@@ -6,7 +6,14 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.subject import Subject, distinct_examples, example_keys, rows_of
+from components.check_skeleton.checks.model.padding import padding_of
+from components.check_skeleton.subject import (
+    SEQUENCE_LENGTH,
+    Subject,
+    distinct_examples,
+    example_keys,
+    rows_of,
+)
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import Batch, inputs_of
@@ -15,7 +22,6 @@ from components.engine.task import Batch, inputs_of
 KEPT_SHARE = 0.25
 # One input in place of a tenth of different rows: what missing files and failed decoding look like.
 STAND_IN_SHARE = 0.1
-SEQUENCE_LENGTH = 16
 # Texts of very different length fill half of what the longest needs; at four positions in five the
 # length was chosen for other texts, and four fifths of the compute are lost.
 MOST_PADDING = 0.8
@@ -175,6 +181,9 @@ def _is_sequence(tensor: Tensor) -> bool:
 
 def _padding(tensor: Tensor) -> float:
     """Share of the positions that repeat one code up to the end, but for the first of them."""
+    found = padding_of(tensor)
+    if found is not None and found.is_left:
+        tensor = tensor.flip(1)
     code = tensor[:, -1].mode().values
     is_code = tensor == code
     after = is_code.flip(1).cumprod(dim=1).sum(dim=1)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from components.check_skeleton.subject import Subject
 from components.clients.pictures import decode_picture
+from components.contracts.errors import BadDataError
 from components.engine.task import Batch
 
 COMPARED = 16
@@ -82,7 +83,10 @@ def _source(subject: Subject, row: Mapping[str, object], shown: NDArray[np.uint8
     for name in subject.task.columns.features:
         value = row[name]
         if isinstance(value, bytes):
-            found.append(_resized(decode_picture(value), shown))
+            try:
+                found.append(_resized(decode_picture(value), shown))
+            except BadDataError:  # what is shown is made of something else, such as sound
+                return None
         elif isinstance(value, list) and len(value) == shown.size:
             found.append(np.asarray(value, dtype=np.float64).reshape(shown.shape))
     return found[0] if len(found) == 1 else None

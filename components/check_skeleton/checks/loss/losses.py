@@ -183,8 +183,14 @@ def loss_floor(subject: Subject) -> CheckResult:
     free = best_outputs(subject)
     share = free.floor / max(free.constant_loss, 1e-12)
     measured = f"floor {free.floor:.4g} of {free.constant_loss:.4g} ({share:.0%})"
-    if free.constant_loss <= 0 or not np.isfinite(free.floor):
-        return judge.failed(measured, hint="the loss is negative, zero or not finite everywhere")
+    if not np.isfinite(free.floor) or free.constant_loss == 0:
+        return judge.failed(measured, hint="the loss is zero or not finite, whatever the output")
+    if free.constant_loss < 0:
+        return judge.warned(
+            f"floor {free.floor:.4g}, best constant {free.constant_loss:.4g}",
+            hint="is a sign wrong? Right for log-densities and for Poisson losses without their "
+            "constant; add it, so that zero is the best",
+        )
     if share > HIGHEST_FLOOR:
         return judge.failed(
             measured,

@@ -119,7 +119,8 @@ def _trials(subject: Subject) -> list[Trial]:
         width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
     noisy = _chances(labels, width, generator)
     # Few different answers, each given often: what a tie counts is where definitions part.
-    far = ((noisy[:, None] - noisy[None, :DISTINCT_ANSWERS]) ** 2).sum(axis=2)
+    few = noisy[:DISTINCT_ANSWERS]
+    far = (few**2).sum(axis=1) - 2 * noisy @ few.T  # squared distances, but for each row's own part
     kept = _thinned(labels)
     made = {
         "noisy": (noisy, labels),

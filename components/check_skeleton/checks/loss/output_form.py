@@ -195,7 +195,8 @@ def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult
     if extra:
         return judge.warned(
             f"{output.shape[1]} outputs, and no label among {subject.num_rows()} is {extra[:8]}",
-            hint="the last layer has too many outputs: count the classes in fit(train)",
+            hint="the last layer has too many outputs: count the classes in fit(train). Or are "
+            "these so rare that the sample has none? Then raise skeleton.sample_rows",
         )
     return judge.passed(f"{shape}, free to take any value")
 
