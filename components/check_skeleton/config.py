@@ -96,8 +96,9 @@ class SkeletonSection(Section):
     significance: Annotated[float, Field(ge=2.0)] = 3.0
     """Standard errors by which real inputs must beat zeroed ones; 3 passes noise once in 740."""
     trial_seconds: Annotated[float, Field(ge=10.0)] = 120.0
-    """Longest training of six updates in the distributed trials; what takes longer is ended and
-    counts as standing still. Raise it for models that take seconds for an update on a CPU."""
+    """Longest training of six updates in the distributed trials; what takes longer is ended, and
+    fails only if one process was far faster. Raise it for models that take seconds for an update on
+    a CPU."""
     human: dict[str, float] = Field(default_factory=dict)
     """Metric → what people, or today's process, reach on rows like those of the test split. Write
     only what was measured. It stands among the baselines, and `gate.must_beat` may name `human`."""

@@ -31,4 +31,6 @@ def digests_of(batch: Batch) -> list[str]:
 
 
 def _bytes_of(tensor: Tensor) -> bytes:
+    if not tensor.numel():
+        return b""  # what has no columns, as a table without categories, has no bytes to view
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -7,10 +7,12 @@ fresh interpreter for every rank would spend seconds importing. Where forks of a
 imported are safe, macOS among them, this costs one import for all trials.
 """
 
+import math
 import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -18,13 +20,14 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
+from components.check_skeleton.trials.meeting import meeting_problem
 from components.check_skeleton.trials.plan import PLAN, Plan, Trial, job_of, place_of
 from components.check_skeleton.trials.rank import run_rank
 from components.contracts.artifact import write_atomically
 
 PROBLEM = "problem.txt"
 ENDED = "ended.txt"
-HUNG = "hung"
+HUNG, SLOW = "hung", "slow"
 POLL_SECONDS = 0.02
 # Two processes take two to four times as long as one on two cores that others use too; a rank that
 # waits for another one waits for ever.
@@ -64,7 +67,7 @@ class Nursery:
         self._folder = folder
         self._plan = plan
         self._parent = parent
-        self._limit = plan.most_seconds
+        self._patience = math.inf  # until one process has shown what a training takes
 
     def run(self) -> None:
         """Make the stages in turn, as long as there is a reason to go on."""
@@ -73,9 +76,7 @@ class Nursery:
             while not all(each.is_over for each in running):
                 self._check_parent()
                 for each in running:
-                    if not each.is_over and time.monotonic() - each.since > self._limit:
-                        _end(each)
-                        (place_of(self._folder, each.trial) / HUNG).touch()
+                    self._end_if_late(each)
                 time.sleep(POLL_SECONDS)
             for each in running:
                 self._note_codes(each)
@@ -84,7 +85,7 @@ class Nursery:
                 return
             if stage is self._plan.stages[0]:
                 alone = time.monotonic() - running[0].since
-                self._limit = min(self._plan.most_seconds, GRACE_SECONDS + SLOWER * alone)
+                self._patience = GRACE_SECONDS + SLOWER * alone
 
     def _start(self, trial: Trial) -> Running:
         place_of(self._folder, trial).mkdir()
@@ -98,6 +99,17 @@ class Nursery:
             rank.start()
         return Running(trial, ranks, time.monotonic())
 
+    def _end_if_late(self, running: Running) -> None:
+        """End a trial beyond its time; it stands still only if one process was far faster."""
+        seconds = time.monotonic() - running.since
+        if running.is_over or seconds <= min(self._patience, self._plan.most_seconds):
+            return
+        for rank in running.ranks:
+            rank.kill()
+            rank.join()
+        mark = HUNG if seconds > self._patience else SLOW
+        (place_of(self._folder, running.trial) / mark).touch()
+
     def _note_codes(self, running: Running) -> None:
         codes = " ".join(str(rank.exitcode) for rank in running.ranks)
         place = place_of(self._folder, running.trial)
@@ -106,9 +118,11 @@ class Nursery:
 
     def _ends_all(self, running: Running) -> bool:
         """Whether later trials would only repeat what went wrong in this one."""
-        if (place_of(self._folder, running.trial) / HUNG).exists():
+        place, trial = place_of(self._folder, running.trial), running.trial
+        if (place / HUNG).exists() or (place / SLOW).exists():
             return True
-        return running.trial.is_needed and any(rank.exitcode == 1 for rank in running.ranks)
+        right = -signal.SIGKILL if trial.is_killed else 0
+        return trial.is_needed and any(rank.exitcode != right for rank in running.ranks)
 
     def _check_parent(self) -> None:
         """Leave nothing behind when the process that wants the trials is gone."""
@@ -121,12 +135,6 @@ class Nursery:
         os._exit(1)
 
 
-def _end(running: Running) -> None:
-    for rank in running.ranks:
-        rank.kill()
-        rank.join()
-
-
 def main() -> int:
     """Make the trials planned in the folder on the command line."""
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
@@ -134,7 +142,12 @@ def main() -> int:
         # Written by the parent process, for this one alone. It imports the task's module.
         plan: Plan = pickle.loads((folder / PLAN).read_bytes())
     except Exception:  # importing user code may raise anything
-        (folder / PROBLEM).write_text(traceback.format_exc().strip().splitlines()[-1])
+        last = traceback.format_exc().strip().splitlines()[-1]
+        (folder / PROBLEM).write_text(f"the task cannot be made in another process: {last}")
+        return 1
+    most = max(trial.processes for stage in plan.stages for trial in stage)
+    if problem := meeting_problem(folder, most):
+        (folder / PROBLEM).write_text(f"processes on this machine cannot talk: {problem}")
         return 1
     Nursery(folder, plan, parent).run()
     return 0

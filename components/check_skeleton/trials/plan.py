@@ -92,7 +92,8 @@ class Probe:
 
     Attributes:
         losses: Of each example, in training mode.
-        is_random: Whether the pass drew from a global generator.
+        is_random: Whether the pass drew from a global generator, with any effect: where a row is
+            left out once in a thousand draws, none may be.
         augmented: A digest of the augmented rows; empty where `augment` changes nothing.
     """
 
@@ -108,9 +109,9 @@ class RankRecord:
     Attributes:
         initial: A digest of the weights before the model was divided.
         steps: The updates.
-        start: The initial weights; of the first rank only.
-        weights: The whole model's in the end; of the first rank only.
-        final: A digest of the same, of every rank.
+        start: The initial weights; of the first rank of the trial that others are measured by.
+        weights: The whole model's in the end; of the first rank of exact trials.
+        final: A digest of each of the same, of every rank.
         parameters: Which of the weights are parameters.
         drifting: Attributes of model and task that changed in training and are in no checkpoint.
         probe: None in exact trials.
@@ -121,7 +122,7 @@ class RankRecord:
     steps: list[StepRecord] = field(default_factory=list)
     start: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, Tensor] = field(default_factory=dict)
-    final: str = ""
+    final: dict[str, str] = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
     drifting: tuple[str, ...] = ()
     probe: Probe | None = None

@@ -97,7 +97,7 @@ def _trained(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
     start = seeded_model(task, trial.training.seed)
     record.initial = digest_of(start.state_dict())
     record.parameters = frozenset(name for name, _ in start.named_parameters())
-    if rank == 0 and trial.is_exact:
+    if rank == 0 and trial.is_exact and trial.is_needed:
         record.start = {
             name: each.clone() for name, each in start.state_dict().items() if not is_lazy(each)
         }
@@ -114,8 +114,8 @@ def _trained(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
     after = attributes_of(training)
     record.drifting = tuple(name for name in after if before.get(name) != after[name])
     weights = _whole_weights(training.model)
-    record.final = digest_of(weights)
-    if rank == 0:
+    record.final = {name: digest_of({name: value}) for name, value in weights.items()}
+    if rank == 0 and trial.is_exact:
         record.weights = weights
     if not trial.is_exact:
         record.probe = _probe(training, data)
@@ -183,8 +183,11 @@ def _probe(training: Training, data: EncodedSplit) -> Probe:
     with torch.no_grad(), computation(training.section, world.device):
         output = training.model(**inputs_of(batch)).float()
         losses = task.training_losses(output, batch)
+        is_random = generator_states() != before
+        output = simplified(training.model)(**inputs_of(batch)).float()
+        without = task.training_losses(output, batch)
     return Probe(
-        losses, is_random=generator_states() != before,
+        losses, is_random=is_random and not torch.equal(losses, without),
         augmented="" if augmented == digest_of(batch) else augmented,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from components.check_skeleton.subject import Subject, head_of, seeded
 from components.check_skeleton.trials.digests import digest_of
-from components.check_skeleton.trials.nursery import ENDED, HUNG, PROBLEM
+from components.check_skeleton.trials.nursery import ENDED, HUNG, PROBLEM, SLOW
 from components.check_skeleton.trials.plan import (
     PLAN,
     STEPS,
@@ -49,6 +50,8 @@ NURSERY = "components.check_skeleton.trials.nursery"
 PROCESSES = 2
 # An epoch ends within a global batch, and two and more of them pass.
 EPOCH_BATCHES = 2.5
+# What memory and disk say when there is none left, of which a task is innocent.
+STARVED = r"MemoryError|allocate memory|No space left|quota exceeded|PytorchStreamWriter|Read-only"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Outcome:
         codes: Exit codes; empty when the trial was not made.
         failure: The exception that the others followed from.
         is_hung: It was ended because it took far longer than one process.
+        is_slow: It was ended because it took longer than the contract allows.
         steps: Updates that each rank finished.
         seconds: What it took.
     """
@@ -70,6 +74,7 @@ class Outcome:
     codes: tuple[int, ...] = ()
     failure: RankFailure | None = None
     is_hung: bool = False
+    is_slow: bool = False
     steps: tuple[int, ...] = ()
     seconds: float = 0.0
 
@@ -79,11 +84,32 @@ class Outcome:
         return len(self.ranks) == self.trial.processes
 
     @property
+    def obstacle(self) -> str:
+        """Why the machine, and not the task, kept it from its end; empty if nothing did."""
+        if self.is_slow:
+            return (
+                f"{STEPS} updates of {self.trial.training.global_batch_size} examples take longer "
+                f"than {self.seconds:.0f} s ({self._finished}): raise skeleton.trial_seconds, or "
+                "lower skeleton.batch_rows"
+            )
+        text = f"{self.failure.type}: {self.failure.message}" if self.failure else ""
+        # A process that cannot even write down its exception ends with 1.
+        is_mute = self.failure is None and 1 in self.codes
+        is_ended = -signal.SIGKILL in self.codes and not (self.is_hung or self.trial.is_killed)
+        if is_mute or is_ended or re.search(STARVED, text):
+            return f"the machine ran out of memory or disk ({self.problem})"
+        return ""
+
+    @property
+    def _finished(self) -> str:
+        steps = ", ".join(f"rank {rank}: {step}" for rank, step in enumerate(self.steps))
+        return f"updates finished: {steps}"
+
+    @property
     def problem(self) -> str:
         """Why it is not complete, in one line."""
         if self.is_hung:
-            steps = ", ".join(f"rank {rank}: {step}" for rank, step in enumerate(self.steps))
-            return f"stood still for {self.seconds:.0f} s (updates finished: {steps})"
+            return f"stood still for {self.seconds:.0f} s ({self._finished})"
         if self.failure is not None:
             text = " ".join(self.failure.message.split())
             return f"rank {self.failure.rank} raised {self.failure.type}: {text[:200]}"
@@ -139,14 +165,17 @@ def make_trials(subject: Subject) -> Trials:
         pickled = pickle.dumps(plan)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         return Trials(f"the task cannot be made in another process: {error}")
-    with tempfile.TemporaryDirectory(prefix="perennial-trials-") as name:
-        folder = Path(name)
-        (folder / PLAN).write_bytes(pickled)
-        write_rows(folder, head_of(subject.train, sizes[1]))
-        problem = _run_nursery(folder, plan)
-        if problem:
-            return Trials(f"the task cannot be made in another process: {problem}")
-        outcomes = {trial.name: outcome_of(folder, trial) for stage in stages for trial in stage}
+    try:
+        with tempfile.TemporaryDirectory(prefix="perennial-trials-") as name:
+            folder = Path(name)
+            (folder / PLAN).write_bytes(pickled)
+            write_rows(folder, head_of(subject.train, sizes[1]))
+            problem = _run_nursery(folder, plan)
+            if problem:
+                return Trials(problem)
+            outcomes = {each.name: outcome_of(folder, each) for stage in stages for each in stage}
+    except OSError as error:  # no folder, no room in it, no more processes
+        return Trials(f"the machine does not let the trials be made: {error}")
     return Trials("", outcomes, sizes[1], quiet, has_batch_norm, initial)
 
 
@@ -241,6 +270,7 @@ def outcome_of(folder: Path, trial: Trial) -> Outcome:
         tuple(map(int, codes)),
         RankFailure.first_of(job_of(folder, trial).errors),
         (place / HUNG).exists(),
+        (place / SLOW).exists(),
         tuple(int(file.read_text()) if file.exists() else 0 for file in steps),
         float(seconds),
     )
@@ -258,7 +288,7 @@ def _run_nursery(folder: Path, plan: Plan) -> str:
         try:
             code = process.wait(IMPORT_SECONDS + stages * plan.most_seconds)
         except subprocess.TimeoutExpired:
-            return "its processes did not end in time"
+            return "the processes did not end in time: importing the task's module may hang"
         finally:
             # The nursery leads a session of its own, in which all ranks are.
             _end_session(process)
@@ -266,7 +296,7 @@ def _run_nursery(folder: Path, plan: Plan) -> str:
         return (folder / PROBLEM).read_text()
     if code:
         lines = (folder / "nursery.log").read_text(errors="replace").strip().splitlines()
-        return f"it ended with {code}: {''.join(lines[-1:])}"
+        return f"their processes ended with {code}: {''.join(lines[-1:])}"
     return ""
 
 

@@ -123,7 +123,7 @@ def parameter_gradients(subject: Subject) -> CheckResult:
                 hint="set requires_grad on what must learn",
             )
         totals = dict.fromkeys(named, 0.0)
-        strangers = 0
+        strangers, own = 0, {id(parameter) for parameter in model.parameters()}
         batches = shuffled_batches(subject, subject.train, STEPS)
         for loss in updates(subject.task, model, batches, subject.settings.learning_rates[0]):
             if not loss.requires_grad:
@@ -131,7 +131,7 @@ def parameter_gradients(subject: Subject) -> CheckResult:
                     "the loss has no gradient at all",
                     hint="forward or losses detaches: look for detach(), .data, no_grad and numpy",
                 )
-            strangers = max(strangers, sum(_is_foreign(leaf, model) for leaf in _leaves(loss)))
+            strangers = max(strangers, sum(id(leaf) not in own for leaf in _leaves(loss)))
             for name, parameter in named.items():
                 if parameter.grad is not None:
                     totals[name] += float(parameter.grad.abs().sum())
@@ -242,13 +242,27 @@ def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
 
 def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:
     tensor = batch[name]
-    is_table = tensor.ndim == 2 and not is_sequence(name, batch)
-    for column in range(tensor.shape[1] if is_table else 0):
+    if tensor.ndim != 2 or is_sequence(name, batch):
+        return
+    for column in _doubtful_columns(subject, model, batch, name):
         other = tensor.clone()
         other[:, column] = tensor[:, column].roll(1, 0)
         varies = not torch.equal(other, tensor)
         if varies and not _is_used(subject, model, batch, {name: other}):
             yield f"{name}[{column}]"
+
+
+def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> list[int]:
+    """Those that no gradient shows in use: one pass, where a table may have thousands."""
+    tensor = batch[name]
+    if not tensor.is_floating_point():
+        return list(range(tensor.shape[1]))
+    free = tensor.clone().requires_grad_()
+    losses = subject.task.losses(model(**inputs_of({**batch, name: free})), batch)
+    if not losses.requires_grad:
+        return list(range(tensor.shape[1]))
+    (gradient,) = torch.autograd.grad(losses.sum(), free, allow_unused=True, materialize_grads=True)
+    return (gradient == 0).all(dim=0).nonzero().flatten().tolist()
 
 
 def _leaves(loss: Tensor) -> Iterator[Tensor]:
@@ -262,7 +276,3 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
         if hasattr(node, "variable"):
             yield node.variable
         waiting += [parent for parent, _ in node.next_functions]
-
-
-def _is_foreign(leaf: Tensor, model: nn.Module) -> bool:
-    return all(leaf is not parameter for parameter in model.parameters())

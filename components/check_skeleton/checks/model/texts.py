@@ -161,7 +161,8 @@ def padding_independence(subject: Subject) -> CheckResult:
     padding = None if tokens is None else padding_of(batch[tokens])
     if tokens is None or padding is None:
         return judge.skipped("no input is a sequence that is filled up to one length")
-    length, shortest = batch[tokens].shape[1], padding.content.argsort()[:PROBED_ROWS]
+    length, order = batch[tokens].shape[1], padding.content.argsort()
+    shortest = order[padding.content[order] > 0][:PROBED_ROWS]  # empty texts have no other tokens
     kept = int(padding.content[shortest].max())
     window = slice(length - kept, length) if padding.is_left else slice(0, kept)
     whole, is_padding = rows_of(batch, shortest), padding.covers(length)[shortest]

@@ -1,5 +1,6 @@
 """Input-independent baseline: real inputs must beat zeroed ones on rows not trained on."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +42,8 @@ class Contest:
         constant: Mean validation loss of the best input-independent rival.
         z_score: Mean paired lead over its standard error.
         varies: Whether different rows get different outputs.
-        reliance: Standard errors by which the model is worse on inputs exchanged among rows.
+        reliance: Standard errors by which the trained model is worse on inputs exchanged among
+            rows; infinite where it no longer leads, for then there is nothing to explain.
         curves: Validation loss by step, with real and with zeroed inputs.
     """
 
@@ -142,10 +144,12 @@ def _contest(subject: Subject, rate: float) -> Contest:
         filter(_all_finite, real.losses.values()), key=lambda losses: z_score(rival - losses),
         default=rival,
     )  # fmt: skip
+    still_leads = z_score(rival - real.losses[max(real.losses)]) >= subject.settings.significance
+    reliance = real.reliance if still_leads else math.inf
     curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
     return Contest(
         float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies,
-        real.reliance, curves,
+        reliance, curves,
     )  # fmt: skip
 
 
