@@ -60,7 +60,7 @@ def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
     page = (tmp_path / "report").read_text()
     order = [page.index(part) for part in ("Examples decoded", "overfit_one_batch", "Baselines")]
     assert order == sorted(order)
-    # The first loss, the first steps and their predictions, overfitting, the baseline, the shuffled.
+    # The first loss, who sees whom, first steps and their predictions, overfitting, the baseline.
     assert page.count("<figure>") == 6
 
 
