@@ -34,6 +34,12 @@ log_every_steps = 10
 [gate]
 resamples = 200
 min_test_blocks = 5
+
+[skeleton.severities] # ten seconds for each run; the examples and `test_sanity` make them
+rank_equivalence = "off"
+rank_data = "off"
+resume_trial = "off"
+import_side_effects = "off"
 """
 
 
