@@ -149,7 +149,7 @@ class Retrospective:
         ]
         chosen = select(
             self.task, candidates, BLOCKS,
-            metric="loss", direction="minimize", tolerance=self.tolerance,
+            metric="loss", direction="minimize", tolerance=self.tolerance, limits={},
         )  # fmt: skip
         return chosen.chosen.step
 
@@ -243,9 +243,7 @@ def picture(named: Sequence[str], found: dict[str, dict[str, Floats]]) -> str:
         name: [(1e3 * limit, float((pooled(found, name) <= limit).mean())) for limit in limits]
         for name in named
     }
-    return line_chart(
-        lines, x_label="regret, thousandths of loss", y_label="share of trainings with at most it"
-    )
+    return line_chart(lines, x_label="regret, thousandths of loss", y_label="share of trainings")
 
 
 def main() -> None:
