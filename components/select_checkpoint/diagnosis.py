@@ -209,11 +209,12 @@ def _length(curve: Curve, metric: str) -> Finding | None:
         )
     saturated = _saturation(curve)
     if saturated <= 0.5 * last:
+        enough = _steps_for(saturated, curve)
         return Finding(
             f"{metric} gains nothing measurable after step {saturated:.0f} of {last:.0f}: a "
-            "training half as long would do",
+            f"training of {enough} steps would do",
             "shorter",
-            _steps_for(saturated, curve),
+            enough,
         )
     return None
 

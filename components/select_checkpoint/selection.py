@@ -212,14 +212,13 @@ def _reason(
     top: int,
 ) -> str:
     chosen, best = candidates[number], candidates[top]
-    others = len(candidates) - 1
-    if others == 0:
+    if len(candidates) == 1:
         return f"{chosen.title} is the only checkpoint kept"
     if number == top:
-        return (
-            f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}, and no "
-            f"earlier one of the {others} others comes close enough"
+        earlier = (
+            "no earlier one that may be chosen comes close enough" if top else "none is earlier"
         )
+        return f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}, and {earlier}"
     gap, error = shortfalls[number]
     return (
         f"{chosen.title} is the earliest whose {metric}, {chosen.metrics[metric]:.4g}, is "

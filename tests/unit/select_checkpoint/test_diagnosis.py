@@ -33,7 +33,7 @@ FLAT = np.full(len(STEPS), 0.7)
 CASES = {
     "still improving": (points(FALLING_ON, FALLING_ON), "train longer"),
     "overfitting": (points(OVERFITTED, FALLING_ON), "overfitting from step"),
-    "saturated": (points(SATURATED, FALLING), "half as long would do"),
+    "saturated": (points(SATURATED, FALLING), "gains nothing measurable after"),
     "diverging": (points(DIVERGING, DIVERGING), "training loss rises from step"),
     "nothing learned": (points(FLAT, FLAT), "no better in the second half"),
     "noisy": (points(CONVERGED, FALLING, noise=0.25), "jumps by"),

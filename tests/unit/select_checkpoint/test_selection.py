@@ -56,6 +56,7 @@ def test_a_clearly_better_checkpoint_wins_wherever_it_lies(task):
         selection = chosen(task, [checkpoint(s, e) for s, e in errors.items()])
         assert selection.chosen.step == step
         assert "has the best rmse" in selection.reason
+        assert ("none is earlier" in selection.reason) == (step == 1)
 
 
 def test_within_noise_the_earliest_is_chosen(task):
