@@ -10,6 +10,8 @@ from components.contracts.memory import MemoryPlan
 from components.contracts.section import Section
 
 Direction = Literal["maximize", "minimize"]
+Advice = Literal["longer", "shorter", "regularise", "bug", "nothing"]
+"""What to change before the next training; `nothing` also where the curve says too little."""
 KeptAs = tuple[Literal["best", "interval", "last"], ...]
 """Why a checkpoint is kept: among the best, at a multiple of `keep_every_steps`, the newest."""
 Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
@@ -146,10 +148,20 @@ class ScoredCandidate(Section):
     kept_as: KeptAs
     averaged: bool = False
     """Its moving average of the weights, in the place of the weights."""
+    members: tuple[int, ...] = ()
+    """The steps whose weights it is the mean of; empty for the weights of one checkpoint. `step`
+    is then the newest of them."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether these are the weights of its step, as they were trained."""
+        return not (self.averaged or self.members)
 
     @property
     def title(self) -> str:
         """What reports call it."""
+        if self.members:
+            return f"mean of steps {', '.join(f'{step:,}' for step in self.members)}"
         return f"step {self.step:,}{', averaged' if self.averaged else ''}"
 
 
@@ -172,9 +184,15 @@ class Challenger(Artifact):
     chosen_step: int
     chosen_averaged: bool = False
     """Whether the weights are that checkpoint's moving average."""
+    chosen_members: tuple[int, ...] = ()
+    """The steps whose weights were averaged, if these are the mean of several checkpoints."""
     candidates: tuple[ScoredCandidate, ...]
     reason: str
     """Why this one, in a sentence."""
     diagnosis: tuple[str, ...]
     """What the curves say, and the advice that follows."""
+    advice: Advice = "nothing"
+    """The gravest of it in a word."""
+    next_steps: int | None = None
+    """Proposed budget of the next training; None where none can be proposed."""
     weights_sha256: str

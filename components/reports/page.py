@@ -143,6 +143,14 @@ def document(title: str, body: str, outcome: Outcome) -> str:
     )
 
 
+def standalone(svg: str) -> str:
+    """A chart as a file of its own, in the colors of a page, light and dark."""
+    inner = checked_svg(svg).removeprefix("<svg")
+    style = f"<style>{escape(_style(), quote=False)}svg{{font-family:sans-serif}}</style>"
+    opening, _, rest = inner.partition(">")
+    return f'<svg xmlns="http://www.w3.org/2000/svg"{opening}>{style}{rest}\n'
+
+
 def header(title: str, outcome: Outcome, summary: str) -> str:
     """What stands on top: title, outcome, finding."""
     return f"<header><h1>{escaped(title)}</h1>{badge(outcome)}<p>{escaped(summary)}</p></header>"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from components.contracts.training import Direction, EvaluationPoint
+from components.contracts.training import Advice, Direction, EvaluationPoint
 from components.engine.evaluation.resampling import sign_of
 
 # Fewer points do not tell a trend from noise: a quarter of eight is two.
@@ -20,6 +20,38 @@ EARLY_SHARE = 0.10
 CLEAR = 2.0
 # A last quarter that adds less than this share of the whole gain is not worth another.
 RELEVANT_GAIN = 0.01
+# A budget is proposed up to twice the training seen: further, the curve says nothing.
+LONGEST = 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the curves say.
+
+    Attributes:
+        text: With the advice that follows, for people.
+        advice: The same in a word.
+        next_steps: The budget that follows; None for no proposal.
+    """
+
+    text: str
+    advice: Advice = "nothing"
+    next_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the curves say about a training.
+
+    Attributes:
+        findings: The gravest first.
+        advice: Of the gravest finding that has one.
+        next_steps: Proposed budget of the next training; None where none can be proposed.
+    """
+
+    findings: tuple[str, ...]
+    advice: Advice
+    next_steps: int | None
 
 
 @dataclass(frozen=True)
@@ -67,8 +99,8 @@ class Curve:
 
 def diagnose(
     evaluations: Sequence[EvaluationPoint], metric: str, direction: Direction
-) -> tuple[str, ...]:
-    """Findings with advice, the gravest first.
+) -> Diagnosis:
+    """Findings with advice, the gravest first, and the next budget.
 
     Args:
         evaluations: In step order.
@@ -78,100 +110,135 @@ def diagnose(
     # Where no update was applied, the same weights were evaluated once more.
     evaluations = [point for point in evaluations if point.train_loss is not None]
     if len(evaluations) < MIN_POINTS:
-        return (
+        text = (
             f"{len(evaluations)} evaluations are too few to read a curve: evaluate more often, at "
-            f"least {MIN_POINTS} times",
+            f"least {MIN_POINTS} times"
         )
+        return Diagnosis((text,), "nothing", None)
     steps = np.array([point.step for point in evaluations], dtype=np.float64)
     sign = sign_of(direction)
     curve = Curve(steps, sign * np.array([point.metrics[metric] for point in evaluations]))
     loss = Curve(steps, -np.array([point.metrics["loss"] for point in evaluations]))
     train = Curve(steps, -np.array([point.train_loss for point in evaluations]))
-    findings = (
-        _rising_train_loss(train),
-        _no_learning(curve, metric),
-        _overfitting(loss, train),
-        _noisy(curve, metric),
-        _length(curve, metric),
-    )
-    found = tuple(finding for finding in findings if finding)
-    return found or ("the curves show nothing to change",)
+    flat, noisy = _no_learning(curve, metric), _noisy(curve, metric)
+    # Where the best lies by chance, it says nothing about the length.
+    by_chance = noisy or (flat and curve.drop_after(curve.best) > -CLEAR)
+    length = None if by_chance else _length(curve, metric)
+    findings = (_rising_train_loss(train), flat, _overfitting(loss, train), noisy, length)
+    found = [finding for finding in findings if finding]
+    texts = tuple(finding.text for finding in found) or ("the curves show nothing to change",)
+    for finding in found:
+        if finding.advice != "nothing":
+            return Diagnosis(texts, finding.advice, finding.next_steps)
+    return Diagnosis(texts, "nothing", int(steps[-1]))
 
 
-def _rising_train_loss(train: Curve) -> str:
+def _rising_train_loss(train: Curve) -> Finding | None:
     best = train.best
     if (
         best >= len(train.steps) - 2
         or train.drop_after(best) > -CLEAR
         or train.tail(0.5).slope() > -CLEAR
     ):
-        return ""
-    return (
+        return None
+    return Finding(
         f"the training loss rises from step {train.steps[best]:.0f} on ({-train.values[best]:.4g} "
         f"to {-train.values[-1]:.4g}): training itself fails, which no checkpoint mends; lower the "
-        "learning rate, lengthen its warm-up, clip gradients, and look for a bug in the loss"
+        "learning rate, lengthen its warm-up, clip gradients, and look for a bug in the loss",
+        "bug",
     )
 
 
-def _no_learning(curve: Curve, metric: str) -> str:
+def _no_learning(curve: Curve, metric: str) -> Finding | None:
     start, end = curve.values[0], curve.tail(0.5)
     error = curve.noise * math.sqrt(1.0 + 1.0 / len(end.values))
     if _in_errors(float(end.values.max()) - float(start), error) > CLEAR:
-        return ""
+        return None
     if curve.slope() > CLEAR:
-        return ""
-    return (
+        return None
+    return Finding(
         f"{metric} is no better in the second half than at step {curve.steps[0]:.0f}: the model "
         "learned everything before the first evaluation, or nothing; compare it with the baselines"
     )
 
 
-def _overfitting(loss: Curve, train: Curve) -> str:
+def _overfitting(loss: Curve, train: Curve) -> Finding | None:
     best = loss.best
     falls_on = train.values[-1] > train.values[best]
     if not falls_on or loss.drop_after(best) > -CLEAR or loss.tail(0.5).slope() > -CLEAR:
-        return ""
-    return (
+        return None
+    return Finding(
         f"overfitting from step {loss.steps[best]:.0f} on: the validation loss rises from "
         f"{-loss.values[best]:.4g} to {-loss.values[-1]:.4g} while the training loss still falls; "
-        "regularise (dropout, weight decay, augmentation), get more data, or train shorter"
+        "regularise (dropout, weight decay, augmentation), get more data, or train shorter",
+        "regularise",
+        _steps_for(float(loss.steps[best]), loss),
     )
 
 
-def _noisy(curve: Curve, metric: str) -> str:
+def _noisy(curve: Curve, metric: str) -> Finding | None:
     gain = float(np.median(curve.tail(0.5).values) - curve.values[0])
     if gain <= 0 or curve.noise < 0.25 * gain:
-        return ""
-    return (
+        return None
+    return Finding(
         f"{metric} jumps by {curve.noise:.2g} between evaluations, while the whole training gained "
         f"{gain:.2g}: enlarge the validation sample or lower the final learning rate"
     )
 
 
-def _length(curve: Curve, metric: str) -> str:
+def _length(curve: Curve, metric: str) -> Finding | None:
     """At most one of: longer, shorter."""
     last = float(curve.steps[-1])
-    best_share = float(curve.steps[curve.best]) / last
+    best = float(curve.steps[curve.best])
     ending = curve.tail(0.25)
     gain = float(ending.values[-1] - ending.values[0])
     is_relevant = gain > RELEVANT_GAIN * float(np.ptp(curve.values))
-    if best_share >= LATE_SHARE and ending.slope() > CLEAR and is_relevant:
-        return (
+    if best >= LATE_SHARE * last and ending.slope() > CLEAR and is_relevant:
+        return Finding(
             f"{metric} is still improving at the last step: train longer (raise training.steps, "
-            "and stretch the schedule with it)"
+            "and stretch the schedule with it)",
+            "longer",
+            _steps_until_saturation(curve),
         )
-    if best_share <= EARLY_SHARE:
-        return (
+    if best <= EARLY_SHARE * last:
+        return Finding(
             f"the best {metric} comes in the first {EARLY_SHARE:.0%} of the training: train "
-            "shorter, or lower the learning rate"
+            "shorter, or lower the learning rate",
+            "shorter",
+            _steps_for(best, curve),
         )
     saturated = _saturation(curve)
     if saturated <= 0.5 * last:
-        return (
+        enough = _steps_for(saturated, curve)
+        return Finding(
             f"{metric} gains nothing measurable after step {saturated:.0f} of {last:.0f}: a "
-            "training half as long would do"
+            f"training of {enough} steps would do",
+            "shorter",
+            enough,
         )
-    return ""
+    return None
+
+
+def _steps_for(best: float, curve: Curve) -> int:
+    """A budget of whole evaluations in which this step lies where the last quarter begins."""
+    interval = float(np.median(np.diff(curve.steps)))
+    steps = math.ceil(best / LATE_SHARE / interval) * interval
+    return int(min(steps, float(curve.steps[-1])))
+
+
+def _steps_until_saturation(curve: Curve) -> int:
+    """Quarters are added while each gains enough, if their gains go on shrinking as they did."""
+    last = float(curve.steps[-1])
+    interval = float(np.median(np.diff(curve.steps)))
+    quarters = [float(part.mean()) for part in np.array_split(curve.values, 4)]
+    before, newest = quarters[2] - quarters[1], quarters[3] - quarters[2]
+    worthwhile = RELEVANT_GAIN * float(np.ptp(curve.values))
+    longest = 4.0 * (LONGEST - 1.0)
+    if 0 < newest < before:
+        shrinking = newest / before
+        more = math.ceil(math.log(worthwhile / newest) / math.log(shrinking))
+        longest = min(longest, max(1, more))
+    return int(math.ceil(last * (1.0 + longest / 4.0) / interval) * interval)
 
 
 def _saturation(curve: Curve) -> float:

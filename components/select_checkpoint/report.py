@@ -1,10 +1,13 @@
 """The page of `select_checkpoint`: curves, candidates and why one of them was chosen."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from components.contracts.training import ScoredCandidate, TrainingResult
 from components.reports.charts import interval_chart, line_chart
-from components.reports.page import Page
+from components.reports.page import Outcome, Page
+from components.select_checkpoint.alternatives import Alternative
+from components.select_checkpoint.diagnosis import Diagnosis
 from components.select_checkpoint.selection import Selection
 
 
@@ -14,7 +17,8 @@ def write_report(
     training: TrainingResult,
     selection: Selection,
     metric: str,
-    diagnosis: tuple[str, ...],
+    diagnosis: Diagnosis,
+    others: Sequence[Alternative],
     unit: str,
 ) -> None:
     """Write the page.
@@ -25,10 +29,22 @@ def write_report(
         selection: What was chosen.
         metric: What it was chosen by.
         diagnosis: What the curves say.
+        others: What other ways would have shipped.
         unit: What the standard errors take as independent, such as `day`.
     """
     page = Page("Select checkpoint", outcome="passed", summary=f"Chosen: {selection.reason}.")
     page.values(_shipped(selection, metric))
+    _add_candidates(page, selection, metric, unit)
+    _add_alternatives(page, others, metric)
+    page.heading("What the curves say")
+    page.values({"advice": diagnosis.advice, "steps": f"{training.steps:,}", **_budget(diagnosis)})
+    for finding in diagnosis.findings:
+        page.text(f"{finding[0].upper()}{finding[1:]}.")
+    _draw_curves(page, training, metric, selection.chosen.step)
+    page.write(path)
+
+
+def _add_candidates(page: Page, selection: Selection, metric: str, unit: str) -> None:
     page.heading("Candidates on the full validation split")
     intervals = {each.title: _bar(each, metric) for each in selection.candidates}
     page.figure(
@@ -53,15 +69,47 @@ def write_report(
         ],
         caption="Differences are paired: both checkpoints are drawn on the same blocks.",
         outcomes=[
-            "passed" if candidate == selection.chosen else "neutral"
-            for candidate in selection.candidates
+            _outcome(candidate == selection.chosen, broken)
+            for candidate, broken in zip(selection.candidates, selection.breaches, strict=True)
         ],
     )
-    page.heading("What the curves say")
-    for finding in diagnosis:
-        page.text(f"{finding[0].upper()}{finding[1:]}.")
-    _draw_curves(page, training, metric, selection.chosen.step)
-    page.write(path)
+    for candidate, broken in zip(selection.candidates, selection.breaches, strict=True):
+        if broken:
+            page.text(f"{candidate.title} may not be chosen: {' and '.join(broken)}.")
+
+
+def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) -> None:
+    if not others:
+        return
+    page.heading("What other ways would have shipped")
+    page.table(
+        ("way", "trains until", "ships", f"{metric}, sample", f"{metric}, all rows",
+         "the chosen is better by"),
+        [
+            (
+                other.name,
+                other.ends,
+                f"step {other.step:,}",
+                f"{other.sampled:.5g}",
+                "not kept" if other.figure is None else f"{other.figure:.5g}",
+                "" if other.lead is None else f"{other.lead:.2g}",
+            )
+            for other in others
+        ],
+        caption="They see the sample alone; a figure that was the best of many is too good by "
+        "chance. Below zero, the chosen checkpoint is behind, within the noise that is allowed.",
+    )  # fmt: skip
+
+
+def _outcome(is_chosen: bool, broken: tuple[str, ...]) -> Outcome:
+    if broken:
+        return "failed"
+    return "passed" if is_chosen else "neutral"
+
+
+def _budget(diagnosis: Diagnosis) -> dict[str, str]:
+    steps = diagnosis.next_steps
+    return {} if steps is None else {"proposed for the next training": f"{steps:,} steps"}
 
 
 def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int) -> None:

@@ -1,7 +1,7 @@
 """Selection: which of the kept checkpoints is best, when differences within noise do not count."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,17 +19,20 @@ RESAMPLES = 800
 
 @dataclass(frozen=True)
 class Candidate:
-    """Weights that may be chosen: a kept checkpoint's own, or their moving average.
+    """Weights that may be chosen: a kept checkpoint's own, their moving average, or a mean.
 
     Attributes:
         record: The checkpoint.
         scored: On the same rows as all others.
         averaged: Whether these are the averaged weights.
+        members: The steps whose weights these are the mean of, if of several checkpoints; the
+            record is then that of the newest.
     """
 
     record: CheckpointRecord
     scored: Scored
     averaged: bool = False
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,12 @@ class Selection:
 
     Attributes:
         chosen: The one that goes to the gate.
-        best: The one with the best figure.
+        best: The one with the best figure, of those that keep the limits.
         last: The newest, as it was trained.
         candidates: All of them, in step order, averaged weights after the step's own.
         shortfalls: For each candidate, how far it falls behind the best, and the standard error
             of that difference.
+        breaches: For each candidate, which limits it breaks.
         reason: Why the chosen one, in a sentence.
     """
 
@@ -51,6 +55,7 @@ class Selection:
     last: ScoredCandidate
     candidates: tuple[ScoredCandidate, ...]
     shortfalls: tuple[tuple[float, float], ...]
+    breaches: tuple[tuple[str, ...], ...]
     reason: str
 
     def figures(self, metric: str) -> dict[str, float]:
@@ -60,8 +65,15 @@ class Selection:
         return figures | {"validation/chosen_step": float(self.chosen.step)}
 
 
-def metric_and_direction(task: Task, name: str) -> tuple[str, Direction]:
+def metric_and_direction(
+    task: Task, name: str, *, option: str = "selection.metric"
+) -> tuple[str, Direction]:
     """The metric that a section names, and which way it is better.
+
+    Args:
+        task: Has the metrics.
+        name: One of them, or `loss`; empty for the first.
+        option: Where it is named, for the error.
 
     Raises:
         PerennialError: the task has no such metric.
@@ -71,11 +83,23 @@ def metric_and_direction(task: Task, name: str) -> tuple[str, Direction]:
     chosen = name or next(iter(task.metrics))
     if chosen not in task.metrics:
         raise PerennialError(
-            f"selection.metric = {name!r} is no metric of the task",
+            f"{option} = {name!r} is no metric of the task",
             evidence=f"it has {', '.join(task.metrics)} and loss",
-            action="name one of them, or leave it empty for the first",
+            action="name one of them, or leave it out",
         )
     return chosen, task.metrics[chosen]
+
+
+def limits_of(task: Task, limits: Mapping[str, float]) -> dict[str, tuple[Direction, float]]:
+    """Limits with the way in which their metrics are better.
+
+    Raises:
+        PerennialError: the task has no such metric.
+    """
+    return {
+        name: (metric_and_direction(task, name, option="selection.limits")[1], limit)
+        for name, limit in limits.items()
+    }
 
 
 def select(
@@ -86,8 +110,11 @@ def select(
     metric: str,
     direction: Direction,
     tolerance: float,
+    limits: Mapping[str, tuple[Direction, float]],
 ) -> Selection:
     """Choose the earliest checkpoint that the best one does not clearly beat.
+
+    Both are among those that keep the limits.
 
     Args:
         task: Computes the metric.
@@ -96,45 +123,85 @@ def select(
         metric: What is compared.
         direction: Which way it is better.
         tolerance: In standard errors of the paired difference to the best.
+        limits: Of other metrics, as `limits_of` gives them.
 
     Raises:
-        PerennialError: no checkpoint has a finite figure.
+        PerennialError: no checkpoint has a finite figure, or none keeps the limits.
     """
     finite = sorted(
-        (each for each in candidates if _finite(each.scored)),
-        key=lambda each: (each.record.step, each.averaged),
+        (each for each in candidates if is_finite(each, task, metric)),
+        key=lambda each: (each.record.step, each.averaged, each.members),
     )
     _require_one(finite, candidates)
     draws = blocks.draws(RESAMPLES)
     values = _paired([resample(task, metric, each.scored, blocks, draws) for each in finite])
-    ordered = tuple(
-        ScoredCandidate(
-            step=each.record.step,
-            uri=each.record.uri,
-            metrics=each.scored.metrics(task),
-            standard_error=_bounded(standard_error(row, blocks)),
-            kept_as=each.record.kept_as,
-            averaged=each.averaged,
-        )
-        for each, row in zip(finite, values, strict=True)
-    )
+    errors = [_bounded(standard_error(row, blocks)) for row in values]
+    ordered = tuple(_figures(each, task, error) for each, error in zip(finite, errors, strict=True))
+    breaches = tuple(_breaches(candidate.metrics, limits) for candidate in ordered)
+    allowed = [number for number, broken in enumerate(breaches) if not broken]
+    _require_allowed(allowed, ordered, breaches)
     sign = sign_of(direction)
     figures = [sign * candidate.metrics[metric] for candidate in ordered]
-    top = int(np.argmax(figures))  # the earliest of equals
+    top = max(allowed, key=figures.__getitem__)  # the earliest of equals
     shortfalls = tuple(
         (figures[top] - figure, _bounded(standard_error(values[top] - row, blocks)))
         for figure, row in zip(figures, values, strict=True)
     )
-    within = [number for number, (gap, error) in enumerate(shortfalls) if gap <= tolerance * error]
-    number = within[0] if within else top
+    number = next(n for n in allowed if shortfalls[n][0] <= tolerance * shortfalls[n][1])
+    reason = _reason(metric, ordered, shortfalls, number, top)
+    best_of_all = max(range(len(ordered)), key=figures.__getitem__)
+    if breaches[best_of_all] and figures[best_of_all] > figures[top]:
+        broken = " and ".join(breaches[best_of_all])
+        reason += f"; {ordered[best_of_all].title} has a better {metric}, but {broken}"
     return Selection(
         chosen=ordered[number],
         best=ordered[top],
-        last=max(ordered, key=lambda each: (each.step, not each.averaged)),
+        last=max(ordered, key=lambda each: (each.step, each.is_plain)),
         candidates=ordered,
         shortfalls=shortfalls,
-        reason=_reason(metric, ordered, shortfalls, number, top),
+        breaches=breaches,
+        reason=reason,
     )
+
+
+def _figures(candidate: Candidate, task: Task, error: float) -> ScoredCandidate:
+    return ScoredCandidate(
+        step=candidate.record.step,
+        uri=candidate.record.uri,
+        metrics=candidate.scored.metrics(task),
+        standard_error=error,
+        kept_as=candidate.record.kept_as,
+        averaged=candidate.averaged,
+        members=candidate.members,
+    )
+
+
+def _breaches(
+    metrics: Mapping[str, float], limits: Mapping[str, tuple[Direction, float]]
+) -> tuple[str, ...]:
+    """The limits that are not kept, each in words; a figure that is no number keeps none."""
+    found = []
+    for name, (direction, limit) in limits.items():
+        sign = sign_of(direction)
+        if not sign * metrics[name] >= sign * limit:
+            side = "below" if direction == "maximize" else "above"
+            found.append(f"its {name}, {metrics[name]:.4g}, is {side} the limit, {limit:.4g}")
+    return tuple(found)
+
+
+def _require_allowed(
+    allowed: Sequence[int],
+    candidates: Sequence[ScoredCandidate],
+    breaches: Sequence[tuple[str, ...]],
+) -> None:
+    if not allowed:
+        pairs = zip(candidates, breaches, strict=True)
+        raise PerennialError(
+            "no checkpoint keeps the limits in selection.limits, so none is chosen",
+            evidence="; ".join(f"{each.title}: {' and '.join(broken)}" for each, broken in pairs),
+            action="relax a limit that was too strict; else change the training until a "
+            "checkpoint keeps it",
+        )
 
 
 def _reason(
@@ -145,14 +212,13 @@ def _reason(
     top: int,
 ) -> str:
     chosen, best = candidates[number], candidates[top]
-    others = len(candidates) - 1
-    if others == 0:
+    if len(candidates) == 1:
         return f"{chosen.title} is the only checkpoint kept"
     if number == top:
-        return (
-            f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}, and no "
-            f"earlier one of the {others} others comes close enough"
+        earlier = (
+            "no earlier one that may be chosen comes close enough" if top else "none is earlier"
         )
+        return f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}, and {earlier}"
     gap, error = shortfalls[number]
     return (
         f"{chosen.title} is the earliest whose {metric}, {chosen.metrics[metric]:.4g}, is "
@@ -164,15 +230,18 @@ def _reason(
 def _require_one(finite: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:
     if not finite:
         raise PerennialError(
-            "every kept checkpoint gives losses that are not finite numbers",
+            "every kept checkpoint gives losses or figures that are not finite numbers",
             evidence=f"steps {[each.record.step for each in candidates]}",
             action="lower the learning rate or raise its warm-up; the training report shows where "
             "the loss left the finite numbers",
         )
 
 
-def _finite(scored: Scored) -> bool:
-    return bool(np.isfinite(scored.losses).all() and np.isfinite(scored.predictions).all())
+def is_finite(candidate: Candidate, task: Task, metric: str) -> bool:
+    """Whether every loss, every prediction and the metric is a finite number."""
+    scored = candidate.scored
+    arrays = np.isfinite(scored.losses).all() and np.isfinite(scored.predictions).all()
+    return bool(arrays) and math.isfinite(scored.metrics(task)[metric])
 
 
 def _bounded(error: float) -> float:

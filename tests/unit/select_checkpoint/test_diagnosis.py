@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from components.contracts.training import EvaluationPoint
-from components.select_checkpoint.diagnosis import diagnose
+from components.select_checkpoint.diagnosis import Diagnosis, diagnose
 
 STEPS = np.arange(1, 41)
 
@@ -33,7 +33,7 @@ FLAT = np.full(len(STEPS), 0.7)
 CASES = {
     "still improving": (points(FALLING_ON, FALLING_ON), "train longer"),
     "overfitting": (points(OVERFITTED, FALLING_ON), "overfitting from step"),
-    "saturated": (points(SATURATED, FALLING), "half as long would do"),
+    "saturated": (points(SATURATED, FALLING), "gains nothing measurable after"),
     "diverging": (points(DIVERGING, DIVERGING), "training loss rises from step"),
     "nothing learned": (points(FLAT, FLAT), "no better in the second half"),
     "noisy": (points(CONVERGED, FALLING, noise=0.25), "jumps by"),
@@ -47,42 +47,87 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_shape_gets_its_advice(name):
     curve, advice = CASES[name]
-    assert any(advice in finding for finding in diagnose(curve, "accuracy", "maximize"))
+    assert any(advice in finding for finding in diagnose(curve, "accuracy", "maximize").findings)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "diverging"])
 def test_a_bug_is_suspected_only_when_the_training_loss_rises(name):
     curve, _ = CASES[name]
-    assert "training loss rises" not in " ".join(diagnose(curve, "accuracy", "maximize"))
+    assert "training loss rises" not in " ".join(diagnose(curve, "accuracy", "maximize").findings)
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("alarm", ["overfitting", "training loss rises", "jumps by", "no better"])
 def test_a_healthy_curve_raises_no_alarm(seed, alarm):
     curve = points(CONVERGED, FALLING, noise=0.004, seed=seed)
-    assert alarm not in " ".join(diagnose(curve, "accuracy", "maximize"))
+    assert alarm not in " ".join(diagnose(curve, "accuracy", "maximize").findings)
 
 
 def test_overfitting_names_the_step_at_which_it_begins():
-    finding = next(f for f in diagnose(CASES["overfitting"][0], "loss", "minimize") if "overf" in f)
+    findings = diagnose(CASES["overfitting"][0], "loss", "minimize").findings
+    finding = next(text for text in findings if "overf" in text)
     step = int(finding.split("from step ")[1].split(" ")[0])
     assert 60 <= step <= 160
 
 
 def test_a_well_timed_training_needs_no_change():
     healthy = points(CONVERGED, CONVERGED, noise=0.002, seed=3)
-    assert diagnose(healthy, "loss", "minimize") == ("the curves show nothing to change",)
+    found = diagnose(healthy, "loss", "minimize")
+    assert found == Diagnosis(("the curves show nothing to change",), "nothing", 400)
 
 
 def test_too_few_points_are_said_instead_of_judged():
     found = diagnose(CASES["overfitting"][0][:5], "accuracy", "maximize")
-    assert found == (
-        "5 evaluations are too few to read a curve: evaluate more often, at least 8 times",
-    )
+    text = "5 evaluations are too few to read a curve: evaluate more often, at least 8 times"
+    assert found == Diagnosis((text,), "nothing", None)
 
 
 def test_a_curve_without_any_noise_is_read_too():
     straight = points(FALLING_ON, FALLING_ON, noise=0.0)
-    assert "train longer" in " ".join(diagnose(straight, "loss", "minimize"))
+    assert "train longer" in " ".join(diagnose(straight, "loss", "minimize").findings)
     constant = points(FLAT, FLAT, noise=0.0)
-    assert "no better" in " ".join(diagnose(constant, "loss", "minimize"))
+    assert "no better" in " ".join(diagnose(constant, "loss", "minimize").findings)
+
+
+BUDGETS = {  # 400 steps were trained
+    "still improving": ("longer", 800, 800),
+    "overfitting": ("regularise", 80, 220),
+    "saturated": ("shorter", 80, 270),
+    "diverging": ("bug", None, None),
+    "noisy": ("nothing", 400, 400),
+    "nothing learned": ("nothing", 400, 400),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_shape_gets_its_word_and_the_next_budget(name):
+    curve, _ = CASES[name]
+    advice, low, high = BUDGETS[name]
+    found = diagnose(curve, "accuracy", "maximize")
+    assert found.advice == advice
+    if low is None:
+        assert found.next_steps is None
+    else:
+        assert low <= found.next_steps <= high
+        assert found.next_steps % 10 == 0
+
+
+def test_a_curve_that_flattens_is_given_less_than_one_that_does_not():
+    flattening = 0.3 + 0.5 * np.exp(-STEPS / 15)
+    shorter = diagnose(points(flattening, flattening, noise=0.0005), "loss", "minimize")
+    longer = diagnose(points(FALLING_ON, FALLING_ON), "loss", "minimize")
+    assert shorter.advice == longer.advice == "longer"
+    assert 400 < shorter.next_steps <= longer.next_steps == 800
+
+
+def test_the_budget_reaches_what_it_promises():
+    """Trained as long as proposed, another quarter would gain hardly a hundredth."""
+
+    def true(steps):
+        return 0.3 + 0.5 * np.exp(-steps / 13)
+
+    proposed = diagnose(points(true(STEPS), true(STEPS), noise=0.0003), "loss", "minimize")
+    assert proposed.advice == "longer"
+    ends = proposed.next_steps / 10
+    gained = true(STEPS[0]) - true(ends)
+    assert true(0.75 * ends) - true(ends) < 0.02 * gained

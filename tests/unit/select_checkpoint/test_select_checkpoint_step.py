@@ -13,7 +13,12 @@ from components.clients.environment import CACHE
 from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.data import ModelSection, Split
 from components.contracts.errors import PerennialError
-from components.contracts.training import Challenger, CheckpointRecord, TrainingResult
+from components.contracts.training import (
+    Challenger,
+    CheckpointRecord,
+    EvaluationPoint,
+    TrainingResult,
+)
 from components.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,
@@ -26,7 +31,7 @@ from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
 from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
 from components.select_checkpoint.step import select_checkpoint_step
-from small_models import GOOD, NOISY, OPTIONS, TASK, linear_model, stream, write_snapshot
+from small_models import GOOD, NOISY, OPTIONS, TASK, USELESS, linear_model, stream, write_snapshot
 
 NAME = "clicks"
 
@@ -42,7 +47,7 @@ def snapshot(tmp_path):
 def train(snapshot, tmp_path):
     """Leaves checkpoints with the given weights behind, as a training would."""
 
-    def write(weights_by_step, averages=None):
+    def write(weights_by_step, averages=None, evaluations=()):
         records = []
         for step, weights in weights_by_step.items():
             task, model = linear_model(snapshot, weights)
@@ -67,7 +72,7 @@ def train(snapshot, tmp_path):
         TrainingResult(
             fingerprint="f", task=TASK, options=OPTIONS, columns=snapshot.task_columns,
             task_state=task.state(), steps=max(weights_by_step), world_size=1, strategy="single",
-            num_parameters=3, history=(), evaluations=(), checkpoints=tuple(records), seconds=1.0,
+            num_parameters=3, history=(), evaluations=evaluations, checkpoints=tuple(records), seconds=1.0,
             num_resumes=0,
         ).write(tmp_path / "training")  # fmt: skip
 
@@ -76,12 +81,12 @@ def train(snapshot, tmp_path):
 
 @pytest.fixture
 def selected(environment, train, tmp_path):
-    def run(weights_by_step, metric="", damage=(), averages=None):
-        train(weights_by_step, averages)
+    def run(weights_by_step, damage=(), averages=None, evaluations=(), **section):
+        train(weights_by_step, averages, evaluations)
         for step in damage:
             (tmp_path / "checkpoints" / f"step-{step:08}" / ".metadata").write_bytes(b"x")
         config = SelectCheckpointConfig(
-            model=ModelSection(name=NAME, task=TASK), selection=SelectionSection(metric=metric)
+            model=ModelSection(name=NAME, task=TASK), selection=SelectionSection(**section)
         )
         result = select_checkpoint_step(
             config=config.to_json(),
@@ -151,6 +156,53 @@ def test_the_page_shows_candidates_and_advice(selected, tmp_path):
     page = Path(tmp_path / "report.html").read_text()
     for text in ("step 20", "too few to read a curve", "<svg", "last checkpoint"):
         assert text in page
+
+
+LEFT, RIGHT = (2.0, 2.0), (2.0, -2.0)  # their mean is GOOD
+
+
+@pytest.mark.parametrize("option", [{"average_last": 2}, {"average_best": 2}])
+def test_the_mean_of_checkpoints_is_exported_when_it_wins(selected, snapshot, tmp_path, option):
+    _, challenger = selected({10: USELESS, 20: LEFT, 30: RIGHT}, **option)
+    titles = [each.title for each in challenger.candidates]
+    assert titles == ["step 10", "step 20", "step 30", "mean of steps 20, 30"]
+    assert challenger.chosen_members == (20, 30)
+    task, model = load_model(tmp_path / "challenger")
+    scored = score_split(task, model, Dataset(snapshot), Split.VALIDATION)
+    assert scored.metrics(task) == challenger.candidates[-1].metrics
+
+
+def test_a_mean_needs_two_checkpoints_and_equal_means_are_one(selected):
+    _, one = selected({10: GOOD}, average_last=3, average_best=3)
+    assert [each.title for each in one.candidates] == ["step 10"]
+
+
+def test_a_damaged_checkpoint_is_no_part_of_a_mean(selected):
+    _, challenger = selected({10: NOISY, 20: LEFT, 30: RIGHT}, damage=[30], average_last=3)
+    assert challenger.candidates[-1].members == (10, 20)
+
+
+def test_a_limit_of_the_contract_rules_a_checkpoint_out(selected, tmp_path):
+    large = tuple(30 * value for value in GOOD)  # the same order of rows, absurd confidence
+    _, free = selected({10: large, 20: NOISY})
+    assert free.chosen_step == 10
+    loss = free.candidates[0].metrics["log_loss"]
+    _, guarded = selected({10: large, 20: NOISY}, limits={"log_loss": loss * 0.9})
+    assert guarded.chosen_step == 20
+    assert "step 10 may not be chosen" in Path(tmp_path / "report.html").read_text()
+
+
+def test_the_page_says_what_other_ways_would_have_shipped(selected, tmp_path):
+    curve = {5: 0.6, 10: 0.7, 15: 0.65, 20: 0.8, 25: 0.7, 30: 0.6, 35: 0.6, 40: 0.5, 45: 0.5}
+    points = tuple(
+        EvaluationPoint(step=step, train_loss=1.0, metrics={"loss": 1.0, "roc_auc": area})
+        for step, area in curve.items()
+    )
+    _, challenger = selected({20: GOOD, 45: NOISY}, evaluations=points)
+    page = Path(tmp_path / "report.html").read_text()
+    for text in ("early stopping, patience 3", "best figure while training", "advice"):
+        assert text in page
+    assert (challenger.advice, challenger.next_steps) == ("shorter", 15)
 
 
 def test_candidates_are_read_from_an_s3_store(selected, snapshot, bucket, tmp_path, monkeypatch):

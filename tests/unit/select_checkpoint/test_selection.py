@@ -10,7 +10,13 @@ from components.contracts.training import CheckpointRecord
 from components.engine.evaluation.resampling import Blocks
 from components.engine.evaluation.scoring import Scored
 from components.engine.task import load_task
-from components.select_checkpoint.selection import Candidate, metric_and_direction, select
+from components.select_checkpoint.selection import (
+    Candidate,
+    limits_of,
+    metric_and_direction,
+    select,
+)
+from components.tasks.tabular import TabularRegression
 
 ROWS = 1000
 BLOCKS = Blocks(np.arange(ROWS) // 25, 40, "day")
@@ -36,10 +42,12 @@ def checkpoint(step, error, *, own_noise=0.05, kept_as=("best",)):
     return CheckpointRecord(step=step, uri=f"/{step}", metrics={}, kept_as=kept_as), scored
 
 
-def chosen(task, checkpoints, metric="rmse", tolerance=1.0):
+def chosen(task, checkpoints, metric="rmse", tolerance=1.0, limits=None):
     candidates = [Candidate(*each) for each in checkpoints]
-    direction = metric_and_direction(task, metric)[1]
-    return select(task, candidates, BLOCKS, metric=metric, direction=direction, tolerance=tolerance)
+    return select(
+        task, candidates, BLOCKS, metric=metric, direction=metric_and_direction(task, metric)[1],
+        tolerance=tolerance, limits=limits_of(task, limits or {}),
+    )  # fmt: skip
 
 
 def test_a_clearly_better_checkpoint_wins_wherever_it_lies(task):
@@ -48,6 +56,7 @@ def test_a_clearly_better_checkpoint_wins_wherever_it_lies(task):
         selection = chosen(task, [checkpoint(s, e) for s, e in errors.items()])
         assert selection.chosen.step == step
         assert "has the best rmse" in selection.reason
+        assert ("none is earlier" in selection.reason) == (step == 1)
 
 
 def test_within_noise_the_earliest_is_chosen(task):
@@ -115,6 +124,23 @@ def test_a_checkpoint_with_broken_numbers_is_no_candidate(task):
         chosen(task, [broken])
 
 
+class WithoutFigure(TabularRegression):
+    """Has no error to speak of on a model that says zero everywhere."""
+
+    def score(self, predictions, labels):
+        figures = super().score(predictions, labels)
+        return figures if predictions.any() else dict.fromkeys(figures, np.nan)
+
+
+def test_a_metric_without_a_value_is_no_best_figure(task):
+    strange = WithoutFigure(task.options, task.columns)
+    strange.load_state(task.state())
+    silent = checkpoint(1, 0.0, own_noise=0.0)
+    assert [c.step for c in chosen(strange, [silent, checkpoint(2, 1.0)]).candidates] == [2]
+    with pytest.raises(PerennialError, match="not finite"):
+        chosen(strange, [silent])
+
+
 def test_one_checkpoint_is_chosen_and_called_the_only_one(task):
     assert chosen(task, [checkpoint(7, 1.0)]).reason == "step 7 is the only checkpoint kept"
 
@@ -125,3 +151,66 @@ def test_the_metric_defaults_to_the_tasks_first_and_must_exist(task):
     assert metric_and_direction(task, "loss") == ("loss", "minimize")
     with pytest.raises(PerennialError, match="rmse, mae, r2 and loss"):
         metric_and_direction(task, "auc")
+    with pytest.raises(PerennialError, match=r"selection\.limits = 'auc' is no metric"):
+        limits_of(task, {"auc": 0.5})
+
+
+def test_the_best_that_breaks_a_limit_is_not_chosen_and_the_reason_says_so(task):
+    """An outlier costs the mean absolute error little and the squared one much."""
+    outlier = checkpoint(1, 0.3)
+    outlier[1].predictions[:4] = 30.0
+    plain = checkpoint(2, 0.9)
+    free = chosen(task, [outlier, plain], metric="mae", tolerance=0.0)
+    assert free.chosen.step == 1
+    guarded = chosen(task, [outlier, plain], metric="mae", limits={"rmse": 1.0}, tolerance=0.0)
+    assert (guarded.chosen.step, guarded.best.step) == (2, 2)
+    assert guarded.breaches[1] == ()
+    assert "above the limit, 1" in guarded.breaches[0][0]
+    assert "step 1 has a better mae, but its rmse" in guarded.reason
+    assert guarded.shortfalls[0][0] < 0
+
+
+def test_a_checkpoint_that_breaks_a_limit_is_not_taken_for_being_earlier(task):
+    near = [checkpoint(step, error, own_noise=0.3) for step, error in ((10, 1.0), (20, 0.99))]
+    early, late = chosen(task, near, tolerance=3.0).candidates
+    assert chosen(task, near, tolerance=3.0).chosen == early
+    between = (early.metrics["mae"] + late.metrics["mae"]) / 2
+    assert chosen(task, near, tolerance=3.0, limits={"mae": between}).chosen == late
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ({"r2": -10.0}, True),
+        ({"r2": 0.5}, False),
+        ({"rmse": 5.0, "loss": 5.0}, True),
+        ({"rmse": 5.0, "loss": 0.1}, False),
+    ],
+)
+def test_limits_hold_in_the_direction_of_their_metric(task, limits, kept):
+    only = checkpoint(1, 1.0)
+    only[1].labels[:] = np.random.default_rng(5).normal(size=ROWS)
+    if kept:
+        assert chosen(task, [only], metric="mae", limits=limits).chosen.step == 1
+    else:
+        with pytest.raises(PerennialError, match="no checkpoint keeps the limits"):
+            chosen(task, [only], metric="mae", limits=limits)
+
+
+def test_a_figure_at_its_limit_keeps_it(task):
+    only = checkpoint(1, 1.0)
+    at = chosen(task, [only]).candidates[0].metrics["mae"]
+    assert chosen(task, [only], limits={"mae": at}).chosen.step == 1
+
+
+def test_the_order_of_candidates_does_not_matter(task):
+    some = [checkpoint(step, 1.0, own_noise=0.3) for step in (10, 20, 30)]
+    assert chosen(task, some) == chosen(task, some[::-1])
+
+
+def test_a_mean_of_checkpoints_comes_after_their_own_weights(task):
+    plain = checkpoint(3, 1.0)
+    mean = (*plain, False, (1, 3))
+    selection = chosen(task, [mean, plain], tolerance=0.0)
+    assert [each.title for each in selection.candidates] == ["step 3", "mean of steps 1, 3"]
+    assert selection.chosen.title == selection.last.title == "step 3"
