@@ -130,6 +130,10 @@ class ModelRegistry(ABC):
         """Point an alias other than `champion` at a version."""
 
     @abstractmethod
+    def finish_move(self, name: str) -> None:
+        """Bring the champion after a move that was announced and whose writer was killed."""
+
+    @abstractmethod
     def promote(
         self,
         name: str,
@@ -269,6 +273,10 @@ class MlflowModelRegistry(ModelRegistry):
         if alias == CHAMPION:
             raise ValueError("the champion moves by promote() only")
         self._client.set_registered_model_alias(name, alias, version)
+
+    @override
+    def finish_move(self, name: str) -> None:
+        self._settle(name)
 
     @override
     def promote(

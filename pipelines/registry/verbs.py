@@ -1,6 +1,7 @@
 """The verbs of `perennial` about registered models: what they are, and which is champion."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,28 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def promote(options: argparse.Namespace) -> int:
+    """Make a version champion, if the gate finds it better than the present one."""
+    from pipelines.registry.catalogue import Catalogue
+    from pipelines.registry.moves import Request, promote
+
+    _find_code(options)
+    request = Request(options.reason, options.force)
+    print(promote(Catalogue(_home(options)), options.model, options.version, request))
+    return 0
+
+
+def rollback(options: argparse.Namespace) -> int:
+    """Take the champion out of production; the version that it replaced is champion again."""
+    from pipelines.registry.catalogue import Catalogue
+    from pipelines.registry.moves import Request, rollback
+
+    _find_code(options)
+    request = Request(options.reason, options.force)
+    print(rollback(Catalogue(_home(options)), options.model, request))
+    return 0
+
+
 def add_registry_verbs(
     add: Callable[..., argparse.ArgumentParser], home: argparse.ArgumentParser
 ) -> None:
@@ -61,6 +84,22 @@ def add_registry_verbs(
     explaining = add(explain, home)
     explaining.add_argument("place", metavar="VERSION", help=PLACE)
     explaining.add_argument("--out", type=Path, help="also write it as an HTML page")
+    promoting, back = add(promote, home), add(rollback, home)
+    for moving in (promoting, back):
+        moving.add_argument("model", help="the model's name")
+        moving.add_argument("--reason", required=True, help="why; it stands on the version")
+        moving.add_argument(
+            "--code", type=Path, default=Path(), help="folder of the task's module (default: here)"
+        )
+        moving.add_argument("--force", action="store_true", help="even if it may make things worse")
+    promoting.add_argument("version", help="a version's number")
+
+
+def _find_code(options: argparse.Namespace) -> None:
+    """No contract says here where the task's module lies."""
+    folder = str(options.code.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def _home(options: argparse.Namespace) -> Home:
