@@ -1,12 +1,11 @@
 """Second verdict: a registered version judged against the champion of now, by its own gate."""
 
-import os
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from components.clients import environment
 from components.clients.model_registry import ModelVersion
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Verdict
@@ -15,6 +14,7 @@ from components.contracts.skeleton import SkeletonReport
 from components.evaluate_model.config import EvaluateModelConfig
 from components.evaluate_model.step import evaluate_model_step
 from pipelines.contract import Contract
+from pipelines.registry.addresses import set_addresses
 from pipelines.registry.catalogue import Catalogue
 
 
@@ -33,7 +33,7 @@ def second_verdict(catalogue: Catalogue, version: ModelVersion) -> Verdict:
         config = _gate(version, folder)
         now = datetime.now(UTC)
         run = f"{version.name}-{version.version}-judged-again-{now:%Y%m%d-%H%M%S-%f}"
-        _set_addresses(catalogue, run)
+        set_addresses(replace(catalogue.environment, run_id=run))
         evaluate_model_step(
             config=config.to_json(),
             snapshot=str(folder),
@@ -62,16 +62,3 @@ def _gate(version: ModelVersion, folder: Path) -> EvaluateModelConfig:
             action="train it again; --force promotes it without comparison",
         )
     return EvaluateModelConfig(model=contract.model, gate=contract.gate)
-
-
-def _set_addresses(catalogue: Catalogue, run: str) -> None:
-    """As a step finds them; this process is the step's."""
-    os.environ.update(
-        {
-            environment.STORE_URI: catalogue.home.store_uri,
-            environment.TRACKING_URI: catalogue.home.tracking_uri,
-            environment.RUN_ID: run,
-        }
-    )
-    for name in (environment.RUN_FOLDER, environment.LEASE, environment.TRACKING_RUN_ID):
-        os.environ.pop(name, None)

@@ -1,12 +1,14 @@
 """The verbs of `perennial` about registered models: what they are, and which is champion."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.runs import Home
 
+DIFFERENT = 1  # the exit code of a training that gave other weights
 PLACE = "MODEL, MODEL@3 or MODEL@champion; MODEL alone is its champion"
 
 
@@ -68,6 +70,21 @@ def rollback(options: argparse.Namespace) -> int:
     return 0
 
 
+def reproduce(options: argparse.Namespace) -> int:
+    """Train a version again from what it carries, and compare the weights bit by bit."""
+    # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from pipelines.registry.catalogue import Catalogue
+    from pipelines.registry.reproduction import reproduce
+
+    _find_code(options)
+    catalogue = Catalogue(_home(options))
+    version = catalogue.find(f"{options.model}@{options.version}")
+    found = reproduce(catalogue.dossier(version), options.code)
+    print("\n".join(found.lines()))
+    return 0 if found.is_identical else DIFFERENT
+
+
 def add_registry_verbs(
     add: Callable[..., argparse.ArgumentParser], home: argparse.ArgumentParser
 ) -> None:
@@ -84,15 +101,17 @@ def add_registry_verbs(
     explaining = add(explain, home)
     explaining.add_argument("place", metavar="VERSION", help=PLACE)
     explaining.add_argument("--out", type=Path, help="also write it as an HTML page")
-    promoting, back = add(promote, home), add(rollback, home)
-    for moving in (promoting, back):
-        moving.add_argument("model", help="the model's name")
-        moving.add_argument("--reason", required=True, help="why; it stands on the version")
-        moving.add_argument(
+    promoting, back, again = (add(verb, home) for verb in (promote, rollback, reproduce))
+    for parser in (promoting, back, again):
+        parser.add_argument("model", help="the model's name")
+        parser.add_argument(
             "--code", type=Path, default=Path(), help="folder of the task's module (default: here)"
         )
+    for moving in (promoting, back):
+        moving.add_argument("--reason", required=True, help="why; it stands on the version")
         moving.add_argument("--force", action="store_true", help="even if it may make things worse")
-    promoting.add_argument("version", help="a version's number")
+    for parser in (promoting, again):
+        parser.add_argument("version", help="a version's number")
 
 
 def _find_code(options: argparse.Namespace) -> None:
