@@ -10,6 +10,7 @@ from pathlib import Path
 from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract, load_contract, to_toml
+from pipelines.registry.verbs import add_registry_verbs
 from pipelines.runs import Home, RunRecord
 
 FAILED = 1
@@ -289,29 +290,39 @@ def _parser() -> argparse.ArgumentParser:
     add(check, contract)
     knob = argparse.ArgumentParser(add_help=False)
     knob.add_argument("knob", choices=("batch-size", "lr"), help="what to find out")
-    probing = add(probe, knob, contract)
-    probing.add_argument("--max", type=int, help="batch-size: largest to try (default: 8192)")
-    probing.add_argument("--out", type=Path, help="lr: the picture's file (default: probe-lr.html)")
+    _add_probe_options(add(probe, knob, contract))
     _add_sanity_options(add(sanity, contract, home))
-    running = add(run, contract, home, again)
-    running.add_argument(
-        "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
-    )
-    running.add_argument("--first", type=int, help="partitions that start a replay (default: 3)")
-    running.add_argument(
-        "--until", type=int, help="partitions after which a replay ends (default: all)"
-    )
+    _add_replay_options(add(run, contract, home, again))
     add(monitor, contract, home, again)
     add(status, home).add_argument("model", nargs="?", default="", help="one model only")
     add(runs, home)
-    reporting = add(report, home)
-    reporting.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
-    reporting.add_argument("--no-open", action="store_true", help="print the path only")
+    add_registry_verbs(add, home)
+    _add_report_options(add(report, home))
     add(options_).add_argument(
         "path", nargs="?", default="", help="a section or an option, such as training.optimizer"
     )
     add(compile_).add_argument("--out", type=Path, default=Path(), help="target folder")
     return parser
+
+
+def _add_probe_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--max", type=int, help="batch-size: largest to try (default: 8192)")
+    parser.add_argument("--out", type=Path, help="lr: the picture's file (default: probe-lr.html)")
+
+
+def _add_replay_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
+    )
+    parser.add_argument("--first", type=int, help="partitions that start a replay (default: 3)")
+    parser.add_argument(
+        "--until", type=int, help="partitions after which a replay ends (default: all)"
+    )
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
+    parser.add_argument("--no-open", action="store_true", help="print the path only")
 
 
 def _add_sanity_options(parser: argparse.ArgumentParser) -> None:

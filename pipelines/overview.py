@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from components.clients.environment import Environment
-from components.clients.model_registry import ModelVersion, open_registry
+from components.clients.model_registry import CHAMPION, ModelVersion
 from components.contracts.gate import Verdict
 from components.contracts.monitoring import RetrainingDecision
+from pipelines.registry.catalogue import Catalogue
 from pipelines.runs import Home, RunRecord, age, step_records
 
 
@@ -15,10 +15,11 @@ def status_lines(home: Home, model: str) -> Iterator[str]:
     if not runs:
         yield f"no runs{f' of {model}' if model else ''} in {home.path}"
         return
+    registry = Catalogue(home).registry
     for name in sorted({run.model for run in runs}):
         own = [run for run in runs if run.model == name]
         yield f"{name}"
-        yield f"  champion   {_champion_line(_champion(home, name))}"
+        yield f"  champion   {_champion_line(registry.version_by_alias(name, CHAMPION))}"
         yield f"  last run   {_run_line(own[-1])}"
         for label, step in (("trigger", "decide_retraining"), ("gate", "evaluate_model")):
             said = _last_words(home, own, step)
@@ -34,14 +35,6 @@ def run_lines(home: Home) -> Iterator[str]:
     for run in runs:
         verdict = _verdict_word(home, run)
         yield f"{run.run_id:<48} {run.pipeline:<20} {run.status:<12} {verdict}"
-
-
-def _champion(home: Home, name: str) -> ModelVersion | None:
-    environment = Environment(
-        store_uri=home.store_uri, tracking_uri=home.tracking_uri, run_id="status", run_folder=None,
-        code_digest="", commit="", tracking_run_id="",
-    )  # fmt: skip
-    return open_registry(environment).version_by_alias(name, "champion")
 
 
 def _champion_line(champion: ModelVersion | None) -> str:

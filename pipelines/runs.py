@@ -40,6 +40,8 @@ FLOW: dict[str, tuple[str, ...]] = {
 
 # What enters the numbers besides our own sources.
 NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
+# A larger difference is data that was checked in, not a change of the code.
+DIFF_CHARACTERS = 1_000_000
 
 
 class RunRecord(Artifact):
@@ -263,16 +265,39 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> list[Path]:
 
 def commit_of(folder: Path) -> str:
     """The version-control commit of a folder, `-dirty` when files differ; empty outside one."""
-
-    def git(*arguments: str) -> str | None:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    if shutil.which("git") is None or (commit := git("rev-parse", "HEAD")) is None:
+    if shutil.which("git") is None or (commit := _git(folder, "rev-parse", "HEAD").strip()) == "":
         return ""
-    return f"{commit}-dirty" if git("status", "--porcelain") else commit
+    return f"{commit}-dirty" if _git(folder, "status", "--porcelain") else commit
+
+
+def uncommitted_diff(folder: Path) -> str:
+    """What the working tree has besides its commit, as a patch; empty outside a repository.
+
+    Of files that were never added, only sources and contracts: data and runs may lie beside them.
+    """
+    if not commit_of(folder).endswith("-dirty"):
+        return ""
+    parts = [_git(folder, "diff", "--no-ext-diff", "HEAD")]
+    added = _git(
+        folder, "ls-files", "-z", "--others", "--exclude-standard", "--", "*.py", "*.toml"
+    ).split("\0")
+    parts += [_git(folder, "diff", "--no-index", "--", os.devnull, name) for name in added if name]
+    text = "".join(parts)
+    if len(text) <= DIFF_CHARACTERS:
+        return text
+    return f"{text[:DIFF_CHARACTERS]}\n(cut: {len(text):,} characters in all)\n"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    differs = 1 if "--no-index" in arguments else 0
+    return done.stdout if done.returncode in (0, differs) else ""
 
 
 def age(moment: float) -> str:

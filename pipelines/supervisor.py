@@ -17,12 +17,22 @@ from pydantic import JsonValue
 from components.clients import environment
 from components.clients.journal import Journal
 from components.clients.lease import RunLease
+from components.contracts.artifact import write_atomically
+from components.contracts.lineage import DIFF_FILE
 from pipelines.compilation import compile_pipeline
 from pipelines.console import Console
 from pipelines.contract import Contract
 from pipelines.local import refuse_rewritten_text
 from pipelines.run_page import write_run_report
-from pipelines.runs import Home, RunRecord, RunStatus, code_digest, commit_of, step_records
+from pipelines.runs import (
+    Home,
+    RunRecord,
+    RunStatus,
+    code_digest,
+    commit_of,
+    step_records,
+    uncommitted_diff,
+)
 
 POLL_SECONDS = 0.1
 SCRATCH = "tmp"
@@ -98,6 +108,7 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
     scratch = folder / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
+    write_atomically(folder / DIFF_FILE, uncommitted_diff(launch.code_folder).encode())
     events = _Tail(Journal(folder))
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(

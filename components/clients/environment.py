@@ -12,6 +12,7 @@ RUN_FOLDER = "PERENNIAL_RUN_FOLDER"
 RUN_ID = "PERENNIAL_RUN_ID"
 CODE_DIGEST = "PERENNIAL_CODE_DIGEST"
 COMMIT = "PERENNIAL_COMMIT"
+IMAGE_DIGEST = "PERENNIAL_IMAGE_DIGEST"
 LEASE = "PERENNIAL_LEASE"
 CACHE = "PERENNIAL_CACHE"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
@@ -39,6 +40,8 @@ class Environment:
     commit: str
     tracking_run_id: str
     """A run that the platform already opened and that must be joined; else empty."""
+    image_digest: str = ""
+    """Of the step's container image; empty outside a container."""
 
     @classmethod
     def read(cls) -> "Environment":
@@ -62,4 +65,5 @@ class Environment:
             code_digest=os.environ.get(CODE_DIGEST, "unknown"),
             commit=os.environ.get(COMMIT, ""),
             tracking_run_id=os.environ.get(TRACKING_RUN_ID, ""),
+            image_digest=os.environ.get(IMAGE_DIGEST, ""),
         )

@@ -6,16 +6,18 @@ the object store before the alias follows (`Move`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
-from mlflow.artifacts import download_artifacts
+from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from pydantic import Field
 from typing_extensions import override
 
 from components.clients.environment import Environment
@@ -27,6 +29,7 @@ from components.contracts.section import Section
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 FINGERPRINT_TAG = "perennial.fingerprint"
+NO_TAGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class ModelVersion:
     run_id: str
     source: str
     created_at: datetime
+    description: str = ""
 
 
 class ChampionMovedError(PerennialError):
@@ -57,10 +61,20 @@ class Move(Section):
     champion: str
     replaced: str
     done: bool
+    tags: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Version → tags that say who moved the champion, why and when; written with the alias."""
 
 
 class ModelRegistry(ABC):
     """The versions of every model, and which one is the champion."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Every registered model, in order of the names."""
+
+    @abstractmethod
+    def aliases(self, name: str) -> dict[str, str]:
+        """Alias → version; empty without the model."""
 
     @abstractmethod
     def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
@@ -77,6 +91,14 @@ class ModelRegistry(ABC):
     @abstractmethod
     def download(self, version: ModelVersion, to: Path) -> Path:
         """A local folder with the version's files.
+
+        Raises:
+            PerennialError: the files are gone.
+        """
+
+    @abstractmethod
+    def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
+        """The content of those of the named files that the version has, without its weights.
 
         Raises:
             PerennialError: the files are gone.
@@ -108,13 +130,25 @@ class ModelRegistry(ABC):
         """Point an alias other than `champion` at a version."""
 
     @abstractmethod
-    def promote(self, name: str, version: str, expected_champion: str) -> None:
+    def finish_move(self, name: str) -> None:
+        """Bring the champion after a move that was announced and whose writer was killed."""
+
+    @abstractmethod
+    def promote(
+        self,
+        name: str,
+        version: str,
+        expected_champion: str,
+        tags: Mapping[str, Mapping[str, str]] = NO_TAGS,
+    ) -> None:
         """Make a version the champion, if the champion is still the expected one.
 
         Args:
             name: The registered model.
             version: The new champion; nothing happens when it is champion already.
             expected_champion: The version it was compared with; empty for none.
+            tags: Version → tags that say who moved the champion, why and when. They are set with
+                the alias: a move that is on record has them, whoever is killed on the way.
 
         Raises:
             ChampionMovedError: another version became champion in between.
@@ -136,8 +170,19 @@ class MlflowModelRegistry(ModelRegistry):
         self._store = store
 
     @override
+    def names(self) -> list[str]:
+        found: list[str] = []
+        token: str | None = None
+        while True:
+            page = self._client.search_registered_models(page_token=token)
+            found += [model.name for model in page]
+            token = page.token
+            if not token:
+                return sorted(found)
+
+    @override
     def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
-        number = self._aliases(name).get(alias)
+        number = self.aliases(name).get(alias)
         if number is None:
             return None
         return _version(self._client.get_model_version(name, number))
@@ -162,13 +207,28 @@ class MlflowModelRegistry(ModelRegistry):
                 )
                 copy_tree(Path(found), target)
         except (MlflowException, OSError) as error:
-            raise PerennialError(
-                f"the files of {version.name} version {version.version} cannot be downloaded",
-                evidence=f"{version.source}: {error}",
-                action="restore them from a backup of the artifact store, or point the alias "
-                "`champion` at a version that is whole",
-            ) from error
+            raise _gone(version, error) from error
         return target
+
+    @override
+    def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
+        place, found = version.source.rstrip("/"), {}
+        try:
+            listed = list_artifacts(artifact_uri=place, tracking_uri=self._tracking_uri)
+            if not listed:
+                raise FileNotFoundError("the folder is empty or gone")
+            present = {Path(file.path).name for file in listed if not file.is_dir}
+            with TemporaryDirectory() as scratch:
+                for name in sorted(present.intersection(names)):
+                    file = download_artifacts(
+                        artifact_uri=f"{place}/{name}",
+                        dst_path=scratch,
+                        tracking_uri=self._tracking_uri,
+                    )
+                    found[name] = Path(file).read_bytes()
+        except (MlflowException, OSError) as error:
+            raise _gone(version, error) from error
+        return found
 
     @override
     def register(
@@ -215,10 +275,20 @@ class MlflowModelRegistry(ModelRegistry):
         self._client.set_registered_model_alias(name, alias, version)
 
     @override
-    def promote(self, name: str, version: str, expected_champion: str) -> None:
+    def finish_move(self, name: str) -> None:
+        self._settle(name)
+
+    @override
+    def promote(
+        self,
+        name: str,
+        version: str,
+        expected_champion: str,
+        tags: Mapping[str, Mapping[str, str]] = NO_TAGS,
+    ) -> None:
         while True:
             previous = self._settle(name)
-            champion = self._aliases(name).get(CHAMPION, "")
+            champion = self.aliases(name).get(CHAMPION, "")
             if champion == version:
                 return
             if champion != expected_champion:
@@ -229,7 +299,8 @@ class MlflowModelRegistry(ModelRegistry):
                     action="run the pipeline again: the challenger is then compared with the new "
                     "champion",
                 )
-            move = Move(champion=version, replaced=champion, done=False)
+            said = {moved: dict(own) for moved, own in tags.items()}
+            move = Move(champion=version, replaced=champion, done=False, tags=said)
             try:
                 self._store.replace(_key(name), move.to_json().encode(), previous=previous)
             except ConflictError:
@@ -247,6 +318,7 @@ class MlflowModelRegistry(ModelRegistry):
             move = Move.from_json(content)
             if move.done and not late:
                 return content
+            self._tag(name, move)
             self._client.set_registered_model_alias(name, CHAMPION, move.champion)
             done = move.model_copy(update={"done": True}).to_json().encode()
             try:
@@ -257,7 +329,18 @@ class MlflowModelRegistry(ModelRegistry):
                 continue
             return done
 
-    def _aliases(self, name: str) -> dict[str, str]:
+    def _tag(self, name: str, move: Move) -> None:
+        for version, tags in move.tags.items():
+            for key, value in tags.items():
+                try:
+                    self._client.set_model_version_tag(name, version, key, value)
+                except MlflowException as error:
+                    # A version that was deleted meanwhile needs no tags, and must block nobody.
+                    if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                        raise
+
+    @override
+    def aliases(self, name: str) -> dict[str, str]:
         try:
             aliases = self._client.get_registered_model(name).aliases
         except MlflowException as error:
@@ -285,6 +368,15 @@ def open_registry(environment: Environment) -> ModelRegistry:
     return MlflowModelRegistry(client, environment.tracking_uri, store)
 
 
+def _gone(version: ModelVersion, error: Exception) -> PerennialError:
+    return PerennialError(
+        f"the files of {version.name} version {version.version} cannot be downloaded",
+        evidence=f"{version.source}: {error}",
+        action="restore them from a backup of the artifact store, or point the alias "
+        "`champion` at a version that is whole",
+    )
+
+
 def _key(name: str) -> str:
     return f"registry/{name}.json"
 
@@ -297,4 +389,5 @@ def _version(found: MlflowModelVersion) -> ModelVersion:
         run_id=found.run_id or "",
         source=found.source or "",
         created_at=datetime.fromtimestamp(found.creation_timestamp / 1000, UTC),
+        description=found.description or "",
     )

@@ -155,6 +155,7 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
 def open_mlflow(environment: Environment) -> MlflowClient:
     """A quiet client of the environment's MLflow; MLflow's global active run is never used."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         # MLflow's database models use a loader that SQLAlchemy 2.1 deprecates.

@@ -4,6 +4,10 @@ from pydantic import JsonValue
 
 from components.contracts.section import Section
 
+LINEAGE_FILE = "lineage.json"
+CONTRACT_FILE = "contract.json"
+DIFF_FILE = "uncommitted.diff"
+
 
 class Lineage(Section):
     """Where a model came from."""
@@ -15,6 +19,13 @@ class Lineage(Section):
     files on a laptop."""
     commit: str = ""
     """Version-control commit; ends in `-dirty` when the working tree differed."""
+    diff_digest: str = ""
+    """SHA-256 of what the working tree had besides the commit, `uncommitted.diff`; else empty."""
+    image_digest: str = ""
+    """The container image that registered the model; empty on a laptop."""
+    python: str = ""
+    platform: str = ""
+    """Operating system and processor: other ones may round differently."""
     packages: dict[str, str]
     """Installed version of each package that enters the numbers."""
     seed: int

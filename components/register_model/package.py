@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,13 +13,12 @@ from components.clients.environment import Environment
 from components.clients.object_store import copy_tree
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
-from components.contracts.lineage import Lineage
+from components.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from components.contracts.monitoring import Reference
 from components.contracts.training import Challenger
 from components.register_model.model_card import CardContent, model_card, trigger_name
 from components.register_model.promotion import Candidate
 
-LINEAGE_FILE = "lineage.json"
 CARD_FILE = "model_card.md"
 # Whatever computes or reads the numbers; another version of it may give another model.
 PACKAGES = ("torch", "numpy", "polars", "pyarrow", "scikit-learn", "scipy", "safetensors", "kfp")
@@ -60,11 +60,16 @@ def trace_lineage(
             evidence=f"it begins {contract[:60]!r}",
             action="start the run through `perennial run`, which passes the resolved contract",
         )
+    diff = uncommitted(environment)
     return Lineage(
         contract_digest=hashlib.sha256(contract.encode()).hexdigest(),
         snapshot_digest=snapshot_digest,
         code_digest=environment.code_digest,
         commit=environment.commit,
+        diff_digest=hashlib.sha256(diff).hexdigest() if diff else "",
+        image_digest=environment.image_digest,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
         packages={name: found for name in PACKAGES if (found := _installed(name))},
         seed=seed,
         run_id=environment.run_id,
@@ -74,16 +79,29 @@ def trace_lineage(
     )
 
 
-def write_package(folder: Path, challenger: Path, content: CardContent) -> None:
+def uncommitted(environment: Environment) -> bytes:
+    """What the working tree had besides the commit, as the run's folder keeps it; else empty."""
+    kept = environment.run_folder / DIFF_FILE if environment.run_folder else None
+    return kept.read_bytes() if kept is not None and kept.is_file() else b""
+
+
+def write_package(
+    folder: Path, challenger: Path, content: CardContent, *, contract: str, diff: bytes
+) -> None:
     """Everything needed to score raw rows, to watch the model, and to say where it came from.
 
     File tree: `challenger.json` and `model.safetensors` (read by
-    `components.engine.export.load_model`), `reference.json`, `snapshot.json`, `verdict.json`,
-    `lineage.json`, `model_card.md`.
+    `components.engine.export.load_model`), `reference.json`, `snapshot.json`, `skeleton.json`,
+    `verdict.json`, `lineage.json`, `contract.json` (resolved), `model_card.md`, and
+    `uncommitted.diff` when the working tree differed from the commit.
     """
     copy_tree(challenger, folder)
     content.snapshot.write(folder)
     content.verdict.write(folder)
+    content.skeleton.write(folder)
+    write_atomically(folder / CONTRACT_FILE, contract.encode())
+    if diff:
+        write_atomically(folder / DIFF_FILE, diff)
     Reference(
         snapshot_digest=content.snapshot.digest(),
         time_max=content.snapshot.time_max,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from components.clients.model_registry import CHALLENGER, ModelRegistry, ModelVersion
 from components.clients.tracking import Tracking
+from components.contracts.moves import GATE, Said, tags_of_promotion
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,11 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             description=candidate.summary,
         )
     registry.set_alias(candidate.name, CHALLENGER, version.version)
-    registry.promote(candidate.name, version.version, candidate.champion)
+    said = Said.now(GATE, candidate.summary)
+    registry.promote(
+        candidate.name,
+        version.version,
+        candidate.champion,
+        tags_of_promotion(version.version, candidate.champion, said),
+    )
     return version

@@ -15,7 +15,12 @@ from components.contracts.training import Challenger, TrainingResult
 from components.contracts.validation import ValidationReport
 from components.register_model.config import RegisterModelConfig
 from components.register_model.model_card import CardContent
-from components.register_model.package import candidate_of, trace_lineage, write_package
+from components.register_model.package import (
+    candidate_of,
+    trace_lineage,
+    uncommitted,
+    write_package,
+)
 from components.register_model.promotion import promote
 from components.register_model.report import write_report
 
@@ -68,7 +73,9 @@ def register_model_step(
     )
     with TemporaryDirectory() as scratch:
         package = Path(scratch) / "package"
-        write_package(package, Path(challenger), content)
+        write_package(
+            package, Path(challenger), content, contract=contract, diff=uncommitted(environment)
+        )
         candidate = candidate_of(package, content, section.registry.tags)
         version = promote(candidate, tracking, open_registry(environment))
     tracking.set_tags({"perennial.version": version.version})

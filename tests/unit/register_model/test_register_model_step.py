@@ -1,5 +1,6 @@
 """A promoted challenger becomes exactly one whole version, wherever an attempt is killed."""
 
+import hashlib
 import json
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from components.contracts.errors import PerennialError
 from components.contracts.gate import BlockPerformance, GateReason, Registration, Verdict
 from components.contracts.lineage import Lineage
 from components.contracts.monitoring import Reference
+from components.contracts.moves import GATE, REPLACED_TAG, Said
 from components.contracts.skeleton import CheckResult, SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
@@ -92,8 +94,8 @@ def test_the_version_holds_all_that_scoring_and_monitoring_need(register, enviro
     assert version.version == registration.version == "1"
     folder = open_registry(environment).download(version, tmp_path / "downloads")
     assert {path.name for path in folder.iterdir()} == {
-        "challenger.json", "lineage.json", "model.safetensors", "model_card.md", "reference.json",
-        "snapshot.json", "verdict.json",
+        "challenger.json", "contract.json", "lineage.json", "model.safetensors", "model_card.md",
+        "reference.json", "skeleton.json", "snapshot.json", "verdict.json",
     }  # fmt: skip
     task, model = load_model(folder)
     dataset = Dataset(Snapshot.read(folder))
@@ -116,6 +118,31 @@ def test_lineage_says_from_what_by_what_and_why(register, environment, tmp_path)
     assert found.version == version == "2"
     assert found.tags["perennial.trigger"] == "drift"
     assert found.tags["team"] == "ads"
+
+
+def test_uncommitted_changes_travel_with_the_version(register, environment, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "uncommitted.diff").write_bytes(b"-rate = 1\n+rate = 2\n")
+    monkeypatch.setenv("PERENNIAL_RUN_FOLDER", str(run))
+    monkeypatch.setenv("PERENNIAL_IMAGE_DIGEST", "sha256:0f")
+    register()
+    registry = open_registry(environment)
+    found = registry.version_by_alias(NAME, "champion")
+    files = registry.read_files(found, ("uncommitted.diff", "lineage.json", "unknown"))
+    assert set(files) == {"uncommitted.diff", "lineage.json"}
+    lineage = Lineage.from_json(files["lineage.json"])
+    assert files["uncommitted.diff"] == b"-rate = 1\n+rate = 2\n"
+    assert lineage.diff_digest == hashlib.sha256(files["uncommitted.diff"]).hexdigest()
+    assert lineage.image_digest == "sha256:0f"
+
+
+def test_the_version_says_who_promoted_it_and_why(register, environment):
+    register()
+    tags = open_registry(environment).version_by_alias(NAME, "champion").tags
+    said = Said.of(tags, "promoted")
+    assert (said.by, said.reason) == (GATE, "Promote: it is better.")
+    assert tags[REPLACED_TAG] == ""
 
 
 def test_a_retry_makes_no_second_version(register, environment):

@@ -1,0 +1,1 @@
+"""What people ask of the model registry, and how they move the champion by hand."""

@@ -1,0 +1,64 @@
+"""Second verdict: a registered version judged against the champion of now, by its own gate."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from components.clients.model_registry import ModelVersion
+from components.contracts.errors import PerennialError
+from components.contracts.gate import Verdict
+from components.contracts.lineage import CONTRACT_FILE
+from components.contracts.skeleton import SkeletonReport
+from components.evaluate_model.config import EvaluateModelConfig
+from components.evaluate_model.step import evaluate_model_step
+from pipelines.contract import Contract
+from pipelines.registry.addresses import set_addresses
+from pipelines.registry.catalogue import Catalogue
+
+
+def second_verdict(catalogue: Catalogue, version: ModelVersion) -> Verdict:
+    """What the gate says of a version and the present champion, on the version's own test rows.
+
+    The rules are those of the contract that the version was trained under. A tracking run of its
+    own holds the figures.
+
+    Raises:
+        PerennialError: the version has no contract, or its data cannot be read any more.
+    """
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory()))
+        folder = catalogue.registry.download(version, scratch)
+        config = _gate(version, folder)
+        now = datetime.now(UTC)
+        run = f"{version.name}-{version.version}-judged-again-{now:%Y%m%d-%H%M%S-%f}"
+        set_addresses(replace(catalogue.environment, run_id=run))
+        evaluate_model_step(
+            config=config.to_json(),
+            snapshot=str(folder),
+            challenger=str(folder),
+            skeleton=str(folder),
+            verdict=str(scratch / "verdict"),
+            report=str(scratch / "report.html"),
+            metrics=str(scratch / "metrics"),
+        )
+        return Verdict.read(scratch / "verdict")
+
+
+def _gate(version: ModelVersion, folder: Path) -> EvaluateModelConfig:
+    lacking = [
+        name for name in (CONTRACT_FILE, SkeletonReport.file_name) if not (folder / name).exists()
+    ]
+    try:
+        contract = None if lacking else Contract.from_json((folder / CONTRACT_FILE).read_bytes())
+    except ValueError:
+        contract, lacking = None, ["a contract that this code can read"]
+    if contract is None:
+        raise PerennialError(
+            f"{version.name} version {version.version} cannot be compared with the champion of now",
+            evidence=f"it lacks {' and '.join(lacking)}: it was registered by another version of "
+            "Perennial",
+            action="train it again; --force promotes it without comparison",
+        )
+    return EvaluateModelConfig(model=contract.model, gate=contract.gate)

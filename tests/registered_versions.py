@@ -1,0 +1,116 @@
+"""Versions of a small model, registered as the pipeline's last step does it, in a home of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.clients.model_registry import open_registry
+from components.clients.tracking import open_tracking
+from components.contracts.data import DataSection
+from components.contracts.gate import Comparison, GateReason, Interval, Verdict
+from components.contracts.skeleton import CheckResult, SkeletonReport
+from components.contracts.training import TrainingResult
+from components.contracts.validation import ValidationReport
+from components.evaluate_model.config import GateSection
+from components.register_model.model_card import CardContent
+from components.register_model.package import candidate_of, trace_lineage, write_package
+from components.register_model.promotion import promote
+from pipelines.contract import Contract
+from small_models import OPTIONS, TASK, stream, write_challenger, write_snapshot
+
+NAME = "clicks"
+WAIVED = CheckResult(
+    check="overfit_one_batch", outcome="failed", measured="0.5", expected="0.0", source="guide",
+    waived="labels are noisy by nature",
+)  # fmt: skip
+
+
+@pytest.fixture
+def home(environment, tmp_path):
+    """The folder to give to `--home`; its addresses are the environment's."""
+    return tmp_path
+
+
+@pytest.fixture
+def register(environment, tmp_path):
+    """Registers a version and makes it champion in place of `champion`."""
+    snapshots = {}
+
+    def run(weights, champion="", *, seed=7, days=90, promoted=True):
+        if days not in snapshots:
+            frame = stream(days=days)
+            snapshots[days] = write_snapshot(tmp_path / f"data-{days}", frame)
+        folder = tmp_path / f"challenger-{weights}-{seed}-{days}"
+        content = _content(
+            environment, folder, snapshots[days], weights=weights, champion=champion, seed=seed
+        )
+        package = tmp_path / f"package-{folder.name}"
+        contract = contract_of(snapshots[days].data, seed).to_json()
+        write_package(package, folder, content, contract=contract, diff=b"+rate = 2\n")
+        candidate = candidate_of(package, content, {})
+        tracking, registry = open_tracking(environment, NAME), open_registry(environment)
+        if promoted:
+            return promote(candidate, tracking, registry).version
+        registry.describe_model(NAME, "", {})
+        tracking.log_artifacts(package, folder.name)
+        return registry.register(
+            NAME, source=tracking.artifact_uri(folder.name), run_id=tracking.run_id,
+            fingerprint=folder.name, tags={}, description="Promote: it is better.",
+        ).version  # fmt: skip
+
+    return run
+
+
+def contract_of(data: DataSection, seed: int) -> Contract:
+    """The contract of the version that was trained on this data with this seed."""
+    return Contract.model_validate(
+        {
+            "model": {"name": NAME, "task": TASK, "options": OPTIONS},
+            "data": data.model_dump(),
+            "training": {"seed": seed},
+            "gate": GateSection(min_test_rows=20),
+        }
+    )
+
+
+def _content(environment, folder: Path, snapshot, *, weights, champion, seed) -> CardContent:
+    challenger = write_challenger(folder, snapshot, weights, f"{folder.name}")
+    gain = Interval(estimate=0.25, low=0.125, high=0.5) if champion else None
+    verdict = Verdict(
+        promote=True, summary="Promote: it is better.", champion_version=champion,
+        comparisons=(
+            Comparison(
+                metric="roc_auc", challenger=0.875, champion=0.625 if champion else None,
+                improvement=gain,
+            ),
+        ),
+        reasons=(GateReason(condition="better", held=True, detail="by much"),),
+        baselines={"constant": {"roc_auc": 0.5}}, test_rows=500, test_blocks=20,
+        performance_reference=(),
+    )  # fmt: skip
+    training = TrainingResult(
+        fingerprint="training", task=TASK, options=OPTIONS, columns=snapshot.task_columns,
+        task_state={}, steps=10, world_size=1, strategy="single", num_parameters=3, history=(),
+        evaluations=(), checkpoints=(), seconds=1.0, num_resumes=0,
+    )  # fmt: skip
+    return CardContent(
+        name=NAME,
+        description="Predicts clicks.",
+        snapshot=snapshot,
+        validation=ValidationReport(
+            snapshot_digest=snapshot.digest(), facts={}, expectations=(), blocks=()
+        ),
+        skeleton=SkeletonReport(results=(WAIVED,), baselines={"constant": {"roc_auc": 0.5}}),
+        training=training,
+        challenger=challenger,
+        verdict=verdict,
+        lineage=trace_lineage(
+            environment,
+            contract=contract_of(snapshot.data, seed).to_json(),
+            trigger=json.dumps({"trigger": "drift", "evidence": {"columns": ["price"]}}),
+            snapshot_digest=snapshot.digest(),
+            tracking_run_id="run",
+            parent_version=champion,
+        ),
+    )
