@@ -25,7 +25,7 @@ from types import ModuleType
 import torch
 
 from components.contracts.skeleton import CheckResult
-from planted import Bug
+from planted import Bug, Healthy
 from workshop import Workshop, results_of
 
 RESULTS = Path(__file__).parent / "results" / "planted_bugs.md"
@@ -75,10 +75,11 @@ def main() -> None:
             domain = path.stem.removeprefix("test_").removesuffix("_bugs")
             if hasattr(module, "use"):
                 module.use(workshop)
-            for bug in (each for each in getattr(module, "BUGS", ()) if only in each.name):
+            bugs = [*getattr(module, "BUGS", ()), *getattr(module, "LONG", ())]
+            for bug in (each for each in bugs if only in each.name):
                 outcomes.append(examined(bug, domain, workshop, is_whole=arguments.whole))
                 print(outcomes[-1].row(), flush=True)
-            for task in (each for each in getattr(module, "HEALTHY", ()) if only in each.name):
+            for task in (each for each in healthy_of(module) if only in each.name):
                 results = results_of(task.subject(workshop))
                 healthy[f"{domain.removeprefix('healthy_')}: {task.name}"] = list(results.values())
                 print(healthy_row(task.name, list(results.values())), flush=True)
@@ -96,6 +97,17 @@ def loaded(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def healthy_of(module: ModuleType) -> list[Healthy]:
+    """The healthy tasks of a module: a list, or by name."""
+    found: list[Healthy] = []
+    for named in (getattr(module, "HEALTHY", ()), getattr(module, "MORE", ())):
+        if isinstance(named, dict):
+            found += [Healthy(name, *values) for name, values in named.items()]
+        else:
+            found += named
+    return found
 
 
 def examined(bug: Bug, domain: str, workshop: Workshop, *, is_whole: bool) -> Outcome:

@@ -95,7 +95,14 @@ class Subject:
     @cached_property
     def _label_turns(self) -> Tensor:
         """Positions of examples with different inputs, ordered so that the labels take turns."""
-        distinct = distinct_examples(inputs_of(self.train))
+        inputs = inputs_of(self.train)
+        distinct = distinct_examples(inputs)
+        if self.task.scored_together > 1:
+            # Pictures of one caption are each other's right answers: nothing tells them apart.
+            for name, tensor in inputs.items():
+                if tensor.ndim > 1:
+                    firsts = distinct_examples({name: tensor})
+                    distinct = distinct[torch.isin(distinct, firsts)]
         labels = self.train[LABEL][distinct]
         if labels.ndim > 1:
             return distinct  # sequences of labels hardly ever repeat

@@ -52,7 +52,7 @@ def test_another_planted_bug_is_caught_by_the_check_meant_for_it(bug, workshop):
 
 
 CHECKS = ("rank_equivalence", "rank_data", "resume_trial")
-HEALTHY = {
+STEADY = {
     "counts for its log": (tasks.CountsForItsLog, "fsdp", {}),
     "augmentation": (tasks.AugmentsProperly, "fsdp", {}),
     "columns blanked": (tasks.BlanksColumns, "fsdp", {}),
@@ -83,9 +83,9 @@ def test_a_healthy_task_with_batch_norm_and_dropout_passes(workshop):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", STEADY)
 def test_nothing_is_cried_over_a_healthy_task(name, workshop):
-    task_type, strategy, exceptions = HEALTHY[name]
+    task_type, strategy, exceptions = STEADY[name]
     found = outcomes_of(task_type, workshop, strategy=strategy)
     expected = dict.fromkeys(CHECKS, "passed") | exceptions
     assert {check: outcome for check, (outcome, _) in found.items()} == expected, found

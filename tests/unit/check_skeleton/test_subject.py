@@ -10,8 +10,10 @@ from components.check_skeleton.subject import distinct_examples, sample_rows, se
 from components.contracts.data import Split
 from components.contracts.errors import BadDataError, BadTaskError
 from components.engine.task import LABEL
+from components.tasks.image_text import ImageTextContrastive
 from components.tasks.tabular import TabularClassification
 from skeleton_tables import SETTINGS, prepared
+from workshop import Workshop
 
 
 def test_sample_is_drawn_from_the_whole_split_once_per_row(datasets):
@@ -80,3 +82,10 @@ def test_error_of_user_code_names_the_method(method, datasets):
     with pytest.raises(BadTaskError, match=rf"{method}\(") as raised:
         prepared(task_type, datasets("binary"), settings=SETTINGS)
     assert "ZeroDivisionError: scale" in raised.value.evidence
+
+
+def test_examples_that_are_compared_share_no_caption(tmp_path):
+    workshop = Workshop(tmp_path)
+    subject = workshop.subject(ImageTextContrastive, "captions", rows=1600)
+    tokens = subject.balanced(32)["tokens"]
+    assert len(tokens.unique(dim=0)) == len(tokens) == 32
