@@ -70,7 +70,8 @@ def _judged_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
     if difference := _difference(halves, losses):
         return judge.failed(
             f"losses of a batch and of its halves differ by up to {difference:.3g}",
-            hint="the loss mixes examples: look for batch means, sorting or a wrong dimension",
+            hint="the loss mixes examples: look for batch means, sorting or a wrong dimension"
+            + ("; or it compares more of them than `scored_together` says" if group > 1 else ""),
         )
     first = slice(0, group)
     alone = task.losses(output[first], rows_of(batch, first))
