@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,15 @@ def test_unknown_checks_are_refused(sanity):
     assert caught.value.code == 2
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own answer to Ctrl-C, which programs started in the background do not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_stopped_examination_keeps_nothing(sanity):
     for _ in range(2):
         code, said, errors = sanity("--only", "initial_loss", task="Interrupted")
