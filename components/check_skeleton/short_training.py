@@ -9,6 +9,9 @@ from components.check_skeleton.subject import Subject, mean_loss, rows_of
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+DROPOUTS = (
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
 
 
 def simplified(model: nn.Module) -> nn.Module:

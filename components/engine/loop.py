@@ -197,14 +197,13 @@ def agree(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, 
     One small reduction tells every rank the same, where gradients are not replicated anyway.
     """
     world, section, guard = training.world, training.section, training.guard
-    is_replicated = isinstance(training.model, Replica)
-    squares = scalar(
-        local_squared_norm(training.parameters, None if is_replicated else world.layout)
-    )
-    excess = training.clipper.local_excess(training.parameters, guard.scale.value)
-    if isinstance(training.model, Replica):
-        loss, stop = training.model.arrived()
+    model, parameters = training.model, training.parameters
+    excess = training.clipper.local_excess(parameters, guard.scale.value)
+    if isinstance(model, Replica):
+        squares = scalar(local_squared_norm(parameters, None))
+        loss, stop = model.arrived()
     else:
+        squares = scalar(local_squared_norm(parameters, world.layout))
         squares, excess, loss, stop = world.sum_scalars(
             [squares, excess, loss, float(training.stop.requested)]
         )

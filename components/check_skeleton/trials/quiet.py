@@ -6,14 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from components.check_skeleton.short_training import simplified
+from components.check_skeleton.short_training import DROPOUTS, simplified
 from components.check_skeleton.subject import Subject, rows_of
 from components.check_skeleton.trials.plan import Quiet
 from components.engine.task import inputs_of
 
-DROPOUTS = (
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
-)  # fmt: skip
 PROBED_ROWS = 8
 
 

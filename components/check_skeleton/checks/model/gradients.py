@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.model.ties import copies_of_embeddings
 from components.check_skeleton.short_training import shuffled_batches, updates
 from components.check_skeleton.subject import (
     Subject,
@@ -171,15 +172,8 @@ def _judged(
 def _judged_ties(judge: Judge, subject: Subject, totals: dict[str, float]) -> CheckResult:
     """Whether an embedding has a twin that starts with its numbers and learns by itself."""
     model = subject.build_model()
-    embeddings = [m.weight.detach() for m in model.modules() if isinstance(m, nn.Embedding)]
-    twins = [
-        name
-        for name, parameter in model.named_parameters()
-        for weight in embeddings
-        if parameter.data_ptr() != weight.data_ptr()
-        and torch.equal(parameter, weight)
-        and float(weight.std()) > 0
-    ]
+    copies = copies_of_embeddings(model, dict(model.named_parameters()))
+    twins = [name for name, _ in copies]
     if twins:
         return judge.warned(
             f"{', '.join(twins)} starts as a copy of an embedding and learns by itself",

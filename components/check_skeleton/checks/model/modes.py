@@ -7,16 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.short_training import BATCH_STATISTICS
+from components.check_skeleton.short_training import BATCH_STATISTICS, DROPOUTS
 from components.check_skeleton.subject import Subject, seeded, stirred_model
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import Batch, inputs_of
 
 PROBED_ROWS = 32
-DROPOUT = (
-    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
-)  # fmt: skip
 # torch's momentum is the weight of the new batch, 0.1 by default; other libraries name the weight
 # of the past so, 0.9 to 0.999.
 LARGEST_MOMENTUM = 0.9
@@ -157,7 +154,7 @@ def _acting(model: nn.Module) -> Mapping[str, Any]:
     return {
         name: module
         for name, module in model.named_modules()
-        if _is_normalising(module) or (isinstance(module, DROPOUT) and module.p > 0)
+        if _is_normalising(module) or (isinstance(module, DROPOUTS) and module.p > 0)
     }
 
 

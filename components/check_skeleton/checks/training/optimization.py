@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from components.check_skeleton.checks.model.ties import copies_of_embeddings
 from components.check_skeleton.subject import Subject
 from components.check_skeleton.verdict import Judge
 from components.contracts.errors import PerennialError
@@ -150,18 +151,13 @@ def _shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
 
 
 def _copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> list[str]:
-    """Embeddings that another matrix equals bit by bit, as a tie made with a copy does."""
-    embeddings = {
-        id(each.weight): each.weight
-        for each in model.modules()
-        if isinstance(each, nn.Embedding) and float(each.weight.detach().std()) > 0
-    }
+    """Other matrices that start as copies of an embedding, as a tie made with a copy does."""
     names = {id(each): name for name, each in trainable.items()}
+    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    others = {name: each for name, each in trainable.items() if id(each) not in embeddings}
     return [
-        f"{name} equals {names.get(key, 'an embedding')}"
-        for key, embedding in embeddings.items()
-        for name, each in trainable.items()
-        if id(each) not in embeddings and torch.equal(each, embedding)
+        f"{name} equals {names.get(id(embedding), 'an embedding')}"
+        for name, embedding in copies_of_embeddings(model, others)
     ]
 
 
