@@ -4,9 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)
 FLIGHTS := examples/flights
+CONTAINERS ?= podman
+TORCH ?= cpu
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-data test full lint format types bench replay golden picture clean
+.PHONY: help setup demo demo-data test full serving lint format types bench replay golden picture images clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +40,9 @@ test: setup ## set up and pass the tests
 full: setup ## the tests with their long matrices
 	$(RUN)/python -m pytest -m 'full or not full'
 
+serving: setup ## the examples' champions in virtual environments of their own, asked by their aliases
+	$(RUN)/python -m pytest -m full -s tests/serving
+
 lint: setup ## style, formatting, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,6 +67,14 @@ golden: setup ## rewrite the golden pipelines and show what changed
 
 picture: $(VENV)/.demo ## the README's picture of a report, from the newest promotion
 	$(BIN)/python benchmarks/report_picture.py images/report.png
+
+images: ## build the images: BASE=python@sha256:..., TORCH=cpu|cuda, CONTAINERS=podman|docker, BUILD_OPTIONS=
+	for name in data trainer control; do \
+	  $(CONTAINERS) build --file images/Dockerfile --target $$name --tag perennial-$$name \
+	    --build-arg BASE='$(BASE)' --build-arg TORCH='$(TORCH)' --build-arg VERSION='$(VERSION)' \
+	    --build-arg COMMIT="$$(git rev-parse HEAD)" $(BUILD_OPTIONS) . || exit 1; \
+	done
+	$(CONTAINERS) image ls --format '{{.Repository}} {{.Size}}' --filter reference='*perennial-*'
 
 clean: ## remove the virtual environment and everything a demo left
 	rm -rf $(VENV) .perennial $(FLIGHTS)/data

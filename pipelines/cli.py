@@ -5,11 +5,13 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
-from pipelines.contract import Contract, load_contract, to_toml
+from pipelines.contract import Contract, check_task, load_beside_its_task, to_toml
+from pipelines.deployment.verbs import add_deployment_verbs
 from pipelines.registry.verbs import add_registry_verbs
 from pipelines.runs import Home, RunRecord
 
@@ -41,9 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def check(options: argparse.Namespace) -> int:
     """Validate everything that can be known without running, and print the resolved contract."""
     from components.snapshot_data.manifest import take_snapshot
+    from pipelines.registry.foresight import foresight_lines
 
-    contract = _load(options)
-    _check_task(contract)
+    contract = load_beside_its_task(options.contract)
+    check_task(contract)
     snapshot = take_snapshot(contract.data, contract.split)
     unknown = sorted(set(contract.gate.slices) - set(snapshot.columns))
     if unknown:
@@ -56,6 +59,8 @@ def check(options: argparse.Namespace) -> int:
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
     features = snapshot.task_columns.features
     print(f"# {len(features)} features: {', '.join(features)}")
+    for line in foresight_lines(_home(options), contract, snapshot):
+        print(f"# {line}")
     print(f"# {options.contract} is valid")
     return 0
 
@@ -64,8 +69,8 @@ def probe(options: argparse.Namespace) -> int:
     """Measure on this machine which micro-batch size or learning rate to take."""
     from pipelines.probe import probe_batch_size, probe_lr
 
-    contract = _load(options)
-    _check_task(contract)
+    contract = load_beside_its_task(options.contract)
+    check_task(contract)
     if options.knob == "lr":
         lines = probe_lr(contract, options.out or Path("probe-lr.html"))
     else:
@@ -80,7 +85,7 @@ def sanity(options: argparse.Namespace) -> int:
     from pipelines.console import Console
     from pipelines.sanity.answers import Sanity, closing_lines, result_lines
 
-    contract = _load(options)
+    contract = load_beside_its_task(options.contract)
     code_folder = options.contract.resolve().parent
     question = Sanity.of(contract, code_folder, _home(options), options.only)
     console = Console()
@@ -103,8 +108,8 @@ def sanity(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Train a challenger and let the gate decide; continues an unfinished run of this contract."""
-    contract = _load(options)
-    _check_task(contract)
+    contract = load_beside_its_task(options.contract)
+    check_task(contract)
     if options.replay:
         return _replay(options, contract)
     return _execute(options, contract, "continuous_training")
@@ -112,13 +117,17 @@ def run(options: argparse.Namespace) -> int:
 
 def monitor(options: argparse.Namespace) -> int:
     """Look for drift and decay in new data; train again if the evidence says so."""
-    contract = _load(options)
-    _check_task(contract)
+    contract = load_beside_its_task(options.contract)
+    check_task(contract)
     return _execute(options, contract, "drift_monitoring")
 
 
 def status(options: argparse.Namespace) -> int:
-    """Say which model is in production and what happened last."""
+    """Say which model is in production and what happened last; with --profile, on a cluster."""
+    if options.profile:
+        from pipelines.deployment.verbs import show_status
+
+        return show_status(options)
     from pipelines.overview import status_lines
 
     print("\n".join(status_lines(_home(options), options.model)))
@@ -169,6 +178,17 @@ def compile_(options: argparse.Namespace) -> int:
 
     for name in PIPELINES:
         print(compile_pipeline(name, options.out / f"{name}.yaml"))
+    return 0
+
+
+def reap(options: argparse.Namespace) -> int:
+    """Delete training jobs on a cluster whose run has ended or is gone."""
+    from pipelines.reap import reap
+
+    grace = timedelta(hours=options.grace_hours)
+    for decision in reap(options.namespace, grace, is_dry=options.dry_run):
+        word = "keep" if not decision.is_due else "would delete" if options.dry_run else "deleted"
+        print(f"{word:12} {decision.name}: {decision.reason}")
     return 0
 
 
@@ -223,22 +243,6 @@ def _replay(options: argparse.Namespace, contract: Contract) -> int:
     return 0
 
 
-def _load(options: argparse.Namespace) -> Contract:
-    # The user's task module lies beside the contract, as it will for the steps' processes.
-    folder = str(options.contract.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    return load_contract(options.contract)
-
-
-def _check_task(contract: Contract) -> None:
-    from components.engine.task import check_metrics, check_options, load_task_type
-
-    task_type = load_task_type(contract.model.task)
-    check_options(task_type, contract.model.options)
-    check_metrics(task_type, contract.metric_names())
-
-
 def _home(options: argparse.Namespace) -> Home:
     return Home(options.home.resolve())
 
@@ -287,22 +291,34 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(verb=verb)
         return added
 
-    add(check, contract)
+    add(check, contract, home)
     knob = argparse.ArgumentParser(add_help=False)
     knob.add_argument("knob", choices=("batch-size", "lr"), help="what to find out")
     _add_probe_options(add(probe, knob, contract))
     _add_sanity_options(add(sanity, contract, home))
     _add_replay_options(add(run, contract, home, again))
     add(monitor, contract, home, again)
-    add(status, home).add_argument("model", nargs="?", default="", help="one model only")
+    told = add(status, home)
+    told.add_argument("model", nargs="?", default="", help="one model only")
+    told.add_argument("--profile", type=Path, help="of the cluster to look at")
     add(runs, home)
     add_registry_verbs(add, home)
+    add_deployment_verbs(add, contract)
     _add_report_options(add(report, home))
     add(options_).add_argument(
         "path", nargs="?", default="", help="a section or an option, such as training.optimizer"
     )
+    _add_reap_options(add(reap))
     add(compile_).add_argument("--out", type=Path, default=Path(), help="target folder")
     return parser
+
+
+def _add_reap_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--namespace", default="", help="default: the pod's own, or `default`")
+    parser.add_argument(
+        "--grace-hours", type=float, default=24.0, help="least age of what is deleted (24)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted")
 
 
 def _add_probe_options(parser: argparse.ArgumentParser) -> None:

@@ -1,12 +1,13 @@
 """continuous_training: from a snapshot of the data to a model on record, or the reason why not.
 
 snapshot_data → validate_data → check_skeleton → train_model → select_checkpoint
-→ evaluate_model → if promote: register_model
+→ evaluate_model → if promote: register_model; at the end, however it comes: clean_up
 """
 
 from kfp import dsl
 
 from components.check_skeleton.component import check_skeleton
+from components.clean_up.component import clean_up
 from components.evaluate_model.component import evaluate_model
 from components.register_model.component import register_model
 from components.select_checkpoint.component import select_checkpoint
@@ -15,12 +16,10 @@ from components.train_model.component import train_model
 from components.validate_data.component import validate_data
 
 
-@dsl.pipeline(
-    name="continuous-training",
-    description="Validates data, checks the skeleton, trains, selects, and promotes if better.",
-)
-def continuous_training(contract: str, trigger: str = '{"trigger":"manual"}') -> None:
-    """Train a challenger and let it replace the champion if it is better beyond doubt.
+def train_challenger(contract: str, trigger: str) -> None:
+    """The tasks of a training; pipelines add them inside their own exit handler.
+
+    A nested pipeline would cost a level, which a live backend takes 10 s for.
 
     Args:
         contract: The resolved training contract, as JSON.
@@ -65,3 +64,20 @@ def continuous_training(contract: str, trigger: str = '{"trigger":"manual"}') ->
             verdict=judged.outputs["verdict"],
         )
         registered.set_caching_options(enable_caching=False)
+
+
+@dsl.pipeline(
+    name="continuous-training",
+    description="Validates data, checks the skeleton, trains, selects, and promotes if better.",
+)
+def continuous_training(contract: str, trigger: str = '{"trigger":"manual"}') -> None:
+    """Train a challenger and let it replace the champion if it is better beyond doubt.
+
+    Args:
+        contract: The resolved training contract, as JSON.
+        trigger: Why this training was started, as JSON.
+    """
+    ending = clean_up()
+    ending.set_caching_options(enable_caching=False)
+    with dsl.ExitHandler(ending, name="run"):
+        train_challenger(contract, trigger)

@@ -5,11 +5,12 @@ snapshot_data → validate_data → detect_drift → decide_retraining → if re
 
 from kfp import dsl
 
+from components.clean_up.component import clean_up
 from components.decide_retraining.component import decide_retraining
 from components.detect_drift.component import detect_drift
 from components.snapshot_data.component import snapshot_data
 from components.validate_data.component import validate_data
-from pipelines.continuous_training import continuous_training
+from pipelines.continuous_training import train_challenger
 
 
 @dsl.pipeline(
@@ -22,24 +23,26 @@ def drift_monitoring(contract: str) -> None:
     Args:
         contract: The resolved training contract, as JSON.
     """
-    taken = snapshot_data(contract=contract)
-    taken.set_caching_options(enable_caching=False)
-    snapshot = taken.outputs["snapshot"]
+    ending = clean_up()
+    ending.set_caching_options(enable_caching=False)
+    with dsl.ExitHandler(ending, name="run"):
+        taken = snapshot_data(contract=contract)
+        taken.set_caching_options(enable_caching=False)
+        snapshot = taken.outputs["snapshot"]
 
-    validated = validate_data(config=taken.outputs["expectations"], snapshot=snapshot)
+        validated = validate_data(config=taken.outputs["expectations"], snapshot=snapshot)
 
-    compared = detect_drift(
-        config=taken.outputs["triggers"],
-        snapshot=snapshot,
-        validation=validated.outputs["validation"],
-    )
-    compared.set_caching_options(enable_caching=False)
+        compared = detect_drift(
+            config=taken.outputs["triggers"],
+            snapshot=snapshot,
+            validation=validated.outputs["validation"],
+        )
+        compared.set_caching_options(enable_caching=False)
 
-    decided = decide_retraining(
-        config=taken.outputs["triggers"], snapshot=snapshot, drift=compared.outputs["drift"]
-    )
-    decided.set_caching_options(enable_caching=False)
+        decided = decide_retraining(
+            config=taken.outputs["triggers"], snapshot=snapshot, drift=compared.outputs["drift"]
+        )
+        decided.set_caching_options(enable_caching=False)
 
-    with dsl.If(decided.outputs["Output"] == True, name="retrain"):
-        # Both inputs are parameters: a nested pipeline with artifacts alone loses them locally.
-        continuous_training(contract=contract, trigger=decided.outputs["trigger"])
+        with dsl.If(decided.outputs["Output"] == True, name="retrain"):
+            train_challenger(contract, decided.outputs["trigger"])

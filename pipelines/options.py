@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from components.contracts.errors import PerennialError
-from pipelines.contract import Contract, first_sentence, sections_in, toml_value
+from pipelines.contract import Contract
+from pipelines.toml_sections import first_sentence, sections_in, toml_value
 
 NAME = "NAME"
 """Stands in a path for a key that the user chooses, such as a column."""

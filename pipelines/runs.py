@@ -5,7 +5,6 @@ import importlib.util
 import os
 import secrets
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,8 +39,6 @@ FLOW: dict[str, tuple[str, ...]] = {
 
 # What enters the numbers besides our own sources.
 NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
-# A larger difference is data that was checked in, not a change of the code.
-DIFF_CHARACTERS = 1_000_000
 
 
 class RunRecord(Artifact):
@@ -236,68 +233,38 @@ def step_records(folder: Path) -> list[StepRecord]:
 
 
 def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
-    """Digest of every source that can change a result: ours, the task's, and package versions."""
+    """Digest of every source that can change a result: ours, the task's, and package versions.
+
+    Files count by their path below ours and below the task's folder, so that the same sources have
+    the same digest wherever they lie.
+    """
     root = Path(__file__).resolve().parents[1]
-    files = [*(root / "components").rglob("*.py"), *(root / "pipelines").rglob("*.py")]
-    files += _task_sources(contract.model.task.partition(":")[0], search_path)
+    ours = [*(root / "components").rglob("*.py"), *(root / "pipelines").rglob("*.py")]
+    folder, own = _task_sources(contract.model.task.partition(":")[0], search_path)
     digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    for base, files in ((root, ours), (folder, own)):
+        for name, file in sorted((file.relative_to(base).as_posix(), file) for file in files):
+            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     for package in NUMERIC_PACKAGES:
         digest.update(f"{package}=={version(package)}".encode())
     return digest.hexdigest()
 
 
-def _task_sources(module: str, search_path: Sequence[Path]) -> list[Path]:
+def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """The folder that a task's module is imported from, and the sources that belong to it."""
     top = module.partition(".")[0]
     for folder in search_path:
         if (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file():
             # With the modules beside it: the task may import them.
-            return [*folder.glob("*.py"), *(folder / top).rglob("*.py")]
+            return folder, [*folder.glob("*.py"), *(folder / top).rglob("*.py")]
     found = importlib.util.find_spec(top)
     if found is None:
-        return []
-    folders = [Path(place) for place in found.submodule_search_locations or ()]
-    return [file for folder in folders for file in folder.rglob("*.py")] or [
-        Path(found.origin or "")
-    ]
-
-
-def commit_of(folder: Path) -> str:
-    """The version-control commit of a folder, `-dirty` when files differ; empty outside one."""
-    if shutil.which("git") is None or (commit := _git(folder, "rev-parse", "HEAD").strip()) == "":
-        return ""
-    return f"{commit}-dirty" if _git(folder, "status", "--porcelain") else commit
-
-
-def uncommitted_diff(folder: Path) -> str:
-    """What the working tree has besides its commit, as a patch; empty outside a repository.
-
-    Of files that were never added, only sources and contracts: data and runs may lie beside them.
-    """
-    if not commit_of(folder).endswith("-dirty"):
-        return ""
-    parts = [_git(folder, "diff", "--no-ext-diff", "HEAD")]
-    added = _git(
-        folder, "ls-files", "-z", "--others", "--exclude-standard", "--", "*.py", "*.toml"
-    ).split("\0")
-    parts += [_git(folder, "diff", "--no-index", "--", os.devnull, name) for name in added if name]
-    text = "".join(parts)
-    if len(text) <= DIFF_CHARACTERS:
-        return text
-    return f"{text[:DIFF_CHARACTERS]}\n(cut: {len(text):,} characters in all)\n"
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    differs = 1 if "--no-index" in arguments else 0
-    return done.stdout if done.returncode in (0, differs) else ""
+        return Path(), []
+    packages = [Path(place) for place in found.submodule_search_locations or ()]
+    if packages:
+        return packages[0], [*packages[0].rglob("*.py")]
+    source = Path(found.origin or "")
+    return source.parent, [source]
 
 
 def age(moment: float) -> str:

@@ -17,6 +17,11 @@ from pydantic import JsonValue
 from components.clients import environment
 from components.clients.journal import Journal
 from components.clients.lease import RunLease
+from components.clients.version_control import (
+    commit_of,
+    place_in_repository,
+    uncommitted_diff,
+)
 from components.contracts.artifact import write_atomically
 from components.contracts.lineage import DIFF_FILE
 from pipelines.compilation import compile_pipeline
@@ -29,9 +34,7 @@ from pipelines.runs import (
     RunRecord,
     RunStatus,
     code_digest,
-    commit_of,
     step_records,
-    uncommitted_diff,
 )
 
 POLL_SECONDS = 0.1
@@ -108,7 +111,7 @@ def _drive(launch: Launch, run: RunRecord, lease: RunLease, console: Console) ->
     scratch = folder / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    write_atomically(folder / DIFF_FILE, uncommitted_diff(launch.code_folder).encode())
+    write_atomically(folder / DIFF_FILE, uncommitted_diff(launch.code_folder))
     events = _Tail(Journal(folder))
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
@@ -156,6 +159,7 @@ def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str
         environment.RUN_ID: run.run_id,
         environment.CODE_DIGEST: run.code_digest,
         environment.COMMIT: commit_of(launch.code_folder),
+        environment.CODE_PLACE: place_in_repository(launch.code_folder),
         environment.LEASE: lease.address,
         environment.CACHE: inherited.get(environment.CACHE) or str(home.path / "cache"),
         "TMPDIR": str(home.folder(run.run_id) / SCRATCH),

@@ -1,5 +1,6 @@
 """Versions of a small model, registered as the pipeline's last step does it, in a home of its own."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pipelines.contract import Contract
 from small_models import OPTIONS, TASK, stream, write_challenger, write_snapshot
 
 NAME = "clicks"
+DIFF = b"+rate = 2\n"
 WAIVED = CheckResult(
     check="overfit_one_batch", outcome="failed", measured="0.5", expected="0.0", source="guide",
     waived="labels are noisy by nature",
@@ -47,7 +49,7 @@ def register(environment, tmp_path):
         )
         package = tmp_path / f"package-{folder.name}"
         contract = contract_of(snapshots[days].data, seed).to_json()
-        write_package(package, folder, content, contract=contract, diff=b"+rate = 2\n")
+        write_package(package, folder, content, contract=contract, diff=DIFF)
         candidate = candidate_of(package, content, {})
         tracking, registry = open_tracking(environment, NAME), open_registry(environment)
         if promoted:
@@ -112,5 +114,5 @@ def _content(environment, folder: Path, snapshot, *, weights, champion, seed) ->
             snapshot_digest=snapshot.digest(),
             tracking_run_id="run",
             parent_version=champion,
-        ),
+        ).model_copy(update={"diff_digest": hashlib.sha256(DIFF).hexdigest()}),
     )

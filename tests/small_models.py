@@ -17,6 +17,7 @@ from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.export import write_weights
+from components.engine.serving.servable import make_servable
 from components.engine.task import load_task
 from components.snapshot_data.manifest import take_snapshot
 
@@ -88,6 +89,7 @@ def write_challenger(
         weights_sha256=write_weights(model, folder),
     )
     challenger.write(folder)
+    make_servable(folder, Dataset(snapshot))
     return challenger
 
 

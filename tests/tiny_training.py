@@ -227,12 +227,17 @@ def run_ranks(job: TrainingJob, main: Callable[[], int] = worker.main) -> list[i
     """
     path = job.root / "job.json"
     write_atomically(path, job.to_json().encode())
+    return run_ranks_at(str(path), job.num_processes, main)
+
+
+def run_ranks_at(address: str, processes: int, main: Callable[[], int] = worker.main) -> list[int]:
+    """The same, of a job that lies at an address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = [
-        _context().Process(target=_run_rank, args=(str(path), rank, job.num_processes, port, main))
-        for rank in range(job.num_processes)
+        _context().Process(target=_run_rank, args=(address, _of_rank(rank, processes, port), main))
+        for rank in range(processes)
     ]
     for rank in ranks:
         rank.start()
@@ -290,11 +295,18 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _run_rank(job: str, rank: int, world_size: int, port: int, main: Callable[[], int]) -> None:
-    os.environ |= {
+def _of_rank(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """The environment of a rank, as an operator sets it beside what this process has."""
+    return os.environ | {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
+
+
+def _run_rank(job: str, environment: dict[str, str], main: Callable[[], int]) -> None:
+    # The server that forks ranks keeps the environment of the first test that used it.
+    os.environ.clear()
+    os.environ.update(environment)
     os.environ.pop(LEASE, None)
     torch.set_num_threads(1)
     sys.argv = ["worker", job]

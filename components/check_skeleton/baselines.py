@@ -85,7 +85,8 @@ def measure_baselines(
             )
         scores["task"] = task.score(own.astype(np.float64), labels)
     if human := subject.settings.human:
-        check_metrics(type(task), {f"skeleton.human.{name}": name for name in human})
+        named = {f"skeleton.human.{name}": name for name in human}
+        check_metrics(type(task), task.options, named)
         scores["human"] = dict(human)
     return Baselines(scores, tuple(notes))
 

@@ -64,13 +64,35 @@ class Dataset:
         except pl.exceptions.ComputeError as error:
             raise self._decoding_error(error) from error
 
-    def batches(self, split: Split, rows: int) -> Iterator[pl.DataFrame]:
-        """The rows of one split in file order, at most `rows` at a time.
+    def batches(
+        self, split: Split, rows: int, *, together: int = 1, part: "slice | None" = None
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of one split in file order, `batch_rows` at a time, the last with what is left.
+
+        Args:
+            split: Which rows.
+            rows: At most so many at a time, if whole groups allow it.
+            together: Size of the groups of neighbours that no batch divides.
+            part: Of the split's rows, from start to stop; None for all.
 
         Raises:
             BadDataError: a file cannot be decoded.
         """
-        yield from self._stream(self.scan(split), rows)
+        frame = self.scan(split)
+        if part is not None:
+            frame = frame.slice(part.start, part.stop - part.start)
+        yield from self._stream(frame, self.batch_rows(rows, together))
+
+    def batch_rows(self, rows: int, together: int = 1) -> int:
+        """How many rows a batch holds: `rows`, or fewer where each may take kilobytes."""
+        types = self.snapshot.columns.values()
+        if self.snapshot.data.text or any(each.startswith(_WIDE_TYPES) for each in types):
+            rows = min(rows, _WIDE_ROWS)
+        return max(rows // together, 1) * together
+
+    def count(self, split: Split) -> int:
+        """The number of rows of one split."""
+        return int(self.collect(self.scan(split).select(pl.len())).item())
 
     def labelled_batches(self, rows: int) -> Iterator[pl.DataFrame]:
         """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`.
@@ -79,12 +101,9 @@ class Dataset:
             BadDataError: a file cannot be decoded.
         """
         split = selected_split(self.snapshot).alias(SPLIT_COLUMN)
-        yield from self._stream(self.scan().with_columns(split), rows)
+        yield from self._stream(self.scan().with_columns(split), self.batch_rows(rows))
 
     def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
-        types = self.snapshot.columns.values()
-        if self.snapshot.data.text or any(each.startswith(_WIDE_TYPES) for each in types):
-            rows = min(rows, _WIDE_ROWS)
         try:
             for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
                 for start in range(0, batch.height, rows):
@@ -158,7 +177,7 @@ def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
     if method == "time" and data.time:
         # Dates, not times: a day of 23 hours at the start of summer time still counts as a day.
         day = pl.col(data.time).dt.date()
-        start = day.dt.truncate(_PERIODS[split.period])
+        start = period_start(data, split)
         length = start.dt.offset_by(_PERIODS[split.period]) - start
         position = (day - start).dt.total_days() / length.dt.total_days()
     elif method == "group" and data.group:
@@ -180,6 +199,11 @@ def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
         .then(pl.lit(Split.VALIDATION.value))
         .otherwise(pl.lit(Split.TEST.value))
     )
+
+
+def period_start(data: DataSection, split: SplitSection) -> pl.Expr:
+    """The first day of the calendar period that each row lies in, which `split.period` cuts."""
+    return pl.col(data.time or "").dt.date().dt.truncate(_PERIODS[split.period])
 
 
 def block_start(data: DataSection) -> pl.Expr:

@@ -12,9 +12,15 @@ RUN_FOLDER = "PERENNIAL_RUN_FOLDER"
 RUN_ID = "PERENNIAL_RUN_ID"
 CODE_DIGEST = "PERENNIAL_CODE_DIGEST"
 COMMIT = "PERENNIAL_COMMIT"
+CODE_PLACE = "PERENNIAL_CODE_PLACE"
 IMAGE_DIGEST = "PERENNIAL_IMAGE_DIGEST"
 LEASE = "PERENNIAL_LEASE"
 CACHE = "PERENNIAL_CACHE"
+KUBERNETES_HOST = "KUBERNETES_SERVICE_HOST"
+KUBERNETES_PORT = "KUBERNETES_SERVICE_PORT"
+POD_NAME = "KFP_POD_NAME"
+SERVICE_ACCOUNT = "PERENNIAL_SERVICE_ACCOUNT"
+SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_RUN_ID = "MLFLOW_RUN_ID"
 
@@ -22,6 +28,40 @@ TRACKING_RUN_ID = "MLFLOW_RUN_ID"
 def data_cache() -> Path:
     """Where the files of remote stores are kept between reads."""
     return Path(os.environ.get(CACHE) or Path(tempfile.gettempdir()) / "perennial-data")
+
+
+def leave_tracking_run() -> None:
+    """This process must not write to the tracking run that its machine was told of."""
+    os.environ.pop(TRACKING_RUN_ID, None)
+
+
+@dataclass(frozen=True)
+class ClusterAddress:
+    """The API server, as Kubernetes tells it to every pod with a service account."""
+
+    url: str
+    namespace: str
+    token_file: str
+    """Read for every request: the kubelet replaces it before the token expires."""
+    ca_file: str
+    pod: str
+    """This process's pod, as KFP names it; empty outside a pipeline."""
+
+    @classmethod
+    def read(cls) -> "ClusterAddress | None":
+        """The address; None outside a cluster, or in a pod without a service account's token."""
+        host = os.environ.get(KUBERNETES_HOST, "")
+        folder = Path(os.environ.get(SERVICE_ACCOUNT) or SERVICE_ACCOUNT_FOLDER)
+        if not host or not (folder / "token").is_file():
+            return None
+        place = f"[{host}]" if ":" in host else host
+        return cls(
+            url=f"https://{place}:{os.environ.get(KUBERNETES_PORT, '443')}",
+            namespace=(folder / "namespace").read_text().strip(),
+            token_file=str(folder / "token"),
+            ca_file=str(folder / "ca.crt") if (folder / "ca.crt").is_file() else "",
+            pod=os.environ.get(POD_NAME, ""),
+        )
 
 
 @dataclass(frozen=True)
@@ -42,6 +82,8 @@ class Environment:
     """A run that the platform already opened and that must be joined; else empty."""
     image_digest: str = ""
     """Of the step's container image; empty outside a container."""
+    code_place: str = ""
+    """The folder of the task's sources in the repository of the commit; empty outside one."""
 
     @classmethod
     def read(cls) -> "Environment":
@@ -66,4 +108,5 @@ class Environment:
             commit=os.environ.get(COMMIT, ""),
             tracking_run_id=os.environ.get(TRACKING_RUN_ID, ""),
             image_digest=os.environ.get(IMAGE_DIGEST, ""),
+            code_place=os.environ.get(CODE_PLACE, ""),
         )

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from components.clients.environment import Environment
 from components.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
-from components.clients.tracking import open_mlflow
+from components.clients.tracking import despite_rivals, open_mlflow, tolerated
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 
@@ -81,8 +81,12 @@ class ModelRegistry(ABC):
         """The version behind an alias; None without one, or without the model."""
 
     @abstractmethod
-    def version_by_fingerprint(self, name: str, fingerprint: str) -> ModelVersion | None:
-        """The version that an earlier attempt registered; None without one."""
+    def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
+        """The version that an earlier attempt registered; None without one.
+
+        Two attempts at once may both have made one. All agree on the first; the others, of which
+        one of them may have been killed before it could delete its own, are deleted.
+        """
 
     @abstractmethod
     def versions(self, name: str) -> list[ModelVersion]:
@@ -117,8 +121,8 @@ class ModelRegistry(ABC):
     ) -> ModelVersion:
         """A version for files that lie whole at `source`.
 
-        The version that carries the fingerprint already is returned instead, so that a retry makes
-        no second one.
+        The version that carries the fingerprint already is returned instead (`take_over`), so that
+        a retry makes no second one.
         """
 
     @abstractmethod
@@ -188,8 +192,11 @@ class MlflowModelRegistry(ModelRegistry):
         return _version(self._client.get_model_version(name, number))
 
     @override
-    def version_by_fingerprint(self, name: str, fingerprint: str) -> ModelVersion | None:
+    def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
         found = self._search(f"name = '{name}' and tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
+        for later in found[1:]:
+            with tolerated("RESOURCE_DOES_NOT_EXIST"):  # its own attempt deleted it
+                self._client.delete_model_version(name, later.version)
         return found[0] if found else None
 
     @override
@@ -241,38 +248,33 @@ class MlflowModelRegistry(ModelRegistry):
         tags: Mapping[str, str],
         description: str,
     ) -> ModelVersion:
-        existing = self.version_by_fingerprint(name, fingerprint)
+        existing = self.take_over(name, fingerprint)
         if existing is not None:
             return existing
-        created = self._client.create_model_version(
-            name,
-            source,
-            run_id,
-            tags={**tags, FINGERPRINT_TAG: fingerprint},
-            description=description,
-        )
-        # Two attempts at once both create; all agree on the lowest number.
-        first = self.version_by_fingerprint(name, fingerprint) or _version(created)
-        if first.version != str(created.version):
-            self._client.delete_model_version(name, str(created.version))
-        return first
+        marked = {**tags, FINGERPRINT_TAG: fingerprint}
+        created = despite_rivals(
+            self._client.create_model_version,
+            name, source, run_id, tags=marked, description=description,
+        )  # fmt: skip
+        # MLflow counts versions up, so whoever made a later one sees the first from here on.
+        return self.take_over(name, fingerprint) or _version(created)
 
     @override
     def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
-        try:
+        with tolerated("RESOURCE_ALREADY_EXISTS"):
             self._client.create_registered_model(name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
-        self._client.update_registered_model(name, description)
+        known = self._client.get_registered_model(name)
+        if known.description != description:
+            despite_rivals(self._client.update_registered_model, name, description)
         for key, value in tags.items():
-            self._client.set_registered_model_tag(name, key, value)
+            if known.tags.get(key) != value:
+                despite_rivals(self._client.set_registered_model_tag, name, key, value)
 
     @override
     def set_alias(self, name: str, alias: str, version: str) -> None:
         if alias == CHAMPION:
             raise ValueError("the champion moves by promote() only")
-        self._client.set_registered_model_alias(name, alias, version)
+        despite_rivals(self._client.set_registered_model_alias, name, alias, version)
 
     @override
     def finish_move(self, name: str) -> None:
@@ -296,8 +298,8 @@ class MlflowModelRegistry(ModelRegistry):
                     f"the champion of {name} moved while version {version} was being judged",
                     evidence=f"compared with {expected_champion or 'no champion'}, "
                     f"now it is {champion or 'none'}",
-                    action="run the pipeline again: the challenger is then compared with the new "
-                    "champion",
+                    action=f"`perennial promote {name} {version} --reason …` compares it with the "
+                    "champion of now",
                 )
             said = {moved: dict(own) for moved, own in tags.items()}
             move = Move(champion=version, replaced=champion, done=False, tags=said)
@@ -319,7 +321,7 @@ class MlflowModelRegistry(ModelRegistry):
             if move.done and not late:
                 return content
             self._tag(name, move)
-            self._client.set_registered_model_alias(name, CHAMPION, move.champion)
+            despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, move.champion)
             done = move.model_copy(update={"done": True}).to_json().encode()
             try:
                 self._store.replace(_key(name), done, previous=content)
@@ -332,21 +334,15 @@ class MlflowModelRegistry(ModelRegistry):
     def _tag(self, name: str, move: Move) -> None:
         for version, tags in move.tags.items():
             for key, value in tags.items():
-                try:
-                    self._client.set_model_version_tag(name, version, key, value)
-                except MlflowException as error:
-                    # A version that was deleted meanwhile needs no tags, and must block nobody.
-                    if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                        raise
+                # A version that was deleted meanwhile needs no tags, and must block nobody.
+                with tolerated("RESOURCE_DOES_NOT_EXIST"):
+                    despite_rivals(self._client.set_model_version_tag, name, version, key, value)
 
     @override
     def aliases(self, name: str) -> dict[str, str]:
-        try:
+        aliases: Mapping[str, object] = {}
+        with tolerated("RESOURCE_DOES_NOT_EXIST"):
             aliases = self._client.get_registered_model(name).aliases
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return {}
         # A database says 1 where a server says "1".
         return {alias: str(version) for alias, version in aliases.items()}
 

@@ -1,13 +1,16 @@
 """Tracking: the record of one pipeline run that all its steps write to, in MLflow."""
 
+import fcntl
 import logging
 import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
@@ -15,16 +18,32 @@ from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
 from components.clients.environment import Environment
-from components.clients.object_store import ConflictError, LocalObjectStore, open_store
+from components.clients.object_store import (
+    ConflictError,
+    LocalObjectStore,
+    ObjectStore,
+    S3ObjectStore,
+    StoredObject,
+    open_store,
+)
 from components.contracts.errors import PerennialError
 
+SQLITE = "sqlite:///"
 RUN_TAG = "perennial.run_id"
 ARTIFACT_PREFIX = "mlflow-artifacts"
+# The scheme of places that can be reached through an MLflow server only.
+PASSED_ON = "mlflow-artifacts:"
 # Limits of MLflow's batch call: entities of one kind, and characters of a parameter.
 BATCH_METRICS = 1000
 BATCH_PARAMS = 100
 PARAM_CHARACTERS = 6000
 
+# What MLflow answers when a row appeared or the database was locked while it was writing, and how
+# often a write is tried; each loser's second try finds the row, a version's number is raced for.
+RACES_LOST = ("BAD_REQUEST", "INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
+WRITES = 5
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -50,8 +69,15 @@ class Tracking(ABC):
         """Record one metric over steps; a point that is on record is not doubled."""
 
     @abstractmethod
-    def log_artifacts(self, folder: Path, path: str) -> None:
-        """Upload a folder's content below `path`, over what an earlier attempt left there."""
+    def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
+        """Upload a folder's content below `path`, over what an earlier attempt left there.
+
+        Args:
+            folder: What to upload.
+            path: Where to, below the run.
+            settled: Names of files whose content `path` determines. One that an earlier attempt
+                uploaded whole need not be sent again.
+        """
 
     @abstractmethod
     def set_tags(self, tags: Mapping[str, str]) -> None:
@@ -73,10 +99,14 @@ class MlflowTracking(Tracking):
         client: The server or database.
         run: The run to write to.
         owned: Whether Perennial opened it.
+        files: Where its files go.
     """
 
-    def __init__(self, client: MlflowClient, run: Run, *, owned: bool) -> None:
+    def __init__(
+        self, client: MlflowClient, run: Run, *, owned: bool, files: "RunFiles | None"
+    ) -> None:
         self.run_id = run.info.run_id
+        self._files = files
         self._client = client
         self._run = run
         self._owned = owned
@@ -113,8 +143,11 @@ class MlflowTracking(Tracking):
             self._client.log_batch(self.run_id, metrics=part)
 
     @override
-    def log_artifacts(self, folder: Path, path: str) -> None:
-        self._client.log_artifacts(self.run_id, str(folder), path)
+    def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
+        if self._files is None:
+            self._client.log_artifacts(self.run_id, str(folder), path)
+        else:
+            self._files.upload(folder, path, settled)
 
     @override
     def set_tags(self, tags: Mapping[str, str]) -> None:
@@ -124,12 +157,52 @@ class MlflowTracking(Tracking):
 
     @override
     def artifact_uri(self, path: str) -> str:
-        return f"{self._run.info.artifact_uri}/{path}"
+        return f"{self._files.uri if self._files else self._run.info.artifact_uri}/{path}"
 
     @override
     def finish(self) -> None:
         if self._owned:
             self._client.set_terminated(self.run_id)
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run in the object store, which no reader ever sees in part.
+
+    Attributes:
+        store: Where they lie.
+        prefix: Of their keys.
+        uri: The same place, for MLflow.
+    """
+
+    store: ObjectStore
+    prefix: str
+    uri: str
+
+    @classmethod
+    def of(cls, environment: Environment, run: Run, experiment: str) -> "RunFiles | None":
+        """None where only MLflow knows how to reach the files.
+
+        A server that passes files on to a store of its own would have every byte of a model go
+        through it, on the way in and at each loading: where the object store is S3, they go there.
+        """
+        store, place = open_store(environment.store_uri), str(run.info.artifact_uri)
+        root = _address(store)
+        if place.startswith(f"{root}/"):
+            return cls(store, place.removeprefix(f"{root}/"), place)
+        if isinstance(store, S3ObjectStore) and place.startswith(PASSED_ON):
+            prefix = f"{ARTIFACT_PREFIX}/{experiment}/{run.info.run_id}/artifacts"
+            return cls(store, prefix, f"{root}/{prefix}")
+        return None
+
+    def upload(self, folder: Path, path: str, settled: Sequence[str]) -> None:
+        """Upload a folder's content, the settled files only where they are not there."""
+        for file in sorted(found for found in folder.rglob("*") if found.is_file()):
+            name = file.relative_to(folder).as_posix()
+            key = f"{self.prefix}/{path}/{name}"
+            present = self.store.list(key) if name in settled else []
+            if StoredObject(key, file.stat().st_size) not in present:
+                self.store.upload(key, file)
 
 
 def open_tracking(environment: Environment, experiment: str) -> Tracking:
@@ -145,11 +218,13 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
         PerennialError: the platform's run or the experiment cannot be used.
     """
     client = open_mlflow(environment)
-    if environment.tracking_run_id:
-        return MlflowTracking(client, _joined(client, environment.tracking_run_id), owned=False)
-    experiment_id = _experiment(client, environment, experiment)
-    run_id = _claimed(client, environment, experiment, experiment_id)
-    return MlflowTracking(client, _joined(client, run_id), owned=True)
+    run_id, owned = environment.tracking_run_id, not environment.tracking_run_id
+    if owned:
+        experiment_id = _experiment(client, environment, experiment)
+        run_id = _claimed(client, environment, experiment, experiment_id)
+    run = _joined(client, run_id)
+    files = RunFiles.of(environment, run, experiment)
+    return MlflowTracking(client, run, owned=owned, files=files)
 
 
 def open_mlflow(environment: Environment) -> MlflowClient:
@@ -160,7 +235,53 @@ def open_mlflow(environment: Environment) -> MlflowClient:
     with warnings.catch_warnings():
         # MLflow's database models use a loader that SQLAlchemy 2.1 deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
+        _make_database(environment.tracking_uri)
         return MlflowClient(environment.tracking_uri, environment.tracking_uri)
+
+
+@contextmanager
+def tolerated(code: str) -> Iterator[None]:
+    """An answer of MLflow that is as good as success."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != code:
+            raise
+
+
+def despite_rivals(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The answer to a write that may be repeated, although others write the same.
+
+    MLflow looks for a row, then inserts it. Who loses the race between the two is told of an error
+    of the database, and finds the row the next time.
+    """
+    for _ in range(WRITES - 1):
+        try:
+            return write(*args, **kwargs)
+        except MlflowException as error:
+            if error.error_code not in RACES_LOST:
+                raise
+    return write(*args, **kwargs)
+
+
+def _make_database(uri: str) -> None:
+    """Make a missing sqlite database aside, and put it in its place whole.
+
+    MLflow makes tables one by one where they are missed: of two processes that open a new database
+    at once, one fails, and after a kill on the way nobody can open it any more.
+    """
+    database = Path(uri.removeprefix(SQLITE))
+    if not uri.startswith(SQLITE) or database.exists():
+        return
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with database.with_name(f".{database.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if database.exists():
+            return
+        new = database.with_name(f".{database.name}.new")
+        new.unlink(missing_ok=True)
+        MlflowClient(f"{SQLITE}{new}").search_experiments(max_results=1)
+        new.replace(database)
 
 
 def _claimed(
@@ -216,10 +337,11 @@ def _artifact_location(environment: Environment, experiment: str) -> str | None:
     """A server knows where artifacts go; a database alone would choose the working folder."""
     if environment.tracking_uri.startswith(("http://", "https://", "databricks")):
         return None
-    store = open_store(environment.store_uri)
-    if isinstance(store, LocalObjectStore):
-        return (store.root.absolute() / ARTIFACT_PREFIX / experiment).as_uri()
-    return f"{store.uri}/{ARTIFACT_PREFIX}/{experiment}"
+    return f"{_address(open_store(environment.store_uri))}/{ARTIFACT_PREFIX}/{experiment}"
+
+
+def _address(store: ObjectStore) -> str:
+    return store.root.absolute().as_uri() if isinstance(store, LocalObjectStore) else store.uri
 
 
 def _tags(environment: Environment) -> dict[str, str]:

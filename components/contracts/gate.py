@@ -15,6 +15,35 @@ class Interval(Section):
     high: float
 
 
+class Figure(Section):
+    """What a model measures on a metric by itself, with its uncertainty."""
+
+    metric: str
+    value: float
+    interval: Interval | None
+    """Each bound holds with the gate's confidence; None where blocks are too few to say."""
+
+
+class CalibrationBin(Section):
+    """Test rows that were given similar probabilities."""
+
+    rows: int
+    predicted: float
+    """Mean probability given: of the second class, or of the answer where there are more."""
+    observed: float
+    """How often it came true."""
+
+
+class SecondOpinion(Section):
+    """A textbook test of the same improvement, which takes rows for independent."""
+
+    test: Literal["DeLong", "McNemar"]
+    p_value: float
+    """One-sided: of an improvement so large, if there is none."""
+    says_better: bool
+    """The p-value is below one minus the gate's confidence."""
+
+
 class Comparison(Section):
     """Challenger against champion on one metric; positive means that the challenger is better."""
 
@@ -23,6 +52,15 @@ class Comparison(Section):
     champion: float | None
     improvement: Interval | None
     """None without a champion."""
+    luck: float = 0.0
+    """What the improvement leaves out of the two figures' difference, because the test days had
+    more or fewer positive labels than the periods they stand for."""
+    standard_error: float | None = None
+    """Of the improvement; None without one."""
+    degrees: float | None = None
+    """Degrees of freedom of the standard error."""
+    second_opinion: SecondOpinion | None = None
+    """Shown beside the interval; it decides nothing. None where no test fits the metric."""
     incomparable: str = ""
     """Why the champion's figure says nothing beside the challenger's, and what to do about it;
     empty where the two compare, or there is no champion."""
@@ -32,13 +70,60 @@ class SliceComparison(Section):
     """Challenger against champion on the gate's metric, on the test rows of one slice."""
 
     column: str
+    """Empty for a slice that was found by search."""
     value: str
+    """The column's value; for a slice that was found, the conditions that its rows meet."""
+    found: bool = False
+    """By search among other test rows than those it was judged on."""
     rows: int
     challenger: float
     champion: float
     improvement: Interval
     regressed: bool
     """Clearly worse than the gate allows, counting how many slices were looked at."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return self.value if self.found else f"{self.column} = {self.value}"
+
+
+class Reach(Section):
+    """What a test split of this size can find."""
+
+    detectable: float
+    """The smallest true improvement that would be promoted in 80 of 100 such tests."""
+    worth_finding: float | None
+    """The contract's."""
+    blocks: int
+    """Independent blocks of the test split."""
+    blocks_needed: int | None
+    """As many of them would find `worth_finding`; None where there is none, or none suffices."""
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether what is worth finding would be found."""
+        return self.worth_finding is None or self.detectable <= self.worth_finding
+
+
+class Serving(Section):
+    """An exported model, served in a process of its own."""
+
+    megabytes: float
+    """Of all its files."""
+    rows: int = 0
+    """Test rows that it predicted."""
+    milliseconds: float | None = None
+    """One row (as few as the task allows) through MLflow's pyfunc, read, encoded and predicted;
+    the median, and None if it failed."""
+    loading_seconds: float | None = None
+    failure: str = ""
+    """What kept it from loading, predicting, or predicting as the evaluation did."""
+    champion_milliseconds: float | None = None
+    """The champion's, measured in turns in the same process; None where nobody asked or it does not
+    serve."""
+    times_as_fast: float | None = None
+    """Lower 95% bound of the champion's time by the challenger's, over the turns."""
 
 
 class GateReason(Section):
@@ -72,6 +157,10 @@ class Verdict(Artifact):
     comparisons: tuple[Comparison, ...]
     """The gate's metric first."""
     slices: tuple[SliceComparison, ...] = ()
+    reach: Reach | None = None
+    """What the comparison could have found; None without one."""
+    serving: Serving | None = None
+    """The challenger in a clean process; None in verdicts from before this was looked at."""
     notes: tuple[str, ...] = ()
     """What to know about the comparison, such as test rows that the champion was trained on."""
     baselines: dict[str, dict[str, float]]
@@ -82,6 +171,17 @@ class Verdict(Artifact):
     """Independent blocks that the intervals rest on."""
     performance_reference: tuple[BlockPerformance, ...]
     """The challenger on held-out rows, block by block: what later decay is measured against."""
+    figures: tuple[Figure, ...] = ()
+    """The challenger by itself on the test rows, the gate's metric first."""
+    calibration: tuple[CalibrationBin, ...] = ()
+    """From low to high probabilities; empty for tasks that predict none."""
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Mean distance of probabilities from what came true, over all test rows."""
+        rows = sum(each.rows for each in self.calibration)
+        away = (each.rows * abs(each.predicted - each.observed) for each in self.calibration)
+        return sum(away) / rows if rows else None
 
 
 class Registration(Artifact):

@@ -19,6 +19,9 @@ class Lineage(Section):
     files on a laptop."""
     commit: str = ""
     """Version-control commit; ends in `-dirty` when the working tree differed."""
+    code_place: str = ""
+    """The folder of the task's sources in the repository of the commit, `.` at its top; empty
+    outside one, or if nobody recorded it."""
     diff_digest: str = ""
     """SHA-256 of what the working tree had besides the commit, `uncommitted.diff`; else empty."""
     image_digest: str = ""

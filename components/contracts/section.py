@@ -38,7 +38,8 @@ class Section(BaseModel):
         Whether they were written down is not asked: a stored section has them all.
         """
         fields = type(self).model_fields
-        return [name for name in names if getattr(self, name) != fields[name].get_default()]
+        defaults = {name: fields[name].get_default(call_default_factory=True) for name in names}
+        return [name for name in names if getattr(self, name) != defaults[name]]
 
     def digest(self) -> str:
         """SHA-256 of the canonical text, in hexadecimal."""

@@ -1,4 +1,4 @@
-"""Export: a trained model as one portable folder, and back."""
+"""Export: a trained model as one portable folder, and back; imports what serving has, no more."""
 
 import hashlib
 import json
@@ -9,15 +9,10 @@ from pathlib import Path
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from components.clients.object_store import sha256_of_file
 from components.contracts.errors import PerennialError
 from components.contracts.training import Challenger
 from components.engine.checkpoints.shard import bytes_of
-from components.engine.checkpoints.shelf import obtain_checkpoint
 from components.engine.task import Task, load_task
 
 WEIGHTS_FILE = "model.safetensors"
@@ -33,48 +28,9 @@ DTYPES = {
 def write_weights(model: nn.Module, folder: Path) -> str:
     """Store a full (unsharded) model's parameters and buffers; returns their file's SHA-256."""
     state = model.state_dict()
-    return _write(
+    return write_tensors(
         {name: (v.dtype, v.shape) for name, v in state.items()}, state.__getitem__, folder
     )
-
-
-def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = False) -> str:
-    """Store a checkpoint's weights as `write_weights` would, without a model around them.
-
-    However many processes wrote the checkpoint, and however large it is: one tensor at a time is
-    in memory.
-
-    Args:
-        checkpoint: As in `CheckpointRecord.uri`.
-        folder: Of the new file.
-        averaged: Take the moving average where there is one, in the place of the weights.
-
-    Raises:
-        DamagedCheckpointError: its bytes are not those that were written.
-    """
-    reader = FileSystemReader(obtain_checkpoint(str(checkpoint)))
-    metadata = reader.read_metadata()
-    reader.set_up_storage_reader(metadata, is_coordinator=True)
-    keys: dict[str, str] = {}
-    for part in ("model", "averaged") if averaged else ("model",):
-        names = (key for key in metadata.state_dict_metadata if key.startswith(f"{part}."))
-        keys |= {key.removeprefix(f"{part}."): key for key in names}
-
-    def read(name: str) -> Tensor:
-        dtype, shape = layout[name]
-        tensor = torch.empty(shape, dtype=dtype)
-        planner = DefaultLoadPlanner(flatten_state_dict=False)
-        planner.set_up_planner({keys[name]: tensor}, metadata, is_coordinator=True)
-        reader.read_data(planner.create_local_plan(), planner).wait()
-        return tensor
-
-    stored = {name: metadata.state_dict_metadata[key] for name, key in keys.items()}
-    layout = {
-        name: (found.properties.dtype, found.size)
-        for name, found in stored.items()
-        if isinstance(found, TensorStorageMetadata)
-    }
-    return _write(layout, read, folder)
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
@@ -90,7 +46,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
     """
     challenger = Challenger.read(folder)
     weights = folder / WEIGHTS_FILE
-    if not weights.is_file() or sha256_of_file(weights) != challenger.weights_sha256:
+    if not weights.is_file() or _digest(weights) != challenger.weights_sha256:
         raise PerennialError(
             f"the weights in {weights} are not those that were exported",
             evidence=f"expected SHA-256 {challenger.weights_sha256}",
@@ -110,12 +66,18 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
     return task, model.to(device).eval()
 
 
-def _write(
+def write_tensors(
     layout: Mapping[str, tuple[torch.dtype, torch.Size]],
     read: Callable[[str], Tensor],
     folder: Path,
 ) -> str:
-    """Write tensors one by one, byte for byte as `safetensors` would; returns the SHA-256."""
+    """Store tensors one by one, byte for byte as `safetensors` would; returns the SHA-256.
+
+    Args:
+        layout: Type and shape of each, by name.
+        read: Gives a tensor by its name; is asked once for each.
+        folder: Of the new file.
+    """
     # Wide types first, so that each tensor is aligned; the order of their names within a type.
     ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
     names = sorted(layout, key=lambda name: (-ranks[layout[name][0]], name))
@@ -144,3 +106,8 @@ def _write(
         os.fsync(stream.fileno())
     temporary.replace(target)
     return digest.hexdigest()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

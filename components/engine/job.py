@@ -14,6 +14,7 @@ from components.contracts.section import Section, canonical_json
 from components.contracts.snapshot import Snapshot
 from components.engine.config import TrainingSection
 
+JOB_FILE = "job.json"
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped at a checkpoint, start me again
 
 
@@ -31,6 +32,9 @@ class TrainingJob(Section):
     """Where checkpoints, logs and the result of this training live."""
     store_uri: str = ""
     """Where checkpoints live instead, when that is not a folder: `s3://bucket/prefix`."""
+    attempt: str = ""
+    """Name of the attempt when its machines go away with it: what others must see of it goes to
+    the store. Empty where the folder stays."""
     contract: dict[str, JsonValue] = Field(default_factory=dict)
     """What the fingerprint is the digest of, by name."""
 
@@ -48,6 +52,16 @@ class TrainingJob(Section):
     def checkpoints_uri(self) -> str:
         """Where checkpoints are kept; copies of them may lie in `checkpoints`."""
         return f"{self.store_uri}/checkpoints" if self.store_uri else str(self.checkpoints)
+
+    @property
+    def attempt_uri(self) -> str:
+        """Where the attempt leaves what must outlive its machines."""
+        return f"{self.store_uri}/attempts/{self.attempt}"
+
+    @property
+    def address(self) -> str:
+        """Where the workers of an attempt on other machines find the job."""
+        return f"{self.attempt_uri}/{JOB_FILE}"
 
     @property
     def errors(self) -> Path:
@@ -140,6 +154,22 @@ class JobFailure(Artifact):
             first=RankFailure.first_of(job.errors),
             silent_ranks=tuple(sorted(set(range(job.num_processes)) - spoke)),
         )
+
+
+class AttemptEnd(Artifact):
+    """The first rank's word that an attempt ended in order, given after every rank's.
+
+    File tree: `ended.json`. A job whose first pod has ended claims to have succeeded; this is what
+    proves it.
+    """
+
+    file_name: ClassVar[str] = "ended.json"
+
+    attempt: str
+    is_finished: bool
+    """Whether the training is; else a signal stopped it behind a checkpoint."""
+    ranks: tuple[int, ...]
+    """Those that said so."""
 
 
 def training_contract(

@@ -5,7 +5,8 @@ import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, TypeAlias, TypeGuard
+from contextlib import suppress
+from typing import ClassVar, TypeAlias, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,8 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.training import Direction
+from components.engine.metrics.catalogue import directions_of, find_metric, require_fit
+from components.engine.metrics.metric import Kind, Metric, UndefinedMetricError
 from components.engine.parallelism.plan import ParallelPlan
 
 Batch: TypeAlias = dict[str, Tensor]
@@ -31,6 +34,14 @@ WEIGHT = "weight"
 
 class NoOptions(Section):
     """The options of a task that has none."""
+
+
+class MeasuredOptions(Section):
+    """The options of a task that the contract may measure by more metrics."""
+
+    metrics: tuple[str, ...] = ()
+    """Metrics of the catalogue (components/engine/metrics/README.md) beside the task's own. Add
+    those that `selection` or `gate` of the contract name, or that people ask for."""
 
 
 class Task(ABC):
@@ -47,13 +58,17 @@ class Task(ABC):
 
     Options: ClassVar[type[Section]] = NoOptions
     """The task's own options; unknown keys in the contract are refused with it."""
-    kind: Literal["binary", "multiclass", "regression", "statistic"]
+    kind: Kind
     """What `predict` returns: P(label = 1) of shape [B], class probabilities of shape [B, C], or
     values of shape [B]. A task of kind `statistic` (language models, retrieval) measures each
     example instead: see `statistic`."""
     metrics: Mapping[str, Direction]
     """The keys that `score` returns, and which way each is better; `loss` is added by the engine.
-    The first is the default for selection and gate."""
+    The first is the default for selection and gate. `directions_of` gives them for names of the
+    catalogue, which the engine then computes; others are computed by the task's own `score`."""
+    statistics: ClassVar[tuple[str, ...]] = ()
+    """For kind `statistic`: what each column of `statistic` is, for the catalogue's metrics:
+    `loss` and `bytes` per token, or `ahead` and `tied`. A name may come repeatedly."""
     invariant_metrics: ClassVar[frozenset[str]] = frozenset()
     """For kind `statistic`: metrics that mean the same for two models that weigh the examples
     differently, such as bits per byte under two vocabularies. The others are compared only between
@@ -66,6 +81,8 @@ class Task(ABC):
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         self.options = options
         self.columns = columns
+        if isinstance(options, MeasuredOptions) and options.metrics:
+            self.metrics = {**type(self).metrics, **directions_of(*options.metrics)}
 
     @abstractmethod
     def fit(self, train: pl.LazyFrame) -> None:
@@ -134,11 +151,58 @@ class Task(ABC):
         """
         return np.ones(len(weights))
 
-    @abstractmethod
     def score(
         self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
     ) -> dict[str, float]:
-        """The metrics named in `metrics`, over all examples of a split."""
+        """The metrics named in `metrics`, over all examples of a split.
+
+        Those of the catalogue. Override it for others, with `super().score(...) | {...}` if there
+        are both. A metric that the rows do not define is left out; no number stands for it.
+        """
+        found = {}
+        for name in self.metrics:
+            metric = find_metric(name)
+            if metric is not None:
+                with suppress(UndefinedMetricError):
+                    found[name] = self.reading(metric).measure(predictions, labels)
+        return found
+
+    def measure(
+        self, name: str, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> float:
+        """One of the metrics: what `score` says, without the others where it can do without.
+
+        Raises:
+            UndefinedMetricError: the rows do not define it.
+        """
+        metric = find_metric(name)
+        if metric is not None and getattr(self.score, "__func__", None) is Task.score:
+            return self.reading(metric).measure(predictions, labels)
+        found = self.score(predictions, labels)
+        if name in found:
+            return found[name]
+        raise UndefinedMetricError(
+            f"{name} is undefined on these {len(labels):,} rows",
+            evidence=f"the task's `score` gives {', '.join(found) or 'nothing'}"
+            if metric is None
+            else f"it needs {metric.needs}",
+            action="measure it on more rows, or take another metric",
+        )
+
+    def reading(self, metric: Metric) -> Metric:
+        """A metric of the catalogue, of this task's predictions or statistics.
+
+        Raises:
+            BadTaskError: it is for another kind of task.
+        """
+        if self.kind not in metric.kinds:
+            raise BadTaskError(
+                f"{type(self).__name__} cannot be measured by {metric.name!r}",
+                evidence=f"its kind is {self.kind}; the metric is for "
+                f"{', '.join(sorted(metric.kinds))}",
+                action="take it out of the task's metrics or of model.options.metrics",
+            )
+        return metric.reading(self.statistics) if metric.statistics else metric
 
     @abstractmethod
     def expected_initial_loss(self) -> float:
@@ -151,6 +215,14 @@ class Task(ABC):
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Random changes to a training batch; never applied in evaluation. None by default."""
         return batch
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """What the columns of `predict`, or of `statistic`, are called where the model is served.
+
+        None by default: they are then numbered.
+        """
+        return ()
 
     @property
     def scoring_rows(self) -> int:
@@ -257,6 +329,8 @@ def load_task_type(path: str) -> type[Task]:
             evidence=f"it does not define {', '.join(missing)}",
             action="write the missing members; components/tasks/README.md shows each",
         )
+    if task_type.score is Task.score:
+        _require_catalogued(task_type, getattr(task_type, "metrics", {}))
     return task_type
 
 
@@ -267,7 +341,7 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
         BadTaskError: an option is unknown or does not fit.
     """
     try:
-        return task_type.Options.model_validate(dict(options), strict=False)
+        checked = task_type.Options.model_validate(dict(options), strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(("model.options", *map(str, first["loc"])))
@@ -277,29 +351,43 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
             action=f"{task_type.__name__} takes: "
             f"{', '.join(task_type.Options.model_fields) or 'no options'}",
         ) from error
+    if isinstance(checked, MeasuredOptions):
+        _require_catalogued(task_type, directions_of(*checked.metrics))
+    return checked
 
 
-def check_metrics(task_type: type[Task], named: Mapping[str, str]) -> None:
+def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, str]) -> None:
     """Whether a task has the metrics that a contract names.
 
     A task that sets `metrics` on its instances is checked when it is used.
 
     Args:
         task_type: The task's class.
+        options: The task's.
         named: Place in the contract → metric.
 
     Raises:
         BadTaskError: it lacks one; the nearest is suggested.
     """
-    known = [*getattr(task_type, "metrics", {}), "loss"]
+    takes_more = isinstance(options, MeasuredOptions)
+    more = options.metrics if isinstance(options, MeasuredOptions) else ()
+    known = [*dict.fromkeys([*getattr(task_type, "metrics", {}), *more]), "loss"]
     for place, name in named.items():
         if len(known) > 1 and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
+            action = f"write {near[0]!r}" if near else "choose one of them"
+            if takes_more and find_metric(name) is not None:
+                action = f"add it: model.options.metrics = {[*more, name]}"
             raise BadTaskError(
                 f"{place} names {name!r}, which {task_type.__name__} does not measure",
                 evidence=f"its metrics are: {', '.join(known)}",
-                action=f"write {near[0]!r}" if near else "choose one of them",
+                action=action,
             )
+
+
+def _require_catalogued(task_type: type[Task], names: Mapping[str, Direction]) -> None:
+    kind: Kind | None = getattr(task_type, "kind", None)
+    require_fit(names, kind, task_type.statistics, task_type.__name__)
 
 
 def _is_task(value: object) -> TypeGuard[type[Task]]:

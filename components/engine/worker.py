@@ -1,6 +1,7 @@
 """Worker: one rank of a training, started by torchrun.
 
     torchrun --standalone --nproc-per-node 2 -m components.engine.worker JOB.json
+    torchrun -m components.engine.worker s3://bucket/…/job.json   # PET_ variables tell the rest
 
 Ends with 0 when the training is finished and its result written, with 75 when a signal stopped it
 behind a checkpoint, and with 1 after writing `errors/rank-N.json`.
@@ -18,6 +19,7 @@ import numpy as np
 import torch.distributed as dist
 from torch import nn
 
+from components.clients.environment import leave_tracking_run
 from components.clients.lease import follow_lease
 from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
@@ -36,7 +38,14 @@ from components.engine.distributed import (
     rank_of_this_process,
 )
 from components.engine.evaluation.sampled import SampledEvaluation
-from components.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob, read_job
+from components.engine.handover import (
+    announce_end,
+    deliver,
+    keep_result,
+    receive_job,
+    sending_curves,
+)
+from components.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
 from components.engine.loop import Training, train
 from components.engine.memory.plan import plan_strategy, stored_plan
 from components.engine.normalization import normalized
@@ -63,9 +72,11 @@ logger = logging.getLogger(__name__)
 
 def main() -> int:
     """Run the job named on the command line as torchrun's rank; returns the exit code."""
-    job = read_job(Path(sys.argv[1]))
+    job = receive_job(sys.argv[1])
     follow_lease()
     rank = rank_of_this_process()
+    if rank > 0:
+        leave_tracking_run()
     start_logging(job, rank)
     stop = StopSignal()
     stop.listen()
@@ -73,14 +84,17 @@ def main() -> int:
     try:
         world = World.join().arrange(job.training)
         training = build(job, world, stop)
-        is_finished = train(training)
+        with sending_curves(job, rank):
+            is_finished = train(training)
         training.instruments.checkpointing(training.step)
         if is_finished:
             training.checkpointer.close()
         training.checkpointer.wait()
         training.instruments.watchdog.close()
-        if world.is_first:
+        ranks = world.to_first(rank)
+        if ranks is not None:
             write_result(job, training) if is_finished else job.interrupted.touch()
+            announce_end(job, ranks, is_finished=is_finished)
         world.barrier()
     except BaseException as error:  # whatever it is, a person must get to see it
         logger.exception("rank=%d failed", rank)
@@ -226,6 +240,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
         collective_waits=training.instruments.stragglers.samples,
         bottleneck=training.instruments.profiler.bottleneck,
     ).write(job.root)  # fmt: skip
+    keep_result(job)
 
 
 def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException) -> None:
@@ -237,13 +252,19 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
     )  # fmt: skip
     write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
+    deliver(job, *job.errors.glob(f"*rank-{rank}.*"))
 
 
 def start_logging(job: TrainingJob, rank: int) -> None:
-    """One log file per rank, appended to by every attempt."""
+    """One log file per rank, appended to by every attempt; of a pod, its log."""
     job.logs.mkdir(parents=True, exist_ok=True)
+    place: logging.Handler = (
+        logging.StreamHandler()
+        if job.attempt
+        else logging.FileHandler(job.logs / f"rank-{rank}.log")
+    )
     logging.basicConfig(
-        filename=job.logs / f"rank-{rank}.log",
+        handlers=[place],
         level=logging.INFO,
         format=f"%(asctime)s %(levelname)s rank={rank} %(name)s %(message)s",
     )

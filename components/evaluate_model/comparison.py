@@ -6,23 +6,25 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from components.contracts.errors import BadTaskError, PerennialError
-from components.contracts.gate import Comparison, SliceComparison
+from components.contracts.gate import Comparison
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction
 from components.engine.evaluation.resampling import (
     Blocks,
     Counts,
     block_columns,
-    interval,
     resample,
     sign_of,
-    standard_error,
 )
 from components.engine.evaluation.scoring import Scored
+from components.engine.evaluation.second_opinions import second_opinion
+from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.task import Task
+from components.evaluate_model.conditions import Conditions, Estimate, estimate_of
+from components.evaluate_model.config import GateSection
+from components.evaluate_model.hidden_slices import searchable_columns
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Match:
         blocks: Of the rows.
         draws: Shared by both, so that every difference is paired.
         confidence: Of each bound.
+        conditions: Of the test days; None where they cannot be known.
     """
 
     challenger: Contender
@@ -59,9 +62,10 @@ class Match:
     blocks: Blocks
     draws: Counts
     confidence: float
+    conditions: Conditions | None = None
 
     def at(self, selected: NDArray[np.bool_]) -> "Match":
-        """The same match on some of the rows."""
+        """The same match on some of the rows, whose conditions are not known."""
         blocks = self.blocks.at(selected)
         return Match(
             self.challenger.at(selected),
@@ -72,20 +76,25 @@ class Match:
         )
 
 
-def columns_to_keep(snapshot: Snapshot, slices: Sequence[str]) -> tuple[str, ...]:
-    """The columns that blocks and slices need.
+def searched_columns(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
+    """The columns in which hidden slices are looked for."""
+    return searchable_columns(snapshot, gate.slices) if gate.hidden_slices != "off" else ()
+
+
+def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
+    """The columns of the test rows that blocks and slices need.
 
     Raises:
         PerennialError: a slice column does not exist.
     """
-    unknown = sorted(set(slices) - set(snapshot.columns))
+    unknown = sorted(set(gate.slices) - set(snapshot.columns))
     if unknown:
         raise PerennialError(
             f"gate.slices names {', '.join(unknown)}, which the data does not have",
             evidence=f"its columns are {', '.join(snapshot.columns)}",
             action="correct the names in the contract",
         )
-    return (*block_columns(snapshot.data), *slices)
+    return (*block_columns(snapshot.data), *gate.slices, *searched_columns(snapshot, gate))
 
 
 def finite_contender(task: Task, scored: Scored) -> Contender:
@@ -147,16 +156,41 @@ def incomparable(challenger: Contender, champion: Contender, metric: str) -> str
     )
 
 
+def figures(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
+    """A model's own figure of each metric.
+
+    Raises:
+        UndefinedMetricError: the rows do not define one of them.
+    """
+    return {name: contender.scored.metric(contender.task, name) for name in metrics}
+
+
+def undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
+    """Which metrics the rows do not define, for one of the models at least, and why."""
+    found = {}
+    for name in metrics:
+        try:
+            for each in (match.challenger, match.champion):
+                if each is not None:
+                    figures(each, [name])
+        except UndefinedMetricError as error:
+            found[name] = f"{error.problem}: {error.evidence}"
+    return found
+
+
 def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
-    """Each metric of both models, with the interval of the improvement."""
-    task = match.challenger.task
-    ours = match.challenger.scored.metrics(task)
+    """Each metric of both models, with the interval of the improvement.
+
+    Raises:
+        UndefinedMetricError: the test rows do not define one of them.
+    """
+    ours = figures(match.challenger, metrics)
     if match.champion is None:
         return tuple(
             Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
             for name in metrics
         )
-    theirs = match.champion.scored.metrics(match.champion.task)
+    theirs = figures(match.champion, metrics)
     comparisons = []
     for name in metrics:
         if why := incomparable(match.challenger, match.champion, name):
@@ -170,104 +204,42 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
                 )
             )
             continue
-        sign = sign_of(direction_of(task, name))
-        estimate = sign * (ours[name] - theirs[name])
-        improvement = interval(estimate, _improvements(match, name), match.blocks, match.confidence)
-        comparisons.append(
-            Comparison(
-                metric=name,
-                challenger=ours[name],
-                champion=theirs[name],
-                improvement=improvement,
-            )
-        )
+        comparisons.append(_compared(match, name, ours[name], theirs[name]))
     return tuple(comparisons)
 
 
-def compare_slices(
-    match: Match, metric: str, columns: Sequence[str], *, min_rows: int, limit: float
-) -> tuple[SliceComparison, ...]:
-    """The gate's metric, if it compares, on every value of the slice columns with enough rows.
-
-    `regressed` follows Holm (1979): the probability of blocking a challenger that regresses on no
-    slice stays below 1 - confidence, however many slices there are.
-    """
-    if match.champion is None or incomparable(match.challenger, match.champion, metric):
-        return ()
-    rows = match.challenger.scored.rows
-    found = []
-    for column in columns:
-        for value, selected in _slices(rows[column], min_rows):
-            judged = _compare_slice(match, metric, selected, limit)
-            if judged is not None:
-                comparison, probability = judged
-                named = comparison.model_copy(update={"column": column, "value": value})
-                found.append((named, probability))
-    regressed = _holm([probability for _, probability in found], 1.0 - match.confidence)
-    return tuple(
-        comparison.model_copy(update={"regressed": flag})
-        for (comparison, _), flag in zip(found, regressed, strict=True)
-    )
-
-
-def _compare_slice(
-    match: Match, metric: str, selected: NDArray[np.bool_], limit: float
-) -> tuple[SliceComparison, float] | None:
-    """The comparison, and how probable it is if there is no regression beyond the limit."""
-    part = match.at(selected)
-    if part.champion is None:
-        return None
-    sign = sign_of(direction_of(match.challenger.task, metric))
-    ours, theirs = (
-        each.scored.metrics(each.task)[metric] for each in (part.challenger, part.champion)
-    )
-    estimate = sign * (ours - theirs)
-    values = _improvements(part, metric)
-    improvement = interval(estimate, values, part.blocks, part.confidence)
-    if improvement is None:
-        return None
-    error = standard_error(values, part.blocks)
-    if error > 0:
-        probability = float(stdtr(part.blocks.count - 1, (estimate + limit) / error))
-    else:
-        probability = 1.0 if estimate + limit >= 0 else 0.0
-    comparison = SliceComparison(
-        column="",
-        value="",
-        rows=int(selected.sum()),
+def _compared(match: Match, name: str, ours: float, theirs: float) -> Comparison:
+    estimate, task = improvement_of(match, name, ours, theirs), match.challenger.task
+    opinion = None
+    if match.champion is not None:
+        scored = match.challenger.scored, match.champion.scored
+        opinion = second_opinion(task, name, *scored, match.confidence)
+    known = match.blocks.count > 1
+    return Comparison(
+        metric=name,
         challenger=ours,
         champion=theirs,
-        improvement=improvement,
-        regressed=False,
+        improvement=estimate.interval(match.confidence) if known else None,
+        luck=estimate.luck,
+        standard_error=estimate.error if known else None,
+        degrees=estimate.degrees if known else None,
+        second_opinion=opinion,
     )
-    return comparison, probability
 
 
-def _improvements(match: Match, metric: str) -> NDArray[np.float64]:
-    """The improvement on every draw."""
+def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
+    """The improvement, given both figures on all rows, with its error."""
+    sign = sign_of(direction_of(match.challenger.task, metric))
+    values = sign * _differences(match, metric)
+    return estimate_of(sign * (ours - theirs), values, match.blocks, match.draws, match.conditions)
+
+
+def _differences(match: Match, metric: str) -> NDArray[np.float64]:
+    """Challenger less champion on every draw."""
     values = [
         resample(each.task, metric, each.scored, match.blocks, match.draws)
         for each in (match.challenger, match.champion)
         if each is not None
     ]
     draws = min(map(len, values))  # a metric may have its fast form for one model only
-    sign = sign_of(direction_of(match.challenger.task, metric))
-    return sign * (values[0][:draws] - values[1][:draws])
-
-
-def _slices(column: pl.Series, min_rows: int) -> list[tuple[str, NDArray[np.bool_]]]:
-    values = column.cast(pl.String).fill_null("(missing)")
-    counts = values.value_counts(sort=True)
-    wanted = counts.filter(pl.col("count") >= min_rows)[column.name].sort()
-    return [(value, (values == value).to_numpy()) for value in wanted]
-
-
-def _holm(probabilities: Sequence[float], level: float) -> list[bool]:
-    """Which of several tests reject, so that any false rejection has at most this probability."""
-    flags = [False] * len(probabilities)
-    order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
-    for position, number in enumerate(order):
-        if probabilities[number] > level / (len(order) - position):
-            break
-        flags[number] = True
-    return flags
+    return values[0][:draws] - values[1][:draws]

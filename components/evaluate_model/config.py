@@ -1,13 +1,14 @@
 """The `[gate]` section: what a challenger must show before it becomes champion."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.contracts.data import ColumnName, ModelSection
 from components.contracts.section import Section
 
 NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
 
 
 class GateSection(Section):
@@ -23,11 +24,28 @@ class GateSection(Section):
     the tabular regression's has not."""
     confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.95
     """Each bound of each interval is meant to hold with this probability: at 0.95, a challenger
-    that is no better than its champion is promoted about once in 20 (measured: 3.5 to 6.3% on 8 to
-    60 test days). Raise it when a change of models is expensive."""
+    that is no better than its champion is promoted about once in 20 (measured: 2.5 to 4.5% on 9 to
+    27 days of flights). Raise it when a change of models is expensive."""
+    mode: Literal["superior", "non_inferior"] = "superior"
+    """`non_inferior`: the challenger need not be better on the metric, only not worse by `margin`,
+    if it is `also_better`. Take it to keep a model fresh, or to make it smaller."""
+    margin: NonNegative = 0.0
+    """For `non_inferior`: how much worse the metric may be. The improvement's lower bound must lie
+    above minus this; at 0 nothing is won over `superior`."""
+    also_better: Annotated[
+        tuple[Literal["fresher", "smaller", "faster"], ...], Field(min_length=1)
+    ] = ("fresher",)
+    """For `non_inferior`: what must be better for certain, all of it. `fresher`: its data end later
+    than the champion's; `smaller`: its files take less space; `faster`: it takes less time to
+    encode and predict one row, measured with the champion in turns in a clean process."""
     min_improvement: NonNegative = 0.0
     """The improvement's lower bound must exceed this. Raise it to the smallest gain that is worth
     a change of models."""
+    worth_finding: Positive | None = None
+    """The true improvement that the test split should be large enough to find, in 80 of 100 tests.
+    It decides nothing: where the test rows cannot find it, the report and `perennial check` say so
+    and how many days would. Set it to the gain that you retrain for; it lies above
+    `min_improvement`, because a bound must exceed that."""
     resamples: Annotated[int, Field(ge=200, le=20000)] = 2000
     """Draws of the bootstrap; the default knows a standard error to within 2%. Lower it only when
     the test split is very large."""
@@ -45,6 +63,13 @@ class GateSection(Section):
     of slices, lies below minus this."""
     slice_min_rows: Annotated[int, Field(ge=20)] = 200
     """Smaller slices are left out. Lower it for small test splits; intervals get wide."""
+    hidden_slices: Literal["block", "show", "off"] = "block"
+    """Groups that nobody declared, searched for on one half of the test days and judged on the
+    other. `show` leaves the decision to the other conditions; take it where a group may pay."""
+    hidden_slice_tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
+    """How much worse a group that was found may be, as a share of the champion's figure on it; at
+    0.1 a log loss of 0.50 may become 0.55. Lower it if you would not accept that of any group. The
+    search looks at losses row by row, whatever the gate's metric."""
     must_beat: tuple[Literal["constant", "linear", "last_value", "task", "human"], ...] = (
         "constant",
     )
@@ -52,11 +77,31 @@ class GateSection(Section):
     repeats the label before, `task` is the task's own, `human` the figure in the contract's
     `skeleton.human`. The others are shown only. Add `linear` when a network that is no better is
     not worth its upkeep."""
+    max_megabytes: Positive | None = None
+    """How large the exported model's files may be. Set it to what the place of serving can hold."""
+    max_milliseconds: Positive | None = None
+    """How long encoding and predicting one row may take, as the median of 20 in a clean process on
+    the step's machine. Set it if that machine is like the one that serves."""
     min_test_rows: Annotated[int, Field(ge=1)] = 200
     """Fewer test rows decide nothing."""
     min_test_blocks: Annotated[int, Field(ge=2)] = 8
     """Fewer independent blocks (days, groups, or rows) decide nothing. The interval's Student
     quantile is 1.9 at 8 blocks and 6.3 at 2."""
+
+    @property
+    def times_champion(self) -> bool:
+        """Whether the champion's time decides."""
+        return self.mode == "non_inferior" and "faster" in self.also_better
+
+    @model_validator(mode="after")
+    def _worth_more_than_the_least(self) -> Self:
+        least = -self.margin if self.mode == "non_inferior" else self.min_improvement
+        if self.worth_finding is not None and self.worth_finding <= least:
+            raise ValueError(
+                f"worth_finding = {self.worth_finding:g} can never be found: the lower bound must "
+                f"exceed min_improvement = {least:g}; state a larger gain, or lower min_improvement"
+            )
+        return self
 
 
 class EvaluateModelConfig(Section):

@@ -1,9 +1,9 @@
 """Gate: may the challenger become champion? One reason per condition, all must hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from components.contracts.gate import Comparison, GateReason, SliceComparison
+from components.contracts.gate import Comparison, GateReason, Serving, SliceComparison
 from components.contracts.training import Direction
 from components.engine.evaluation.resampling import sign_of
 from components.evaluate_model.config import GateSection
@@ -24,6 +24,8 @@ class Evidence:
         test_rows: Rows judged on.
         test_blocks: Independent blocks among them.
         unit: What one block is.
+        serving: The challenger in a clean process; None when nobody looked.
+        gains: What else the challenger may be better in → whether it is.
     """
 
     comparisons: Sequence[Comparison]
@@ -36,6 +38,8 @@ class Evidence:
     test_rows: int
     test_blocks: int
     unit: str
+    serving: Serving | None = None
+    gains: Mapping[str, bool] = field(default_factory=dict)
 
 
 def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
@@ -43,6 +47,7 @@ def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
     reasons = [*_against_champion(section, evidence), *_guards(section, evidence)]
     reasons += [*_slices(section, evidence), *_baselines(section, evidence)]
     reasons += _required(section, evidence)
+    reasons += _serving(section, evidence.serving)
     reasons += [
         _at_least("enough test rows", evidence.test_rows, section.min_test_rows, "rows"),
         _at_least(
@@ -65,7 +70,8 @@ def summarize(reasons: Sequence[GateReason]) -> str:
 
 
 def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReason]:
-    condition = "better than the champion"
+    lenient = section.mode == "non_inferior"
+    condition = "not worse than the champion" if lenient else "better than the champion"
     comparison = evidence.comparisons[0]
     if not evidence.champion_version:
         return [_reason(condition, True, "there is no champion yet")]
@@ -84,10 +90,23 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     span = (
         f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
     )
-    held = improvement.low > section.min_improvement
+    least = -section.margin if lenient else section.min_improvement
+    held = improvement.low > least
     verb = "above" if held else "not above"
-    detail = f"{figures} of {name}, {span}, lower bound {verb} {section.min_improvement:g}"
-    return [_reason(condition, held, detail)]
+    detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"
+    return [_reason(condition, held, detail), *_gains(section, evidence, name)]
+
+
+def _gains(section: GateSection, evidence: Evidence, champion: str) -> list[GateReason]:
+    if section.mode != "non_inferior":
+        return []
+    gains = {gain: evidence.gains.get(gain, False) for gain in section.also_better}
+    return [
+        _reason(
+            f"{gain} than the champion", held, f"{gain if held else f'not {gain}'} than {champion}"
+        )
+        for gain, held in gains.items()
+    ]
 
 
 def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
@@ -112,16 +131,24 @@ def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
 
 
 def _slices(section: GateSection, evidence: Evidence) -> list[GateReason]:
-    if not section.slices or evidence.comparisons[0].champion is None or evidence.same_weights:
+    if evidence.comparisons[0].champion is None or evidence.same_weights:
         return []
-    condition = "no slice regresses"
-    worse = [entry for entry in evidence.slices if entry.regressed]
+    reasons = []
+    declared = [entry for entry in evidence.slices if not entry.found]
+    found = [entry for entry in evidence.slices if entry.found]
+    if section.slices:
+        reasons.append(_no_regression("no slice regresses", declared))
+    if section.hidden_slices == "block" and found:
+        reasons.append(_no_regression("no hidden slice regresses", found))
+    return reasons
+
+
+def _no_regression(condition: str, slices: Sequence[SliceComparison]) -> GateReason:
+    worse = [entry for entry in slices if entry.regressed]
     if not worse:
-        return [_reason(condition, True, f"none of {len(evidence.slices)} slices is clearly worse")]
-    named = ", ".join(
-        f"{entry.column}={entry.value} by {-entry.improvement.estimate:.2g}" for entry in worse[:5]
-    )
-    return [_reason(condition, False, f"{len(worse)} slices are clearly worse: {named}")]
+        return _reason(condition, True, f"none of {len(slices)} slices is clearly worse")
+    named = ", ".join(f"{entry.title} by {-entry.improvement.estimate:.2g}" for entry in worse[:5])
+    return _reason(condition, False, f"{len(worse)} slices are clearly worse: {named}")
 
 
 def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
@@ -154,6 +181,25 @@ def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:
         )
         for metric, limit in section.required.items()
     ]
+
+
+def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:
+    if serving is None:
+        return []
+    condition = "serves in a clean process"
+    if serving.failure:
+        return [_reason(condition, False, f"the exported model does not serve: {serving.failure}")]
+    detail = f"it predicts {serving.rows:,} test rows as the evaluation did"
+    reasons = [_reason(condition, True, detail)]
+    measured = (
+        ("small enough", serving.megabytes, section.max_megabytes, "MB"),
+        ("fast enough", serving.milliseconds, section.max_milliseconds, "ms a row"),
+    )
+    for named, value, limit, unit in measured:
+        if limit is not None and value is not None:
+            detail = f"{value:.3g} {unit}, allowed are {limit:g}"
+            reasons.append(_reason(named, value <= limit, detail))
+    return reasons
 
 
 def _at_least(condition: str, count: int, needed: int, unit: str) -> GateReason:

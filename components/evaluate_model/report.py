@@ -1,23 +1,19 @@
 """The page of `evaluate_model`: the verdict, and everything it rests on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from components.contracts.gate import Comparison, Interval, Verdict
-from components.engine.evaluation.scoring import Scored
+from components.contracts.gate import Comparison, Interval, Serving, Verdict
 from components.engine.task import Task
 from components.evaluate_model.config import GateSection
+from components.evaluate_model.power import reach_line
 from components.reports.charts import interval_chart, line_chart
 from components.reports.page import Outcome, Page
 
-CALIBRATION_BINS = 10
 NONE = "none"
 
 
-def write_report(
-    path: Path, *, verdict: Verdict, gate: GateSection, task: Task, scored: Scored, unit: str
-) -> None:
+def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task, unit: str) -> None:
     """Write the page.
 
     Args:
@@ -25,7 +21,6 @@ def write_report(
         verdict: What was decided.
         gate: By which section of the contract.
         task: The challenger's.
-        scored: The challenger on the test rows.
         unit: What one independent block is.
     """
     outcome: Outcome = "passed" if verdict.promote else "neutral"
@@ -48,30 +43,31 @@ def write_report(
         outcomes=["passed" if reason.held else "failed" for reason in verdict.reasons],
     )
     _metrics(page, verdict, gate)
+    _reach(page, verdict, unit)
     _slices(page, verdict)
     _baselines(page, verdict)
-    if task.kind == "binary":
-        page.heading("Calibration")
-        page.figure(
-            line_chart(
-                {"challenger": calibration(scored), "perfect": [(0.0, 0.0), (1.0, 1.0)]},
-                x_label="predicted probability",
-                y_label="observed share",
-            ),
-            f"Test rows in {CALIBRATION_BINS} bins of equal size, by predicted probability.",
-        )
+    _serving(page, verdict.serving)
+    _calibration(page, verdict)
     if task.kind == "statistic":
         page.text("There is no calibration curve: this task measures examples, it predicts none.")
     page.write(path)
 
 
-def calibration(scored: Scored) -> list[tuple[float, float]]:
-    """Mean prediction and observed share of bins with equally many rows."""
-    order = np.argsort(scored.predictions, kind="stable")
-    bins = [part for part in np.array_split(order, CALIBRATION_BINS) if len(part)]
-    return [
-        (float(scored.predictions[part].mean()), float(scored.labels[part].mean())) for part in bins
-    ]
+def _calibration(page: Page, verdict: Verdict) -> None:
+    if not verdict.calibration:
+        return
+    page.heading("Calibration")
+    observed = [(each.predicted, each.observed) for each in verdict.calibration]
+    page.figure(
+        line_chart(
+            {"challenger": observed, "perfect": [(0.0, 0.0), (1.0, 1.0)]},
+            x_label="predicted probability",
+            y_label="observed share",
+        ),
+        f"Test rows in {len(observed)} bins of equal size, by predicted probability: of the second "
+        "class, or of the answer where there are more than two. Mean distance "
+        f"{verdict.calibration_error:.2g}.",
+    )
 
 
 def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
@@ -82,6 +78,7 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
         caption="A positive improvement means that the challenger is better, whatever the metric's "
         "direction.",
     )
+    _second_opinions(page, verdict.comparisons, gate.confidence)
     for comparison in verdict.comparisons:
         if comparison.improvement is not None:
             page.figure(
@@ -93,11 +90,58 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
             )
 
 
+def _reach(page: Page, verdict: Verdict, unit: str) -> None:
+    decisive, reach = verdict.comparisons[0], verdict.reach
+    if reach is None:
+        return
+    page.heading("What this test could find")
+    page.text(f"{reach_line(reach, decisive.metric, unit)}.")
+    if decisive.luck:
+        page.text(
+            f"The improvement leaves out {decisive.luck:+.2g} of the figures' difference: the test "
+            f"{unit}s' labels differ from those of the whole of their periods, and on other labels "
+            "the difference is another."
+        )
+
+
+def _second_opinions(page: Page, comparisons: Sequence[Comparison], confidence: float) -> None:
+    rows, agreeing = [], []
+    for comparison in comparisons:
+        opinion, improvement = comparison.second_opinion, comparison.improvement
+        if opinion is None or improvement is None:
+            continue
+        ours = improvement.low > 0
+        agrees = ours == opinion.says_better
+        found = f"{_better(ours)} by whole blocks, {_better(opinion.says_better)} by single rows"
+        rows.append(
+            (
+                comparison.metric,
+                opinion.test,
+                f"{opinion.p_value:.2g}",
+                f"both say {_better(ours)}" if agrees else found,
+            )
+        )
+        agreeing.append(agrees)
+    if rows:
+        page.table(
+            ("metric", "test", "p-value", "beside the interval"),
+            rows,
+            caption="Second opinions: textbook tests, one-sided, that take rows for independent. "
+            f"Better is said at {confidence:.0%} confidence. They decide nothing: where they are "
+            "surer than the interval, rows of one block err together.",
+            outcomes=["passed" if agrees else "warned" for agrees in agreeing],
+        )
+
+
+def _better(found: bool) -> str:
+    return "better" if found else "not shown to be better"
+
+
 def _slices(page: Page, verdict: Verdict) -> None:
     if not verdict.slices:
         return
     page.heading("Slices")
-    named = {f"{entry.column} = {entry.value}": entry for entry in verdict.slices}
+    named = {entry.title: entry for entry in verdict.slices}
     metric = verdict.comparisons[0].metric
     page.figure(
         interval_chart(
@@ -106,11 +150,17 @@ def _slices(page: Page, verdict: Verdict) -> None:
         ),
         "Bounds of each slice by itself; the verdict corrects for the number of slices.",
     )
+    if any(entry.found for entry in verdict.slices):
+        page.text(
+            "Slices marked as found were proposed by a search of half of the test days for groups "
+            "on which the challenger does badly; their figures are from the other half."
+        )
     page.table(
-        ("slice", "rows", "challenger", "champion", "improvement"),
+        ("slice", "origin", "rows", "challenger", "champion", "improvement"),
         [
             (
                 name,
+                "found" if entry.found else "declared",
                 f"{entry.rows:,}",
                 f"{entry.challenger:.5g}",
                 f"{entry.champion:.5g}",
@@ -136,6 +186,23 @@ def _baselines(page: Page, verdict: Verdict) -> None:
             for name, values in rows.items()
         ],
         caption="Baselines were measured by check_skeleton on the same test split.",
+    )
+
+
+def _serving(page: Page, serving: Serving | None) -> None:
+    if serving is None:
+        return
+    page.heading("Serving")
+    page.values(
+        {
+            "in a clean process": serving.failure or f"{serving.rows:,} rows predicted alike",
+            "size": f"{serving.megabytes:.3g} MB",
+            "one row": f"{serving.milliseconds:.3g} ms" if serving.milliseconds else NONE,
+            "one row, the champion": f"{serving.champion_milliseconds:.3g} ms"
+            if serving.champion_milliseconds
+            else "not timed",
+            "loading": f"{serving.loading_seconds:.2g} s" if serving.loading_seconds else NONE,
+        }
     )
 
 

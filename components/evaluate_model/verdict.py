@@ -1,32 +1,63 @@
 """Verdict: puts comparison, slices, baselines and floors together into one decision."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from components.clients.dataset import Dataset
 from components.contracts.errors import PerennialError
-from components.contracts.gate import BlockPerformance, Verdict
-from components.engine.evaluation.resampling import Blocks
-from components.engine.task import Task
+from components.contracts.gate import BlockPerformance, Reach, Serving, Verdict
+from components.contracts.training import Direction
+from components.engine.evaluation.resampling import Blocks, blocks_of
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import (
     Contender,
     Match,
     compare,
-    compare_slices,
     direction_of,
+    searched_columns,
+    undefined,
 )
+from components.evaluate_model.conditions import Conditions, conditions_of
 from components.evaluate_model.config import GateSection
+from components.evaluate_model.figures import described
 from components.evaluate_model.gate import Evidence, judge, summarize
+from components.evaluate_model.power import reach_line, reach_of
+from components.evaluate_model.slices import compare_slices, undefined_slices
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """What is known of the test rows beside their scores.
+
+    Attributes:
+        blocks: Which of them depend on each other.
+        conditions: How they compare to the periods that they stand for; None if unknown.
+        searchable: Their columns in which hidden slices are looked for.
+    """
+
+    blocks: Blocks
+    conditions: Conditions | None = None
+    searchable: tuple[str, ...] = ()
+
+
+def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> JudgedRows:
+    """What is known of the rows that a challenger was scored on."""
+    rows, task = challenger.scored.rows, challenger.task
+    searchable = searched_columns(dataset.snapshot, gate)
+    conditions = conditions_of(dataset, rows, task.kind)
+    return JudgedRows(blocks_of(rows, dataset.snapshot.data), conditions, searchable)
 
 
 def reach_verdict(
     gate: GateSection,
     challenger: Contender,
     champion: Champion,
-    blocks: Blocks,
+    test: JudgedRows,
     *,
     weights_sha256: str,
     baselines: Mapping[str, Mapping[str, float]],
     performance: tuple[BlockPerformance, ...],
+    serving: Serving | None = None,
 ) -> Verdict:
     """Measure what the gate asks for, judge it, and put it on record.
 
@@ -34,58 +65,93 @@ def reach_verdict(
         gate: The contract's section.
         challenger: Scored on the test rows.
         champion: Who is compared with, scored on the same rows.
-        blocks: Of those rows.
+        test: What is known of those rows.
         weights_sha256: Of the challenger.
         baselines: From check_skeleton.
         performance: The challenger's, block by block.
+        serving: The challenger in a clean process.
     """
-    task = challenger.task
-    names = _metrics(gate, task)
-    metric = names[0]
-    directions = {name: direction_of(task, name) for name in names}
-    draws = blocks.draws(gate.resamples)
-    match = Match(challenger, champion.contender, blocks, draws, gate.confidence)
+    match = _match(gate, challenger, champion, test)
+    directions, left_out = _directions(gate, match)
+    names = tuple(directions)
     comparisons = compare(match, names)
-    slices = compare_slices(
-        match, metric, gate.slices, min_rows=gate.slice_min_rows, limit=gate.slice_max_regression
+    slices = compare_slices(match, names[0], gate, test.searchable)
+    evidence = Evidence(
+        comparisons=comparisons,
+        directions=directions,
+        slices=slices,
+        baselines=baselines,
+        champion_version=champion.version,
+        champion_failure=champion.failure,
+        same_weights="" != champion.weights_sha256 == weights_sha256,
+        test_rows=len(challenger.scored.labels),
+        test_blocks=test.blocks.count,
+        unit=test.blocks.unit,
+        serving=serving,
+        gains=champion.gains(serving),
     )
-    reasons = judge(
-        gate,
-        Evidence(
-            comparisons=comparisons,
-            directions=directions,
-            slices=slices,
-            baselines=baselines,
-            champion_version=champion.version,
-            champion_failure=champion.failure,
-            same_weights=bool(champion.weights_sha256)
-            and champion.weights_sha256 == weights_sha256,
-            test_rows=len(challenger.scored.labels),
-            test_blocks=blocks.count,
-            unit=blocks.unit,
-        ),
-    )
-    return Verdict(
+    reasons = judge(gate, evidence)
+    reach = reach_of(gate, comparisons[0], test.blocks)
+    verdict = Verdict(
         promote=all(reason.held for reason in reasons),
         summary=summarize(reasons),
         reasons=reasons,
         comparisons=comparisons,
         slices=slices,
-        notes=champion.notes,
+        reach=reach,
+        serving=serving,
+        notes=(*champion.notes, *_short_reach(reach, names[0], test.blocks), *left_out),
         baselines={name: dict(values) for name, values in baselines.items()},
         champion_version=champion.version,
         test_rows=len(challenger.scored.labels),
-        test_blocks=blocks.count,
+        test_blocks=test.blocks.count,
         performance_reference=performance,
     )
+    return described(verdict, match, names)
 
 
-def _metrics(gate: GateSection, task: Task) -> tuple[str, ...]:
-    """The gate's metric first, then the task's and those that the gate asks for."""
+def _match(gate: GateSection, challenger: Contender, champion: Champion, test: JudgedRows) -> Match:
+    blocks, draws = test.blocks, test.blocks.draws(gate.resamples)
+    known = test.conditions
+    return Match(challenger, champion.contender, blocks, draws, gate.confidence, known)
+
+
+def _short_reach(reach: Reach | None, metric: str, blocks: Blocks) -> tuple[str, ...]:
+    if reach is None or reach.sufficient:
+        return ()
+    return (reach_line(reach, metric, blocks.unit),)
+
+
+def scalars_of(verdict: Verdict) -> dict[str, float]:
+    """What dashboards show of a verdict."""
+    values = {"promote": float(verdict.promote)}
+    for comparison in verdict.comparisons:
+        values[f"test/{comparison.metric}"] = comparison.challenger
+        if comparison.improvement is not None:
+            values[f"test/{comparison.metric}_improvement"] = comparison.improvement.estimate
+    if verdict.reach is not None:
+        values["test/detectable_improvement"] = verdict.reach.detectable
+    if verdict.serving is not None:
+        values["serving/megabytes"] = verdict.serving.megabytes
+        if verdict.serving.milliseconds is not None:
+            values["serving/milliseconds"] = verdict.serving.milliseconds
+    return values
+
+
+def _directions(gate: GateSection, match: Match) -> tuple[dict[str, Direction], tuple[str, ...]]:
+    """What is compared, the gate's metric first, and why metrics or slices are left out of it.
+
+    What the gate judges by must be defined; of the task's other metrics, only that which is.
+    """
+    task = match.challenger.task
     if not task.metrics:
         raise PerennialError(
             "the task has no metrics, so nothing can be compared",
             action="name at least one metric and its direction in the task's `metrics`",
         )
     metric = gate.metric or next(iter(task.metrics))
-    return tuple(dict.fromkeys([metric, *task.metrics, *gate.max_regression, *gate.required]))
+    asked = (metric, *gate.max_regression, *gate.required)
+    missing = undefined(match, [name for name in task.metrics if name not in asked])
+    names = [name for name in dict.fromkeys([metric, *task.metrics, *asked]) if name not in missing]
+    reasons = (*missing.values(), *undefined_slices(match, metric, gate))
+    return {name: direction_of(task, name) for name in names}, reasons

@@ -16,6 +16,7 @@ from components.contracts.errors import PerennialError
 from components.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from components.contracts.monitoring import Reference
 from components.contracts.training import Challenger
+from components.engine.export import WEIGHTS_FILE
 from components.register_model.model_card import CardContent, model_card, trigger_name
 from components.register_model.promotion import Candidate
 
@@ -66,6 +67,7 @@ def trace_lineage(
         snapshot_digest=snapshot_digest,
         code_digest=environment.code_digest,
         commit=environment.commit,
+        code_place=environment.code_place,
         diff_digest=hashlib.sha256(diff).hexdigest() if diff else "",
         image_digest=environment.image_digest,
         python=platform.python_version(),
@@ -129,6 +131,7 @@ def candidate_of(package: Path, content: CardContent, tags: Mapping[str, str]) -
         name=content.name,
         description=content.description,
         package=package,
+        settled=(WEIGHTS_FILE,),
         fingerprint=fingerprint_of(content.challenger),
         version_tags={**tags, **{name: value for name, value in found_by.items() if value}},
         model_tags=tags,

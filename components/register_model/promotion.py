@@ -1,6 +1,6 @@
 """Promotion: from a package to the champion, in stages that each may be repeated after a crash."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ class Candidate:
         name: The registered model.
         description: Of the registered model.
         package: Folder with every file of the version.
+        settled: Of these files, the large ones, whose content the fingerprint names.
         fingerprint: By which a retry finds the version again.
         version_tags: Set on the version.
         model_tags: Set on the registered model.
@@ -27,6 +28,7 @@ class Candidate:
     name: str
     description: str
     package: Path
+    settled: Sequence[str]
     fingerprint: str
     version_tags: Mapping[str, str]
     model_tags: Mapping[str, str]
@@ -45,11 +47,11 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
         ChampionMovedError: the champion is no longer the one that was compared with.
     """
     registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
-    version = registry.version_by_fingerprint(candidate.name, candidate.fingerprint)
+    version = registry.take_over(candidate.name, candidate.fingerprint)
     if version is None:
         # Keyed by the fingerprint: two models of one run must not share a folder.
         path = f"model-{candidate.fingerprint[:12]}"
-        tracking.log_artifacts(candidate.package, path)
+        tracking.log_artifacts(candidate.package, path, settled=candidate.settled)
         version = registry.register(
             candidate.name,
             source=tracking.artifact_uri(path),

@@ -65,6 +65,8 @@ class Page:
         rows: Sequence[Sequence[object]],
         caption: str = "",
         outcomes: Sequence[Outcome] | None = None,
+        *,
+        is_named: bool = True,
     ) -> None:
         """A table; columns of numbers are aligned to the right.
 
@@ -73,11 +75,13 @@ class Page:
             rows: One value per column in each row.
             caption: What the table shows.
             outcomes: One per row: a sign in front and a tint behind it.
+            is_named: Show the caption; else a heading says the same, and only readers of the
+                screen are told.
 
         Raises:
             ValueError: a row is not as long as the header, or an outcome is missing.
         """
-        self._add(_table(header, rows, caption, outcomes))
+        self._add(_table(header, rows, caption, outcomes, is_named=is_named))
 
     def folded_table(
         self, summary: str, header: Sequence[str], rows: Sequence[Sequence[object]]

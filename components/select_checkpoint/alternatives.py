@@ -95,7 +95,8 @@ def alternatives(
     for name, (shipped, ended) in ways.items():
         point = evaluations[shipped]
         figure = kept.get(point.step)
-        lead = None if figure is None else sign * (chosen.metrics[metric] - figure)
+        # Not the sign times the difference, which would say minus zero.
+        lead = None if figure is None else sign * chosen.metrics[metric] - sign * figure
         ends = evaluations[ended].step
         found.append(Alternative(name, point.step, ends, point.metrics[metric], figure, lead))
     return tuple(found)

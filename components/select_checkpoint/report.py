@@ -121,7 +121,8 @@ def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int)
     }
     page.figure(line_chart(loss, x_label="step", y_label="loss", marks=marks), "Mean loss.")
     if metric != "loss":
-        curve = {"validation sample": [(float(p.step), p.metrics[metric]) for p in points]}
+        defined = [(float(p.step), p.metrics[metric]) for p in points if metric in p.metrics]
+        curve = {"validation sample": defined}
         page.figure(line_chart(curve, x_label="step", y_label=metric, marks=marks), f"{metric}.")
 
 

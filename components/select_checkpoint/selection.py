@@ -1,4 +1,8 @@
-"""Selection: which of the kept checkpoints is best, when differences within noise do not count."""
+"""Selection: which of the kept checkpoints is best, when differences within noise do not count.
+
+Noise is broken by what the whole curve says: where later weights are better for certain, the latest
+of the candidates that may be best; else the earliest, which had less time to overfit.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -111,10 +115,9 @@ def select(
     direction: Direction,
     tolerance: float,
     limits: Mapping[str, tuple[Direction, float]],
+    improving: bool = False,
 ) -> Selection:
-    """Choose the earliest checkpoint that the best one does not clearly beat.
-
-    Both are among those that keep the limits.
+    """Choose, within the limits, the earliest that the best does not clearly beat, or the latest.
 
     Args:
         task: Computes the metric.
@@ -124,6 +127,7 @@ def select(
         direction: Which way it is better.
         tolerance: In standard errors of the paired difference to the best.
         limits: Of other metrics, as `limits_of` gives them.
+        improving: Whether the curve says that later is better: then the latest.
 
     Raises:
         PerennialError: no checkpoint has a finite figure, or none keeps the limits.
@@ -140,17 +144,17 @@ def select(
     breaches = tuple(_breaches(candidate.metrics, limits) for candidate in ordered)
     allowed = [number for number, broken in enumerate(breaches) if not broken]
     _require_allowed(allowed, ordered, breaches)
-    sign = sign_of(direction)
-    figures = [sign * candidate.metrics[metric] for candidate in ordered]
+    figures = [sign_of(direction) * candidate.metrics[metric] for candidate in ordered]
     top = max(allowed, key=figures.__getitem__)  # the earliest of equals
     shortfalls = tuple(
         (figures[top] - figure, _bounded(standard_error(values[top] - row, blocks)))
         for figure, row in zip(figures, values, strict=True)
     )
-    number = next(n for n in allowed if shortfalls[n][0] <= tolerance * shortfalls[n][1])
-    reason = _reason(metric, ordered, shortfalls, number, top)
+    near = [n for n in allowed if shortfalls[n][0] <= tolerance * shortfalls[n][1]]
+    number = _latest(near, ordered) if improving else near[0]
+    reason = _reason(metric, ordered, shortfalls, (number, top), improving=improving)
     best_of_all = max(range(len(ordered)), key=figures.__getitem__)
-    if breaches[best_of_all] and figures[best_of_all] > figures[top]:
+    if figures[best_of_all] > figures[top]:
         broken = " and ".join(breaches[best_of_all])
         reason += f"; {ordered[best_of_all].title} has a better {metric}, but {broken}"
     return Selection(
@@ -162,6 +166,12 @@ def select(
         breaches=breaches,
         reason=reason,
     )
+
+
+def _latest(numbers: Sequence[int], candidates: Sequence[ScoredCandidate]) -> int:
+    """Of candidates in step order; of equal steps the first, whose weights are the plain ones."""
+    newest = max(candidates[number].step for number in numbers)
+    return next(number for number in numbers if candidates[number].step == newest)
 
 
 def _figures(candidate: Candidate, task: Task, error: float) -> ScoredCandidate:
@@ -179,11 +189,13 @@ def _figures(candidate: Candidate, task: Task, error: float) -> ScoredCandidate:
 def _breaches(
     metrics: Mapping[str, float], limits: Mapping[str, tuple[Direction, float]]
 ) -> tuple[str, ...]:
-    """The limits that are not kept, each in words; a figure that is no number keeps none."""
+    """The limits that are not kept, each in words; what is no number or undefined keeps none."""
     found = []
     for name, (direction, limit) in limits.items():
         sign = sign_of(direction)
-        if not sign * metrics[name] >= sign * limit:
+        if name not in metrics:
+            found.append(f"its {name} is undefined on the validation rows, and has a limit")
+        elif not sign * metrics[name] >= sign * limit:
             side = "below" if direction == "maximize" else "above"
             found.append(f"its {name}, {metrics[name]:.4g}, is {side} the limit, {limit:.4g}")
     return tuple(found)
@@ -208,20 +220,25 @@ def _reason(
     metric: str,
     candidates: Sequence[ScoredCandidate],
     shortfalls: Sequence[tuple[float, float]],
-    number: int,
-    top: int,
+    numbers: tuple[int, int],
+    *,
+    improving: bool,
 ) -> str:
+    """Why the first of the numbers was chosen when the second has the best figure."""
+    number, top = numbers
     chosen, best = candidates[number], candidates[top]
     if len(candidates) == 1:
         return f"{chosen.title} is the only checkpoint kept"
+    side = "later" if improving else "earlier"
     if number == top:
-        earlier = (
-            "no earlier one that may be chosen comes close enough" if top else "none is earlier"
-        )
-        return f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}, and {earlier}"
+        beside = candidates[top + 1 :] if improving else candidates[:top]
+        near = "no {} one that may be chosen comes close enough" if beside else "none is {}"
+        figure = f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}"
+        return f"{figure}, and {near.format(side)}"
     gap, error = shortfalls[number]
+    side = "latest, on a curve that still improves," if improving else "earliest"
     return (
-        f"{chosen.title} is the earliest whose {metric}, {chosen.metrics[metric]:.4g}, is "
+        f"{chosen.title} is the {side} whose {metric}, {chosen.metrics[metric]:.4g}, is "
         f"within noise of the best, {best.metrics[metric]:.4g} at {best.title}: they differ by "
         f"{gap:.2g}, the standard error of the difference is {error:.2g}"
     )
@@ -238,10 +255,14 @@ def _require_one(finite: Sequence[Candidate], candidates: Sequence[Candidate]) -
 
 
 def is_finite(candidate: Candidate, task: Task, metric: str) -> bool:
-    """Whether every loss, every prediction and the metric is a finite number."""
+    """Whether every loss, every prediction and the metric is a finite number.
+
+    Raises:
+        UndefinedMetricError: the rows do not define the metric.
+    """
     scored = candidate.scored
     arrays = np.isfinite(scored.losses).all() and np.isfinite(scored.predictions).all()
-    return bool(arrays) and math.isfinite(scored.metrics(task)[metric])
+    return bool(arrays) and math.isfinite(scored.metric(task, metric))
 
 
 def _bounded(error: float) -> float:

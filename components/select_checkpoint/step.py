@@ -1,20 +1,21 @@
 """The step `select_checkpoint`: scores every kept checkpoint and writes the chosen as one model."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from components.clients.dataset import Dataset
 from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import open_tracking
-from components.contracts.snapshot import Snapshot
-from components.contracts.training import Challenger, TrainingResult
+from components.contracts.training import Challenger
 from components.engine.evaluation.resampling import blocks_of
+from components.engine.serving.servable import make_servable
 from components.engine.task import load_task
 from components.select_checkpoint.alternatives import alternatives
 from components.select_checkpoint.candidates import export, score_checkpoints, score_means
 from components.select_checkpoint.config import SelectCheckpointConfig
-from components.select_checkpoint.diagnosis import diagnose
+from components.select_checkpoint.diagnosis import diagnose, is_still_improving
 from components.select_checkpoint.report import write_report
+from components.select_checkpoint.rescoring import Rescoring
 from components.select_checkpoint.selection import limits_of, metric_and_direction, select
 
 
@@ -24,26 +25,27 @@ def select_checkpoint_step(
 ) -> StepResult:
     """Score the kept checkpoints on all validation rows and export the best in retrospect."""
     section = SelectCheckpointConfig.from_json(config)
-    data = Snapshot.read(Path(snapshot))
-    result = TrainingResult.read(Path(training))
-    task = load_task(result.task, result.options, result.columns)
-    task.load_state(result.task_state)
-    # Before hours are spent on scoring.
-    metric, direction = metric_and_direction(task, section.selection.metric)
-    limits = limits_of(task, section.selection.limits)
-    dataset = Dataset(data)
-    kept = score_checkpoints(result, dataset)
-    means = score_means(
-        task, result, dataset, kept,
-        section=section.selection, metric=metric, direction=direction,
-    )  # fmt: skip
-    blocks = blocks_of(kept[0].scored.rows, data.data)
-    selection = select(
-        task, [*kept, *means], blocks,
-        metric=metric, direction=direction, limits=limits,
-        tolerance=section.selection.tolerance_standard_errors,
-    )  # fmt: skip
-    diagnosis = diagnose(result.evaluations, metric, direction)
+    rule = section.selection
+    with TemporaryDirectory(prefix="perennial-scores-") as scratch:
+        rescoring = Rescoring(Path(training), Path(snapshot), Path(scratch), rule.processes)
+        result = rescoring.result
+        task = load_task(result.task, result.options, result.columns)
+        task.load_state(result.task_state)
+        # Before hours are spent on scoring.
+        metric, direction = metric_and_direction(task, rule.metric)
+        limits = limits_of(task, rule.limits)
+        # The sample of an evaluation may define less than all rows do.
+        evaluations = [point for point in result.evaluations if metric in point.metrics]
+        kept = score_checkpoints(rescoring)
+        means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
+        blocks = blocks_of(kept[0].scored.rows, rescoring.dataset.snapshot.data)
+        selection = select(
+            task, [*kept, *means], blocks,
+            metric=metric, direction=direction, limits=limits,
+            tolerance=rule.tolerance_standard_errors,
+            improving=is_still_improving(evaluations, metric, direction),
+        )  # fmt: skip
+    diagnosis = diagnose(evaluations, metric, direction)
     chosen = selection.chosen
     Challenger(
         task=result.task,
@@ -61,8 +63,9 @@ def select_checkpoint_step(
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
-        weights_sha256=export(chosen, result, Path(challenger)),
+        weights_sha256=export(chosen, rescoring, Path(challenger)),
     ).write(Path(challenger))
+    make_servable(Path(challenger), rescoring.dataset)
     write_report(
         Path(report),
         training=result,
@@ -70,7 +73,7 @@ def select_checkpoint_step(
         metric=metric,
         diagnosis=diagnosis,
         others=alternatives(
-            result.evaluations, selection.candidates, chosen, metric=metric, direction=direction
+            evaluations, selection.candidates, chosen, metric=metric, direction=direction
         ),
         unit=blocks.unit,
     )

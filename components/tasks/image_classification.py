@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from components.contracts.data import ColumnName, TaskColumns
 from components.contracts.section import Section
 from components.contracts.training import Direction
-from components.engine.evaluation.metrics import log_losses
-from components.engine.task import LABEL, Batch, Task
+from components.engine.metrics.catalogue import directions_of
+from components.engine.task import LABEL, Batch, MeasuredOptions, Task
 from components.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from components.tasks.columns.image_columns import (
     ImageForm,
@@ -82,7 +82,7 @@ class Augmentation(Section):
     """Deviation of added noise, in deviations of the pixels; 0.1 is hardly seen."""
 
 
-class ImageOptions(Section):
+class ImageOptions(MeasuredOptions):
     """Options of image classification."""
 
     architecture: Architecture = "resnet"
@@ -160,11 +160,7 @@ class ImageClassification(Task):
 
     Options = ImageOptions
     kind: Literal["multiclass"] = "multiclass"
-    metrics: Mapping[str, Direction] = {
-        "accuracy": "maximize",
-        "log_loss": "minimize",
-        "macro_f1": "maximize",
-    }
+    metrics: Mapping[str, Direction] = directions_of("accuracy", "log_loss", "macro_f1")
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
@@ -223,22 +219,6 @@ class ImageClassification(Task):
         """Class probabilities, shape [B, K]."""
         return torch.softmax(output, dim=-1)
 
-    def score(
-        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> dict[str, float]:
-        """Share of right answers, log loss, and the mean F1 of the classes that occur."""
-        truth, answers = labels.astype(np.int64), predictions.argmax(axis=1)
-        classes = predictions.shape[1]
-        hits = np.bincount(truth[truth == answers], minlength=classes)
-        # F1 = 2 TP / (labelled so + answered so); a class that does neither has none.
-        named = np.bincount(truth, minlength=classes) + np.bincount(answers, minlength=classes)
-        scores = 2.0 * hits[named > 0] / named[named > 0]
-        return {
-            "accuracy": float(np.mean(truth == answers)),
-            "log_loss": float(log_losses(predictions, labels).mean()),
-            "macro_f1": float(scores.mean()),
-        }
-
     def expected_initial_loss(self) -> float:
         """The label's entropy: the last layer starts at the class prior."""
         return self.fitted.entropy
@@ -255,6 +235,11 @@ class ImageClassification(Task):
         if options.noise:
             image = image + options.noise * torch.randn(image.shape, generator=generator)
         return {**batch, IMAGE: image}
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """One per class."""
+        return self.fitted.probability_names
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Residual or transformer blocks."""

@@ -5,7 +5,7 @@ caption as `data.label`, under `data.text`, and beside the picture as the second
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,8 @@ from components.contracts.data import ColumnName, TaskColumns
 from components.contracts.section import Section
 from components.contracts.training import Direction
 from components.engine.data.global_batch import gather_rows
-from components.engine.task import LABEL, WEIGHT, Batch, Task
+from components.engine.metrics.catalogue import directions_of
+from components.engine.task import LABEL, WEIGHT, Batch, MeasuredOptions, Task
 from components.tasks.columns.image_columns import (
     ImageForm,
     ImageState,
@@ -57,7 +58,7 @@ class TextOptions(Section):
     """Of every token."""
 
 
-class ImageTextOptions(Section):
+class ImageTextOptions(MeasuredOptions):
     """Options of contrastive learning from captions."""
 
     architecture: Architecture = "vit"
@@ -97,11 +98,10 @@ class ImageTextContrastive(Task):
     needs_whole_batch = True
     Options = ImageTextOptions
     kind: Literal["statistic"] = "statistic"
-    metrics: Mapping[str, Direction] = {
-        "recall_at_1": "maximize",
-        "recall_at_5": "maximize",
-        "mean_reciprocal_rank": "maximize",
-    }
+    metrics: Mapping[str, Direction] = directions_of(
+        "recall_at_1", "recall_at_5", "mean_reciprocal_rank"
+    )
+    statistics: ClassVar[tuple[str, ...]] = ("ahead", "tied", "ahead", "tied")
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         super().__init__(options, columns)
@@ -197,30 +197,29 @@ class ImageTextContrastive(Task):
         return torch.cat([_mean_cross_entropy(*_logits(group)) for group in groups])
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
-        """Rank of the right caption and of the right picture, from 1, shape [B, 2]."""
+        """Captions ahead of the right one and as good, then pictures, among the candidates, [B, 4].
+
+        The right one itself is among those that are as good: a model that gives all pairs the same
+        score ranks at random, not first.
+        """
         parts = []
         for group in torch.split(output, self.settings.candidates):
             to_text, to_picture, right = _logits(group)
-            better = [
-                (each > each.gather(1, right[:, None])).sum(dim=1) for each in (to_text, to_picture)
-            ]
-            parts.append(torch.stack(better, dim=1) + 1)
+            columns = []
+            for scores in (to_text, to_picture):
+                own = scores.gather(1, right[:, None])
+                columns += [(scores > own).sum(dim=1), (scores == own).sum(dim=1)]
+            parts.append(torch.stack(columns, dim=1))
         return torch.cat(parts).double()
 
     def predict(self, output: Tensor) -> Tensor:
         """The pictures' directions, shape [B, D]: what a search compares."""
         return functional.normalize(output[:, 0], dim=-1)
 
-    def score(
-        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> dict[str, float]:
-        """Share of right answers in first place and among five, and the mean of 1 / rank."""
-        weights = labels / labels.sum()
-        return {
-            "recall_at_1": float(weights @ (predictions <= 1).mean(axis=1)),
-            "recall_at_5": float(weights @ (predictions <= 5).mean(axis=1)),
-            "mean_reciprocal_rank": float(weights @ (1 / predictions).mean(axis=1)),
-        }
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """Of the statistic."""
+        return ("captions_ahead", "captions_tied", "pictures_ahead", "pictures_tied")
 
     def expected_initial_loss(self) -> float:
         """The log of the candidates: all of them look alike."""

@@ -21,8 +21,9 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.training import Direction
+from components.engine.metrics.catalogue import directions_of
 from components.engine.parallelism.plan import ParallelPlan
-from components.engine.task import LABEL, WEIGHT, Batch, Task
+from components.engine.task import LABEL, WEIGHT, Batch, MeasuredOptions, Task
 from components.tasks.columns.tokenization import (
     BOUNDARY,
     IGNORED,
@@ -38,7 +39,7 @@ SCORED_LOGITS = 2**25
 """Logits of one forward pass of an evaluation: 128 MiB in float32."""
 
 
-class DocumentOptions(Section):
+class DocumentOptions(MeasuredOptions):
     """How documents become examples."""
 
     vocab_size: Annotated[int, Field(ge=SMALLEST_VOCABULARY)] = SMALLEST_VOCABULARY
@@ -70,7 +71,8 @@ class LanguageModel(Task):
 
     Options = DocumentOptions
     kind: Literal["statistic"] = "statistic"
-    metrics: Mapping[str, Direction] = {"bits_per_byte": "minimize", "perplexity": "minimize"}
+    metrics: Mapping[str, Direction] = directions_of("bits_per_byte", "perplexity")
+    statistics: ClassVar[tuple[str, ...]] = ("loss", "bytes")
     invariant_metrics: ClassVar[frozenset[str]] = frozenset({"bits_per_byte"})
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
@@ -137,16 +139,10 @@ class LanguageModel(Task):
         """The most probable token after each of the tokens, shape [B, W·T]."""
         return output.argmax(dim=-1)
 
-    def score(
-        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> dict[str, float]:
-        """Bits per byte and perplexity per token; `labels` are the documents' token counts."""
-        loss, length = labels @ predictions / labels.sum()
-        return {
-            "bits_per_byte": float(loss / math.log(2) / length),
-            # Beyond the largest exponent of a float64.
-            "perplexity": math.exp(min(float(loss), 700.0)),
-        }
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """Of the statistic."""
+        return ("loss_per_token", "bytes_per_token")
 
     def exposure(
         self, statistics: NDArray[np.float64], weights: NDArray[np.float64]

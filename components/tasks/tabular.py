@@ -3,8 +3,7 @@
 Use one by name in a contract: `task = "components.tasks.tabular:TabularClassification"`.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
 import numpy as np
@@ -18,8 +17,8 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadDataError
 from components.contracts.section import Section
 from components.contracts.training import Direction
-from components.engine.evaluation.metrics import log_losses, roc_auc
-from components.engine.task import LABEL, Batch, Task
+from components.engine.metrics.catalogue import directions_of
+from components.engine.task import LABEL, Batch, MeasuredOptions, Task
 from components.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from components.tasks.columns.tabular_numbers import (
     NumericState,
@@ -34,7 +33,7 @@ from components.tasks.tabular_mlp import TabularMLP
 UNKNOWN = 0  # category code of nulls and of values that the training split did not have
 
 
-class TabularOptions(Section):
+class TabularOptions(MeasuredOptions):
     """Options of the tabular tasks."""
 
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = (256, 128)
@@ -190,7 +189,7 @@ class TabularClassification(TabularTask):
 
     kind: Literal["binary", "multiclass", "regression"] = "binary"
     """`binary` until the label shows more classes."""
-    metrics: Mapping[str, Direction] = {"roc_auc": "maximize", "log_loss": "minimize"}
+    metrics: Mapping[str, Direction] = directions_of("roc_auc", "log_loss")
 
     def fit(self, train: pl.LazyFrame) -> None:
         """Learn the columns' statistics and the class shares."""
@@ -216,26 +215,15 @@ class TabularClassification(TabularTask):
             return torch.sigmoid(output.squeeze(-1))
         return torch.softmax(output, dim=-1)
 
-    def score(
-        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> dict[str, float]:
-        """Area under the ROC curve (mean of each class against the rest) and log loss."""
-        columns = predictions
-        if predictions.ndim == 1:
-            columns = np.stack([1 - predictions, predictions], axis=1)
-        present = [
-            code for code in range(columns.shape[1]) if 0 < np.sum(labels == code) < len(labels)
-        ]
-        areas = [roc_auc(columns[:, code], labels == code) for code in present]
-        return {
-            # A class that the rows lack has no area; rows of a single class say nothing.
-            "roc_auc": float(np.mean(areas)) if areas else 0.5,
-            "log_loss": float(log_losses(predictions, labels).mean()),
-        }
-
     def expected_initial_loss(self) -> float:
         """The label's entropy: the last layer starts at the class prior."""
         return self.fitted.entropy
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """The second of two classes, or every class."""
+        names = self.fitted.probability_names
+        return names[1:] if self.kind == "binary" else names
 
     def _take_kind(self) -> None:
         self.kind = "binary" if len(self.fitted.classes) == 2 else "multiclass"
@@ -260,7 +248,7 @@ class TabularRegression(TabularTask):
     """One number, trained on squared error of the standardised target."""
 
     kind: Literal["regression"] = "regression"
-    metrics: Mapping[str, Direction] = {"rmse": "minimize", "mae": "minimize", "r2": "maximize"}
+    metrics: Mapping[str, Direction] = directions_of("rmse", "mae", "r2")
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Squared error in units of the target's variance, shape [B]."""
@@ -271,22 +259,14 @@ class TabularRegression(TabularTask):
         """Values in the label's own unit, shape [B]."""
         return output.squeeze(-1) * self.fitted.target_scale + self.fitted.target_mean
 
-    def score(
-        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> dict[str, float]:
-        """Root mean squared error, mean absolute error and the share of variance explained."""
-        error = predictions - labels
-        variance = float(np.var(labels))
-        squared = float(np.mean(error**2))
-        return {
-            "rmse": math.sqrt(squared),
-            "mae": float(np.mean(np.abs(error))),
-            "r2": 1.0 - squared / variance if variance > 0 else 0.0,
-        }
-
     def expected_initial_loss(self) -> float:
         """1: the target is standardised and the first output is its mean."""
         return 1.0
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """The label."""
+        return (self.columns.label,)
 
     def _label_state(self, train: pl.LazyFrame) -> dict[str, object]:
         values = column_values(train, self.columns.label)

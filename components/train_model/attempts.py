@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from components.clients.object_store import open_store
 from components.contracts.errors import TrainingFailedError
 from components.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
@@ -39,25 +40,40 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
                 state, failure, has_stepped=job.first_step.exists(),
                 restarts=restarts, max_restarts=max_restarts,
             )  # fmt: skip
-            JobFailure.of(job, decision.reason).write(job.root)
+            _keep_failure(job, JobFailure.of(job, decision.reason))
             if not decision.restart:
-                raise training_failed(failure, decision.reason, launcher.log)
+                raise training_failed(failure, decision.reason, launcher.log, launcher.cause)
             restarts += 1
             logger.warning(
                 "attempt ended: %s; restart=%d of %d", decision.reason, restarts, max_restarts
             )
 
 
-def training_failed(failure: RankFailure | None, reason: str, log: str) -> TrainingFailedError:
-    """What a person needs to see of a job that ended without a result."""
+def _keep_failure(job: TrainingJob, failure: JobFailure) -> None:
+    failure.write(job.root)
+    if job.store_uri:
+        open_store(job.store_uri).write(JobFailure.file_name, failure.to_json().encode())
+
+
+def training_failed(
+    failure: RankFailure | None, reason: str, log: str, cause: str = ""
+) -> TrainingFailedError:
+    """What a person needs to see of a job that ended without a result.
+
+    Args:
+        failure: The first exception of a rank.
+        reason: Why there is no other attempt.
+        log: Where the output is.
+        cause: What was seen from outside.
+    """
     if failure is None or (failure.is_consequence and not failure.is_hang):
-        seen = ""
+        seen = f"{cause}\n" if cause else ""
         remedy = (
             "a kill without a message is most often out of memory: lower "
             "training.micro_batch_size; run again to resume from the last checkpoint"
         )
         if failure is not None:
-            seen = f"rank {failure.rank} lost the others: {failure.type}: {failure.message}\n"
+            seen += f"rank {failure.rank} lost the others: {failure.type}: {failure.message}\n"
             remedy = f"if they could not reach each other, mend the network; else {remedy}"
         return TrainingFailedError(
             f"the training ended without a result: {reason}",
@@ -91,8 +107,8 @@ def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
     stopped = threading.Event()
 
     def forward(signal_number: int, frame: FrameType | None) -> None:
+        stop()  # first: where the job is on a cluster, this process has no time for anything else
         stopped.set()
-        stop()
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped  # signals go to the main thread, whose business they are then

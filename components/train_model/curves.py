@@ -28,9 +28,9 @@ def log_steps(tracking: Tracking, points: Sequence[StepPoint]) -> None:
 
 def log_evaluations(tracking: Tracking, points: Sequence[EvaluationPoint]) -> None:
     """Every metric of the evaluations, as `validation/…`."""
-    for name in points[-1].metrics if points else ():
+    for name in dict.fromkeys(name for point in points for name in point.metrics):
         tracking.log_curve(
-            f"validation/{name}", [(point.step, point.metrics[name]) for point in points]
+            f"validation/{name}", [(p.step, p.metrics[name]) for p in points if name in p.metrics]
         )
 
 

@@ -9,6 +9,7 @@ from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
 from components.engine.checkpoints.folder import DamagedCheckpointError
 from components.engine.checkpoints.shelf import folder_for, open_shelf
+from components.engine.handover import obtain_result
 from components.engine.job import TrainingJob, training_contract, training_fingerprint
 from components.train_model.config import TrainModelConfig
 
@@ -53,12 +54,14 @@ def training_job(
 
 def is_finished(job: TrainingJob) -> bool:
     """Whether an equal training ended before and its checkpoints are still there, intact."""
-    if not (job.root / TrainingResult.file_name).exists():
+    if not obtain_result(job):
         return False
     shelf = open_shelf(job.checkpoints_uri)
+    # Who reads a checkpoint compares its bytes; this step need not fetch them from a store first.
+    look = shelf.manifest if job.store_uri else shelf.obtain
     try:
         for kept in TrainingResult.read(job.root).checkpoints:
-            shelf.obtain(kept.step)
+            look(kept.step)
     except DamagedCheckpointError as error:
         logger.warning("fingerprint=%s is trained again: %s", job.fingerprint, error)
         return False

@@ -1,5 +1,7 @@
 """Training report: the curves of a training and the checkpoints that it left."""
 
+from collections.abc import Mapping
+
 from components.contracts.memory import MemoryPlan
 from components.contracts.training import TrainingResult
 from components.engine.optimization.clip_rate import constant_clipping
@@ -91,7 +93,7 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "the fixed sample.",
     )
     for name in _metric_names(result):
-        points = [(point.step, point.metrics[name]) for point in evaluations]
+        points = [(p.step, p.metrics[name]) for p in evaluations if name in p.metrics]
         page.figure(line_chart({name: points}, x_label="step", y_label=name), f"Validation {name}.")
     signals = {
         "learning rate": [(point.step, point.learning_rate) for point in history],
@@ -146,7 +148,7 @@ def _add_evaluations(page: Page, result: TrainingResult) -> None:
             [
                 point.step,
                 "all left out" if point.train_loss is None else f"{point.train_loss:.5g}",
-                *(f"{point.metrics[name]:.5g}" for name in names),
+                *(_shown(point.metrics, name) for name in names),
             ]
             for point in result.evaluations
         ],
@@ -174,7 +176,12 @@ def _add_checkpoints(page: Page, result: TrainingResult) -> None:
 def _metric_names(result: TrainingResult) -> list[str]:
     if not result.evaluations:
         return []
-    return [name for name in result.evaluations[-1].metrics if name != "loss"]
+    every = dict.fromkeys(name for point in result.evaluations for name in point.metrics)
+    return [name for name in every if name != "loss"]
+
+
+def _shown(metrics: Mapping[str, float], name: str) -> str:
+    return f"{metrics[name]:.5g}" if name in metrics else "undefined"
 
 
 def _utilization(result: TrainingResult) -> dict[str, str]:

@@ -1,8 +1,19 @@
 """Restart policy: is an attempt that ended worth another one?"""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from components.contracts.section import Section
 from components.engine.job import RankFailure
 from components.train_model.launchers.launcher import JobState
+
+CAUSES: Mapping[JobState, str] = MappingProxyType(
+    {
+        JobState.INTERRUPTED: "the job was asked to stop",
+        JobState.DISPLACED: "the cluster took its place away",
+        JobState.FAILED: "a process was killed",
+    }
+)
 
 
 class RestartDecision(Section):
@@ -23,7 +34,7 @@ def decide_restart(
     """Restart what was killed from outside; an exception of the code would only come again.
 
     So would the end of an attempt that never made a step: too little memory for the model, a
-    machine or a network that is set up wrongly.
+    machine or a network that is set up wrongly. Not so if the cluster took its place away.
 
     Args:
         state: How the attempt ended, not `SUCCEEDED`.
@@ -32,12 +43,12 @@ def decide_restart(
         restarts: Restarts so far.
         max_restarts: The budget.
     """
-    cause = "the job was asked to stop" if state is JobState.INTERRUPTED else "a process was killed"
+    cause = CAUSES[state]
     if failure is not None and failure.is_hang:
         cause = "it stood still"
     elif failure is not None and not failure.is_consequence:
         return RestartDecision(restart=False, reason=f"rank {failure.rank} raised {failure.type}")
-    if not has_stepped:
+    if not has_stepped and state is not JobState.DISPLACED:
         return RestartDecision(
             restart=False, reason=f"{cause} before its first step; it would be again"
         )

@@ -11,7 +11,7 @@ from components.train_model.attempts import run_to_end
 from components.train_model.config import TrainModelConfig
 from components.train_model.curves import LiveCurves, log_evaluations, log_steps
 from components.train_model.identity import is_finished, training_job
-from components.train_model.launchers.local import LocalLauncher
+from components.train_model.launchers.choice import open_launcher
 from components.train_model.report import final_metrics, summarize, training_page
 
 
@@ -28,7 +28,7 @@ def train_model_step(
     with ThreadPoolExecutor(1) as opener:
         tracking = opener.submit(open_tracking, environment, settings.model.name)
         if not is_reused:
-            launcher = LocalLauncher(settings.resources.threads_per_process)
+            launcher = open_launcher(settings.resources, environment)
             with LiveCurves(job.logs / "metrics.jsonl", tracking):
                 run_to_end(job, launcher, settings.resources.max_restarts)
     result = TrainingResult.read(job.root)

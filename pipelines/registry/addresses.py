@@ -18,6 +18,7 @@ def set_addresses(place: Environment) -> None:
         (environment.RUN_ID, place.run_id),
         (environment.CODE_DIGEST, place.code_digest),
         (environment.COMMIT, place.commit),
+        (environment.CODE_PLACE, place.code_place),
         (environment.TRACKING_RUN_ID, place.tracking_run_id),
         (environment.RUN_FOLDER, ""),
         (environment.LEASE, ""),

@@ -43,7 +43,9 @@ class Dossier:
     snapshot: Snapshot | None
     skeleton: SkeletonReport | None
     contract: dict[str, JsonValue] | None
-    diff: str
+    contract_text: bytes
+    """The contract's file as it lies there; empty without one."""
+    diff: bytes
 
     @property
     def title(self) -> str:
@@ -139,7 +141,8 @@ class Catalogue:
             snapshot=_parsed(files.get(Snapshot.file_name), Snapshot.from_json),
             skeleton=_parsed(files.get(SkeletonReport.file_name), SkeletonReport.from_json),
             contract=contract if isinstance(contract, dict) else None,
-            diff=files.get(DIFF_FILE, b"").decode(errors="replace"),
+            contract_text=files.get(CONTRACT_FILE, b""),
+            diff=files.get(DIFF_FILE, b""),
         )
 
     def aliases_of(self, version: ModelVersion) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
 """Comparison: in what do two model versions differ, in quality, data, options and origin?"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from pydantic import JsonValue
 
 from components.contracts.gate import Verdict
 from components.contracts.section import canonical_json
-from components.contracts.snapshot import Snapshot
 from pipelines.registry.catalogue import Dossier
 from pipelines.registry.listing import shown_interval
 
@@ -19,14 +19,9 @@ def comparison_lines(first: Dossier, second: Dossier) -> Iterator[str]:
     yield f"B  {second.title}"
     yield from ("", "quality")
     yield from (f"  {line}" for line in _quality(first, second))
-    for heading, before, after in (
-        ("data", _data(first.snapshot), _data(second.snapshot)),
-        ("task", _task(first), _task(second)),
-        ("contract", _contract(first), _contract(second)),
-        ("origin", _origin(first), _origin(second)),
-    ):
+    for heading, part in PARTS.items():
         yield from ("", heading)
-        yield from (f"  {line}" for line in differences(before, after))
+        yield from (f"  {line}" for line in differences(part(first), part(second)))
 
 
 def differences(
@@ -100,7 +95,8 @@ def _metrics(verdict: Verdict) -> dict[str, float]:
     return {one.metric: one.challenger for one in verdict.comparisons}
 
 
-def _data(snapshot: Snapshot | None) -> dict[str, JsonValue] | None:
+def _data(dossier: Dossier) -> Mapping[str, JsonValue] | None:
+    snapshot = dossier.snapshot
     if snapshot is None:
         return None
     return {
@@ -115,7 +111,7 @@ def _data(snapshot: Snapshot | None) -> dict[str, JsonValue] | None:
     }
 
 
-def _task(dossier: Dossier) -> dict[str, JsonValue] | None:
+def _task(dossier: Dossier) -> Mapping[str, JsonValue] | None:
     found = dossier.challenger
     if found is None:
         return None
@@ -133,6 +129,12 @@ def _contract(dossier: Dossier) -> Mapping[str, JsonValue] | None:
     return dossier.contract
 
 
-def _origin(dossier: Dossier) -> dict[str, JsonValue] | None:
+def _origin(dossier: Dossier) -> Mapping[str, JsonValue] | None:
     found = dossier.lineage
     return None if found is None else found.model_dump(mode="json")
+
+
+PARTS: Mapping[str, Callable[[Dossier], Mapping[str, JsonValue] | None]] = MappingProxyType(
+    {"data": _data, "task": _task, "contract": _contract, "origin": _origin}
+)
+"""In what two versions can differ besides their quality; None is what one of them lacks."""

@@ -8,10 +8,10 @@ from components.contracts.errors import PerennialError
 from components.contracts.lineage import Lineage
 from components.contracts.skeleton import SkeletonReport
 from components.reports.page import Page
-from pipelines.contract import toml_value
 from pipelines.registry.catalogue import Dossier
 from pipelines.registry.comparison import LACKING, flattened
 from pipelines.registry.listing import decisions, shown_comparison, shown_interval
+from pipelines.toml_sections import toml_value
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ def write_explanation(dossier: Dossier, target: Path) -> None:
     page = Page(dossier.title, outcome="neutral", summary=summary)
     for part in parts:
         page.heading(part.heading)
-        page.table(("what", "on record"), part.values, caption=part.heading)
+        page.table(("what", "on record"), part.values, caption=part.heading, is_named=False)
     if dossier.contract is not None:
         values = flattened(dossier.contract)
         text = "\n".join(f"{name} = {value}" for name, value in sorted(values.items()))
         page.details("Contract", text)
     if dossier.diff:
-        page.details("Uncommitted changes", dossier.diff)
+        page.details("Uncommitted changes", dossier.diff.decode(errors="replace"))
     page.write(target)
 
 
@@ -87,7 +87,7 @@ def _verdict(dossier: Dossier) -> Iterator[tuple[str, str]]:
         yield "held" if reason.held else "not held", f"{reason.condition}: {reason.detail}"
     for one in verdict.slices:
         word = "regressed" if one.regressed else "not worse"
-        yield "slice", f"{one.column} = {one.value}: {shown_interval(one.improvement)}, {word}"
+        yield "slice", f"{one.title}: {shown_interval(one.improvement)}, {word}"
     for note in verdict.notes:
         yield "note", note
 
@@ -103,7 +103,10 @@ def _code(dossier: Dossier) -> Iterator[tuple[str, str]]:
     yield "commit", lineage.commit or LACKING
     if lineage.diff_digest:
         lines = len(dossier.diff.splitlines())
-        yield "uncommitted", f"{lines} lines of patch, SHA-256 {lineage.diff_digest}"
+        yield (
+            "uncommitted",
+            f"{lines} line{'s' if lines != 1 else ''} of patch, SHA-256 {lineage.diff_digest}",
+        )
     else:
         dirty = lineage.commit.endswith("-dirty")
         yield "uncommitted", LACKING if dirty or not lineage.commit else "nothing"

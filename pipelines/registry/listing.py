@@ -39,7 +39,7 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
         yield f"  version {version.version:<5} {registered}  {' '.join(own)}".rstrip()
         for line in (*_quality(catalogue, version), *decisions(version)):
             yield f"    {line}"
-    for run, verdict in _turned_down(catalogue.home, name):
+    for run, verdict in turned_down(catalogue.home, name):
         yield f"  not registered  run {run.run_id}"
         yield f"    turned down by the gate: {verdict.summary}"
 
@@ -82,7 +82,7 @@ def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
     return [shown_comparison(one, verdict.champion_version) for one in verdict.comparisons]
 
 
-def _turned_down(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict]]:
+def turned_down(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict]]:
     """Runs on this machine whose challenger was not promoted."""
     for run in home.runs():
         if run.model != name:

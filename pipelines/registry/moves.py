@@ -56,13 +56,26 @@ def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> s
 
     Without force, the version must be whole, no person may have rolled it back, and the gate must
     have found it better than the present champion: its verdict counts if it was compared with that
-    one, else both are judged again on the version's own test rows.
+    one, else both are judged again on the version's own test rows. A champion that moves meanwhile
+    is compared with in turn, which ends: each round is somebody else's promotion.
 
     Raises:
         PerennialError: no such version, or it would make things worse.
-        ChampionMovedError: another version became champion meanwhile.
+        ChampionMovedError: another version became champion meanwhile, and force was not meant for
+            that one.
     """
     said = request.said()
+    while True:
+        try:
+            return _promote_once(catalogue, name, number, request, said)
+        except ChampionMovedError:
+            if request.force:
+                raise
+
+
+def _promote_once(
+    catalogue: Catalogue, name: str, number: str, request: Request, said: Said
+) -> str:
     _finish_move(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
     champion = catalogue.registry.aliases(name).get(CHAMPION, "")

@@ -1,29 +1,29 @@
 """Reproduction: trains a registered version again from what it carries; are the weights equal?"""
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from components.clients.dataset import Dataset
 from components.clients.environment import Environment
+from components.clients.version_control import commit_of, place_in_repository
 from components.contracts.errors import PerennialError
-from components.contracts.lineage import Lineage
-from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.register_model.package import trace_lineage
 from components.select_checkpoint.step import select_checkpoint_step
 from components.snapshot_data.sections import cut_sections
 from components.train_model.step import train_model_step
-from pipelines.contract import Contract
 from pipelines.registry.addresses import set_addresses
-from pipelines.registry.catalogue import Dossier
 from pipelines.registry.comparison import differences
-from pipelines.runs import Home, code_digest, commit_of
+from pipelines.registry.training_record import TrainingRecord
+from pipelines.runs import Home, code_digest
 
-CAUSES = ("code_digest", "commit", "packages", "python", "platform", "image_digest")
-"""What of the lineage can change a weight though contract, data and seed are the same."""
+CAUSES = ("code_digest", "packages", "python", "platform", "image_digest")
+"""What of the lineage can change a weight though contract, data and seed are the same.
+
+Not the commit: it also moves when nothing of the code did."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Reproduction:
         else:
             yield "different weights"
             yield f"  SHA-256: {sha} → {self.again.weights_sha256}"
-            for name in ("chosen_step", "chosen_averaged"):
+            for name in ("chosen_step", "chosen_averaged", "chosen_members"):
                 then, now = getattr(self.registered, name), getattr(self.again, name)
                 if then != now:
                     yield f"  {name}: {then} → {now}"
@@ -61,17 +61,19 @@ class Reproduction:
         yield from (f"  {cause}" for cause in self.causes or ("nothing that is on record",))
 
 
-def reproduce(dossier: Dossier, code_folder: Path) -> Reproduction:
+def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Reproduction:
     """Train and select again in a home that is thrown away, on exactly the files of then.
 
     Args:
-        dossier: The version.
+        record: What the version carries.
         code_folder: Where the task's module lies.
+        anyway: Train though it is known before that code, packages or machine differ.
 
     Raises:
-        PerennialError: the version does not carry what is needed, or a data file has changed.
+        BadDataError: a data file is gone or has changed.
+        PerennialError: something differs, and nobody insists.
     """
-    contract, snapshot, challenger, lineage = _needed(dossier)
+    Dataset(record.snapshot)  # reads every file once, before anything is trained
     with TemporaryDirectory() as scratch:
         home = Home(Path(scratch))
         place = Environment(
@@ -79,26 +81,26 @@ def reproduce(dossier: Dossier, code_folder: Path) -> Reproduction:
             tracking_uri=f"sqlite:///{home.path / 'mlflow.db'}",
             run_id="reproduction",
             run_folder=None,
-            code_digest=code_digest(Contract.from_json(contract), [code_folder]),
+            code_digest=code_digest(record.contract, [code_folder]),
             commit=commit_of(code_folder),
             tracking_run_id="",
+            code_place=place_in_repository(code_folder),
         )
+        causes = _causes(record, place)
+        if causes and not anyway:
+            raise _known_to_differ(record, causes)
         set_addresses(place)
         # The training's own processes look for the task there.
         os.environ["PYTHONPATH"] = os.pathsep.join(
             [str(code_folder.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
-        again = _train(home.path, contract, snapshot)
-        now = trace_lineage(
-            place, contract=contract, trigger="{}", snapshot_digest=snapshot.digest(),
-            tracking_run_id="", parent_version="",
-        )  # fmt: skip
-    return Reproduction(challenger, again, tuple(_causes(lineage, now)))
+        again = _train(home.path, record)
+    return Reproduction(record.challenger, again, tuple(causes))
 
 
-def _train(folder: Path, contract: str, snapshot: Snapshot) -> Challenger:
-    sections = cut_sections(json.loads(contract))
-    snapshot.write(folder / "snapshot")
+def _train(folder: Path, record: TrainingRecord) -> Challenger:
+    sections = cut_sections(record.contract.model_dump(mode="json"))
+    record.snapshot.write(folder / "snapshot")
     told = {"snapshot": str(folder / "snapshot"), "training": str(folder / "training")}
     train_model_step(
         config=sections["training"], **told,
@@ -111,21 +113,22 @@ def _train(folder: Path, contract: str, snapshot: Snapshot) -> Challenger:
     return Challenger.read(folder / "challenger")
 
 
-def _causes(then: Lineage, now: Lineage) -> list[str]:
-    before, after = (one.model_dump(mode="json", include=set(CAUSES)) for one in (then, now))
+def _causes(record: TrainingRecord, place: Environment) -> list[str]:
+    """What is known to differ before anything is trained."""
+    now = trace_lineage(
+        place, contract=record.contract.to_json(), trigger="{}",
+        snapshot_digest=record.snapshot.digest(), tracking_run_id="", parent_version="",
+    )  # fmt: skip
+    before, after = (
+        one.model_dump(mode="json", include=set(CAUSES)) for one in (record.lineage, now)
+    )
     return [line for line in differences(before, after) if line != "the same"]
 
 
-def _needed(dossier: Dossier) -> tuple[str, Snapshot, Challenger, Lineage]:
-    found = (dossier.contract, dossier.snapshot, dossier.challenger, dossier.lineage)
-    contract, snapshot, challenger, lineage = found
-    if contract is None or snapshot is None or challenger is None or lineage is None:
-        names = ("contract", "snapshot", "challenger", "lineage")
-        lacking = [name for name, one in zip(names, found, strict=True) if one is None]
-        raise PerennialError(
-            f"{dossier.title} cannot be reproduced from what it carries",
-            evidence=f"it lacks a readable {' and '.join(lacking)}: it was registered by another "
-            "version of Perennial",
-            action="check out the commit in its lineage (`perennial explain`) and use that one",
-        )
-    return json.dumps(contract), snapshot, challenger, lineage
+def _known_to_differ(record: TrainingRecord, causes: list[str]) -> PerennialError:
+    return PerennialError(
+        f"{record.title} would not be trained as it was; nothing has been trained",
+        evidence="\n            ".join(causes),
+        action="train where these are as they were (sources: without --code they are checked out "
+        "of the repository); --anyway trains here all the same and compares",
+    )

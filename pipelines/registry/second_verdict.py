@@ -56,9 +56,9 @@ def _gate(version: ModelVersion, folder: Path) -> EvaluateModelConfig:
         contract, lacking = None, ["a contract that this code can read"]
     if contract is None:
         raise PerennialError(
-            f"{version.name} version {version.version} cannot be compared with the champion of now",
+            f"{version.name} version {version.version} cannot be judged by the gate",
             evidence=f"it lacks {' and '.join(lacking)}: it was registered by another version of "
             "Perennial",
-            action="train it again; --force promotes it without comparison",
+            action="train it again; --force promotes it unjudged",
         )
     return EvaluateModelConfig(model=contract.model, gate=contract.gate)

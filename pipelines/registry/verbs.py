@@ -2,8 +2,11 @@
 
 import argparse
 import os
+import shutil
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from pipelines.runs import Home
@@ -18,8 +21,13 @@ def models(options: argparse.Namespace) -> int:
     from pipelines.registry.listing import model_lines, version_lines
 
     catalogue = Catalogue(_home(options))
-    lines = version_lines(catalogue, options.model) if options.model else model_lines(catalogue)
-    print("\n".join(lines))
+    name = options.model
+    if options.json:
+        from pipelines.registry.records import as_json, models_record, versions_record
+
+        print(as_json(versions_record(catalogue, name) if name else models_record(catalogue)))
+        return 0
+    _show(version_lines(catalogue, name) if name else model_lines(catalogue))
     return 0
 
 
@@ -30,7 +38,13 @@ def compare(options: argparse.Namespace) -> int:
 
     catalogue = Catalogue(_home(options))
     first, second = (catalogue.find(place) for place in (options.place_a, options.place_b))
-    print("\n".join(comparison_lines(catalogue.dossier(first), catalogue.dossier(second))))
+    dossiers = (catalogue.dossier(first), catalogue.dossier(second))
+    if options.json:
+        from pipelines.registry.records import as_json, comparison_record
+
+        print(as_json(comparison_record(*dossiers)))
+        return 0
+    _show(comparison_lines(*dossiers))
     return 0
 
 
@@ -41,9 +55,15 @@ def explain(options: argparse.Namespace) -> int:
 
     catalogue = Catalogue(_home(options))
     dossier = catalogue.dossier(catalogue.find(options.place))
-    print("\n".join(explanation_lines(dossier)))
     if options.out:
         write_explanation(dossier, options.out)
+    if options.json:
+        from pipelines.registry.records import as_json, explanation_record
+
+        print(as_json(explanation_record(dossier)))
+        return 0
+    _show(explanation_lines(dossier))
+    if options.out:
         print(f"\npage: {options.out}")
     return 0
 
@@ -53,7 +73,7 @@ def promote(options: argparse.Namespace) -> int:
     from pipelines.registry.catalogue import Catalogue
     from pipelines.registry.moves import Request, promote
 
-    _find_code(options)
+    _find_code(options.code)
     request = Request(options.reason, options.force)
     print(promote(Catalogue(_home(options)), options.model, options.version, request))
     return 0
@@ -64,7 +84,7 @@ def rollback(options: argparse.Namespace) -> int:
     from pipelines.registry.catalogue import Catalogue
     from pipelines.registry.moves import Request, rollback
 
-    _find_code(options)
+    _find_code(options.code)
     request = Request(options.reason, options.force)
     print(rollback(Catalogue(_home(options)), options.model, request))
     return 0
@@ -74,13 +94,27 @@ def reproduce(options: argparse.Namespace) -> int:
     """Train a version again from what it carries, and compare the weights bit by bit."""
     # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from pipelines.registry import reproduction, sources
     from pipelines.registry.catalogue import Catalogue
-    from pipelines.registry.reproduction import reproduce
+    from pipelines.registry.training_record import training_record
 
-    _find_code(options)
-    catalogue = Catalogue(_home(options))
-    version = catalogue.find(f"{options.model}@{options.version}")
-    found = reproduce(catalogue.dossier(version), options.code)
+    home = _home(options)
+    catalogue = Catalogue(home)
+    dossier = catalogue.dossier(catalogue.find(f"{options.model}@{options.version}"))
+    data = options.data if "://" in options.data else str(Path(options.data).resolve())
+    moved = ["--data", data] if options.data else []
+    repository = options.repository or Path()
+    folder = options.code or sources.folder_of_then(dossier, repository)
+    if folder is None:
+        more = [*moved, *(["--anyway"] if options.anyway else [])]
+        again = ("reproduce", options.model, options.version, "--home", str(home.path), *more)
+        say = partial(print, flush=True)
+        return sources.run_in_checkout(dossier, sources.Again(again, repository), say)
+    _find_code(folder)
+    record = training_record(catalogue, dossier)
+    if moved:
+        record = record.moved_to(data)
+    found = reproduction.reproduce(record, folder, anyway=options.anyway)
     print("\n".join(found.lines()))
     return 0 if found.is_identical else DIFFERENT
 
@@ -94,31 +128,74 @@ def add_registry_verbs(
         add: Adds a verb, with its parents.
         home: Holds `--home`.
     """
-    add(models, home).add_argument("model", nargs="?", default="", help="one model's versions")
-    comparing = add(compare, home)
+    reading = argparse.ArgumentParser(add_help=False)
+    reading.add_argument("--json", action="store_true", help="for programs")
+    listing = add(models, home, reading)
+    listing.add_argument("model", nargs="?", default="", help="one model's versions")
+    comparing = add(compare, home, reading)
     comparing.add_argument("place_a", metavar="A", help=PLACE)
     comparing.add_argument("place_b", metavar="B", help=PLACE)
-    explaining = add(explain, home)
+    explaining = add(explain, home, reading)
     explaining.add_argument("place", metavar="VERSION", help=PLACE)
     explaining.add_argument("--out", type=Path, help="also write it as an HTML page")
     promoting, back, again = (add(verb, home) for verb in (promote, rollback, reproduce))
     for parser in (promoting, back, again):
         parser.add_argument("model", help="the model's name")
-        parser.add_argument(
+    for moving in (promoting, back):
+        moving.add_argument(
             "--code", type=Path, default=Path(), help="folder of the task's module (default: here)"
         )
-    for moving in (promoting, back):
         moving.add_argument("--reason", required=True, help="why; it stands on the version")
         moving.add_argument("--force", action="store_true", help="even if it may make things worse")
     for parser in (promoting, again):
         parser.add_argument("version", help="a version's number")
+    _add_reproduce_options(again)
 
 
-def _find_code(options: argparse.Namespace) -> None:
+def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
+    sources = parser.add_mutually_exclusive_group()
+    sources.add_argument(
+        "--repository", type=Path,
+        help="git repository that holds the version's commit (default: the one of this folder); "
+        "it is only read",
+    )  # fmt: skip
+    sources.add_argument(
+        "--code", type=Path,
+        help="folder of the task's module, taken as it is (default: the sources of then)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", default="", help="where the dataset lies now, if it was moved; the same files"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="train even if it is known that something differs"
+    )
+
+
+def _show(lines: Iterable[str]) -> None:
+    """Print for people: as wide as their window, if they look at one; else a line is a line."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    print("\n".join(fitted(lines, columns)))
+
+
+def fitted(lines: Iterable[str], columns: int) -> Iterator[str]:
+    """Lines broken at words, what follows set in further; unbroken in a width of 0."""
+    for line in lines:
+        own = len(line) - len(line.lstrip(" "))
+        if not columns or len(line) <= columns:
+            yield line
+            continue
+        # Digests and paths stay whole: people copy them.
+        yield from textwrap.wrap(
+            line, columns, subsequent_indent=" " * (own + 4), break_long_words=False,
+            break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True,
+        )  # fmt: skip
+
+
+def _find_code(folder: Path) -> None:
     """No contract says here where the task's module lies."""
-    folder = str(options.code.resolve())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
 
 
 def _home(options: argparse.Namespace) -> Home:

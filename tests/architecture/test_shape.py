@@ -15,11 +15,13 @@ FOUNDATIONS = {"contracts", "clients", "engine", "reports", "tasks"}
 
 # Outside package → the only places that may import it.
 DOORS = {
-    "kfp": r"components/\w+/component\.py|pipelines/\w+\.py",
+    "kfp": r"components/\w+/component\.py|pipelines/(deployment/)?\w+\.py",
+    "kfp_server_api": r"components/clients/pipeline_(api|records)\.py",
     "great_expectations": r"components/validate_data/expectations\.py",
-    "mlflow": r"components/clients/(tracking|model_registry)\.py",
+    "mlflow": r"components/clients/(tracking|model_registry|pyfunc_flavor|pyfunc_process)\.py",
     "boto3": r"components/clients/object_store\.py",
     "botocore": r"components/clients/object_store\.py",
+    "kubernetes": r"components/clients/cluster\.py",
     "torch": r"components/(engine|tasks|check_skeleton|select_checkpoint|evaluate_model|detect_drift)/.*\.py",
     "safetensors": r"components/engine/export\.py",
 }

@@ -132,6 +132,20 @@ def test_wide_table_scrolls_inside_itself(tab, tmp_path):
     assert tab.run(f"{box}.clientWidth") <= 400
 
 
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_table_of_names_and_long_words_fits_without_scrolling(tab, tmp_path, width):
+    page = Page("Explained", outcome="neutral", summary="Why.")
+    rows = [["a name of three words", "SHA-256 " + "0f" * 32], ["source", "/folder" * 20]]
+    page.table(["what", "on record"], rows, caption="Code", is_named=False)
+    tab.show(width=width, dark=False)
+    tab.open_framed(page.html(), tmp_path)
+
+    box = "document.querySelector('.scroll')"
+    assert tab.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert tab.run("document.querySelector('caption')") is None
+    assert tab.run(f"{box}.getAttribute('aria-label')") == "Code"
+
+
 def test_colors_follow_the_reader(tab, tmp_path):
     colors = set()
     for dark in (False, True):

@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
 # A network, a set and a budget that only show that every step takes pictures.
 SMALL = {
     "steps = 150": "steps = 60",
-    "evaluate_every_steps = 50": "evaluate_every_steps = 30",
+    "evaluate_every_steps = 15": "evaluate_every_steps = 30",
     "global_batch_size = 128": "global_batch_size = 64",
     "micro_batch_size = 64": "micro_batch_size = 32",
     "required = { accuracy = 0.95 }": "min_test_rows = 50\nresamples = 200",
@@ -98,7 +98,7 @@ def test_drift_changes_the_last_two_months_alone(prepare, drift):
 
 def test_the_example_is_short_and_its_contract_holds():
     text = (EXAMPLE / "contract.toml").read_text()
-    assert len(text.splitlines()) <= 25
+    assert len(text.splitlines()) <= 28
     assert load_contract(EXAMPLE / "contract.toml").gate.required == {"accuracy": 0.95}
 
 

@@ -1,56 +1,124 @@
 """A version that a run registered is trained again from itself alone, to the same bits."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from click_stream import CONTRACT
 from components.clients.model_registry import open_registry
 from pipelines.registry.catalogue import Catalogue
 from pipelines.runs import Home
 
 pytestmark = pytest.mark.timeout(600)
 
+TASK = """
+from components.tasks.tabular import TabularClassification
+from steps_of import widened
 
-def perennial(project: Path, *arguments: str) -> tuple[int, str]:
+
+class Clicks(TabularClassification):
+    def build_model(self):
+        return widened(super().build_model())
+"""
+LAYERS = "def widened(model):\n    return model\n"
+
+
+@pytest.fixture
+def repository(project, tmp_path_factory, monkeypatch):
+    """A repository with a task of its own, in a folder, changed since the commit.
+
+    The contract, the data and the home lie in the project: the version must do without them.
+    """
+    folder = tmp_path_factory.mktemp("repository")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (folder / "models").mkdir()
+    (folder / "models" / "mine.py").write_text("# nothing yet")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "a first draft")
+    (folder / "models" / "mine.py").write_text(TASK)
+    (folder / "models" / "steps_of.py").write_text(LAYERS)
+    contract = CONTRACT.replace("components.tasks.tabular:TabularClassification", "mine:Clicks")
+    contract = contract.replace('uri = "data"', f'uri = "{project / "data"}"')
+    (folder / "models" / "contract.toml").write_text(contract)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True)
+
+
+def perennial(home: Path, *arguments: str, cwd: Path) -> tuple[int, str]:
+    root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *arguments, "--home", str(project / "home")],
+        [sys.executable, "-m", "pipelines.cli", *arguments, "--home", str(home)],
         capture_output=True,
         text=True,
         check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(root)},
     )
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_registered_version_is_reproduced_bit_for_bit_or_the_difference_is_named(project):
-    code, said = perennial(project, "run", str(project / "contract.toml"))
+def registered_folder(home: Path) -> Path:
+    version = open_registry(Catalogue(Home(home)).environment).versions("clicks")[0]
+    return Path(version.source.removeprefix("file://"))
+
+
+def rewrite(file: Path, *keys: str, value: object) -> None:
+    content = json.loads(file.read_text())
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    file.write_text(json.dumps(content))
+
+
+def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
+    repository, project, tmp_path_factory
+):
+    home, elsewhere = project / "home", tmp_path_factory.mktemp("elsewhere")
+    contract = repository / "models" / "contract.toml"
+    code, said = perennial(home, "run", str(contract), cwd=elsewhere)
     assert code == 0, said
-    again = ("reproduce", "clicks", "1", "--code", str(project))
-    code, said = perennial(project, *again)
+
+    # What is left: registry, store and data. The sources went on.
+    shutil.rmtree(home / "runs")
+    shutil.rmtree(home / "store" / "training")
+    (repository / "models" / "steps_of.py").unlink()
+    (repository / "models" / "mine.py").write_text("raise SystemExit('of another time')")
+    contract.unlink()
+    again = ("reproduce", "clicks", "1")
+    code, said = perennial(home, *again, "--repository", str(repository), cwd=elsewhere)
     assert code == 0, said
+    assert "lines of patch, from " in said
     assert "identical: the weights have SHA-256" in said
     assert "nothing that is on record" in said
 
-    # Another seed gives other weights; another package than the recorded one is named.
-    catalogue = Catalogue(Home(project / "home"))
-    version = open_registry(catalogue.environment).versions("clicks")[0]
-    folder = Path(version.source.removeprefix("file://"))
-    for name, section, key, value in (
-        ("contract.json", "training", "seed", 2),
-        ("lineage.json", "packages", "torch", "0.1"),
-    ):
-        content = json.loads((folder / name).read_text())
-        content[section][key] = value
-        (folder / name).write_text(json.dumps(content))
-    code, said = perennial(project, *again)
+    # Other sources and packages are refused before anything is trained; who insists is told
+    # whether they made a difference. The data may have moved.
+    (repository / "models" / "mine.py").write_text(TASK)
+    scaled = "model.output.weight.data *= 1.5"
+    other = LAYERS.replace("return", f"{scaled}\n    return")
+    (repository / "models" / "steps_of.py").write_text(other)
+    sources = ("--code", str(repository / "models"))
+    rewrite(registered_folder(home) / "lineage.json", "packages", "torch", value="0.1")
+    (project / "data").rename(project / "moved")
+    moved = ("--data", str(project / "moved"))
+    code, said = perennial(home, *again, *sources, *moved, cwd=elsewhere)
+    assert code == 2
+    assert "nothing has been trained" in said
+    assert "packages.torch: 0.1 → " in said
+    assert "code_digest: " in said
+    code, said = perennial(home, *again, *sources, *moved, "--anyway", cwd=elsewhere)
     assert code == 1, said
     assert "different weights" in said
     assert "packages.torch: 0.1 → " in said
-
-    (folder / "contract.json").unlink()
-    code, said = perennial(project, *again)
-    assert code == 2
-    assert "it lacks a readable contract" in said
-    assert "clicks has no '2'" in perennial(project, "reproduce", "clicks", "2")[1]

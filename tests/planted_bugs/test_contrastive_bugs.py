@@ -191,7 +191,9 @@ class RankFromBelow(ImageTextContrastive):
     """the rank counts the captions that are worse, so that the best has the last place"""
 
     def statistic(self, output, batch):
-        return self.settings.candidates + 1 - super().statistic(output, batch)
+        found = super().statistic(output, batch)
+        ahead, tied = found[:, 0::2], found[:, 1::2]
+        return torch.stack([self.settings.candidates - ahead - tied, tied], dim=2).flatten(1)
 
 
 @planted(BUGS, "predictions", "itself", **PAIRS)
@@ -200,8 +202,8 @@ class RankInTheBatch(ImageTextContrastive):
 
     def statistic(self, output, batch):
         products = output[:, 0] @ output[:, 1].T
-        rank = 1 + (products > products.diagonal()[:, None]).sum(dim=1).double()
-        return torch.stack([rank, rank], dim=1)
+        ahead = (products > products.diagonal()[:, None]).sum(dim=1).double()
+        return torch.stack([ahead, torch.ones_like(ahead)] * 2, dim=1)
 
 
 # Models

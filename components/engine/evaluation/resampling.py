@@ -1,11 +1,14 @@
 """Resampling: how uncertain a metric is, when the rows of one day or group are not independent.
 
 Every interval comes from one paired bootstrap over whole blocks: each draw takes the blocks with
-replacement and recomputes the metric of every model on the same draw.
+replacement and recomputes the metric of every model on the same draw. Days are taken one by one and
+in pairs of adjacent ones, because what troubles a model today often troubles it tomorrow; the
+larger standard error of the two counts.
 """
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
@@ -17,8 +20,9 @@ from scipy.special import stdtrit
 from components.contracts.data import DataSection
 from components.contracts.gate import Interval
 from components.contracts.training import Direction
-from components.engine.evaluation.metrics import log_losses
 from components.engine.evaluation.scoring import Scored
+from components.engine.metrics.catalogue import find_metric
+from components.engine.metrics.metric import Metric, UndefinedMetricError, ratio
 from components.engine.task import Task
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -30,9 +34,12 @@ Recompute: TypeAlias = Callable[[Counts], Floats]
 # The pair counts of the ROC area are a B x B matrix; longer histories are cut into as many blocks
 # of several adjacent days, which only makes intervals more honest.
 MAX_BLOCKS = 400
-# A metric without a fast form is recomputed row by row. At 200 draws the standard error is itself
-# known to within 5% (1 / sqrt(2 x 200)).
-SLOW_DRAWS = 200
+# Bad weather lasts. Single days promote too many challengers that are no better, pairs about one in
+# 20 (benchmarks/results/gate_characteristics.md). Under 8 days there are too few pairs.
+ADJACENT_DAYS, PAIRED_FROM = 2, 8
+# A metric without a fast form is recomputed row by row. At 200 draws of each kind a standard error
+# is itself known to within 5% (1 / sqrt(2 x 200)).
+SLOW_DRAWS = 400
 SEED = 0  # fixed: equal data must give an equal decision
 
 
@@ -50,11 +57,40 @@ class Blocks:
     count: int
     unit: Literal["day", "group", "row"]
 
+    @property
+    def run(self) -> int:
+        """How many adjacent blocks are drawn together."""
+        return ADJACENT_DAYS if self.unit == "day" and self.count >= PAIRED_FROM else 1
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of a standard error: independent runs less one."""
+        return self.count / self.run - 1
+
     def draws(self, resamples: int) -> Counts:
-        """The counts of a fixed sequence of draws."""
+        """The counts of a fixed sequence of draws.
+
+        Where adjacent blocks are drawn together, every second draw does so, so that any beginning
+        of the sequence holds both kinds.
+        """
         generator = np.random.default_rng(SEED)
         shares = np.full(self.count, 1.0 / self.count)
-        return generator.multinomial(self.count, shares, size=resamples).astype(np.float64)
+        counts = generator.multinomial(self.count, shares, size=resamples).astype(np.float64)
+        if self.run > 1:
+            counts[1::2] = self._adjacent(len(counts[1::2]), generator)
+        return counts
+
+    def _adjacent(self, resamples: int, generator: np.random.Generator) -> Counts:
+        """Draws of runs on a circle, on which each day is drawn equally often.
+
+        Politis and Romano (1992).
+        """
+        runs = math.ceil(self.count / self.run)
+        starts = generator.integers(0, self.count, (resamples, runs, 1))
+        taken = ((starts + np.arange(self.run)) % self.count).reshape(resamples, -1)
+        counts = np.zeros((resamples, self.count))
+        np.add.at(counts, (np.arange(resamples)[:, None], taken[:, : self.count]), 1.0)
+        return counts
 
     def at(self, selected: NDArray[np.bool_]) -> "Blocks":
         """The blocks of some of the rows, renumbered without gaps."""
@@ -95,49 +131,92 @@ def sign_of(direction: Direction) -> float:
     return 1.0 if direction == "maximize" else -1.0
 
 
-def standard_error(values: Floats, blocks: Blocks) -> float:
-    """Of a statistic, from its values over the draws.
+def standard_error(values: Floats, blocks: Blocks, fitted: int = 0) -> float:
+    """Of a statistic, from its values over the blocks' own draws.
 
-    The bootstrap divides by B where a sample's variance divides by B - 1; with few blocks this
-    matters (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 4).
+    The bootstrap divides by B where a sample's variance divides by B - 1, or B - 2 for runs of two;
+    with few blocks this matters (Hesterberg, What Teachers Should Know About the Bootstrap, 2015,
+    section 4). Adjacent days can only widen it: where pairs happen to vary less than single days,
+    chance made them, and believing it promotes too often (measured, same file as above).
+
+    Args:
+        values: One for each of `blocks.draws`, or of its beginning.
+        blocks: What was drawn.
+        fitted: Coefficients that were fitted to the blocks; each costs one of them.
     """
-    if blocks.count < 2:
+    if blocks.count <= blocks.run + fitted:
         return math.inf
-    return float(values.std(ddof=1)) * math.sqrt(blocks.count / (blocks.count - 1))
+    kinds = [values] if blocks.run == 1 else [values[0::2], values[1::2]]
+    return max(
+        float(drawn.std(ddof=1)) * math.sqrt(blocks.count / (blocks.count - run - fitted))
+        for drawn, run in zip(kinds, (1, blocks.run), strict=False)
+    )
 
 
 def interval(estimate: float, values: Floats, blocks: Blocks, confidence: float) -> Interval | None:
-    """Bounds that each hold with the given confidence; None where one block allows none.
-
-    A Student interval on the bootstrap's standard error: percentile intervals are too narrow when
-    blocks are few (same source).
-    """
+    """Bounds that each hold with the given confidence; None where one block allows none."""
     if blocks.count < 2:
         return None
-    margin = float(stdtrit(blocks.count - 1, confidence)) * standard_error(values, blocks)
+    return student(estimate, standard_error(values, blocks), blocks.degrees, confidence)
+
+
+def student(estimate: float, error: float, degrees: float, confidence: float) -> Interval:
+    """A Student interval on the bootstrap's standard error.
+
+    Percentile intervals are too narrow when blocks are few (Hesterberg, as above).
+    """
+    margin = float(stdtrit(degrees, confidence)) * error
     return Interval(estimate=estimate, low=estimate - margin, high=estimate + margin)
+
+
+def mean_on_draws(values: Floats, blocks: Blocks, draws: Counts) -> Floats:
+    """The mean over rows of any quantity, on every draw, shape [R]."""
+    return _mean(values, blocks)(draws)
 
 
 def resample(task: Task, metric: str, scored: Scored, blocks: Blocks, draws: Counts) -> Floats:
     """A metric (or `loss`) on every draw, shape [R].
 
     Known metrics have a fast form; it is used only if it gives the task's own figure on all rows,
-    so a task may define a metric of the same name differently.
+    so a task may define a metric of the same name differently. A draw that does not define the
+    metric, as one of a single class, counts as another one that does.
+
+    Raises:
+        UndefinedMetricError: the rows do not define the metric, or no draw does.
     """
-    own = scored.metrics(task)[metric]
+    own = scored.metric(task, metric)
     fast = _fast_form(task, metric, scored, blocks)
     if fast is not None:
         value = float(fast(np.ones((1, blocks.count)))[0])
         if math.isclose(value, own, rel_tol=1e-6, abs_tol=1e-9):
-            return fast(draws)
-    return _row_by_row(task, metric, scored, blocks, draws[:SLOW_DRAWS])
+            return _defined(metric, fast(draws))
+    return _defined(metric, _row_by_row(task, metric, scored, blocks, draws[:SLOW_DRAWS]))
+
+
+def _defined(metric: str, values: Floats) -> Floats:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        raise UndefinedMetricError(
+            f"{metric} is undefined on every resampling of the rows",
+            evidence="what it needs lies in too few of the blocks that are drawn",
+            action="measure it on more rows, or take another metric",
+        )
+    filled = values.copy()
+    # By place alone: where two models lack the same draws, their pairs stay pairs. Within a kind of
+    # draw: single blocks and adjacent ones vary differently.
+    for kind in (filled[0::2], filled[1::2]):
+        missing = np.isnan(kind)
+        like = known if missing.all() else kind[~missing]
+        kind[missing] = np.resize(like, missing.sum())
+    return filled
 
 
 def _row_by_row(task: Task, metric: str, scored: Scored, blocks: Blocks, draws: Counts) -> Floats:
-    values = np.empty(len(draws))
+    values = np.full(len(draws), np.nan)
     for number, counts in enumerate(draws):
         rows = np.repeat(np.arange(len(scored.labels)), counts[blocks.index].astype(np.int64))
-        values[number] = task.score(scored.predictions[rows], scored.labels[rows])[metric]
+        with suppress(UndefinedMetricError):
+            values[number] = task.measure(metric, scored.predictions[rows], scored.labels[rows])
     return values
 
 
@@ -145,30 +224,42 @@ def _fast_form(task: Task, metric: str, scored: Scored, blocks: Blocks) -> Recom
     labels, predictions = scored.labels, scored.predictions
     if metric == "loss":
         return _mean(scored.losses, blocks, scored.weights)
+    known = find_metric(metric)
+    if (
+        known is not None
+        and task.kind in known.kinds
+        and set(known.statistics) <= set(task.statistics)
+    ):
+        return _of_catalogue(task.reading(known), predictions, labels, blocks)
     if task.kind == "statistic":
         return _of_means(task, metric, scored, blocks)
-    if task.kind == "regression":
-        return _regression(metric, predictions - labels, labels, blocks)
-    return _classification(metric, predictions, labels, blocks)
-
-
-def _classification(
-    metric: str, predictions: Floats, labels: Floats, blocks: Blocks
-) -> Recompute | None:
-    if metric == "roc_auc":
-        by_class = predictions if predictions.ndim == 2 else predictions[:, None]
-        first = 1 if predictions.ndim == 1 else 0
-        areas = [
-            _roc_auc(scores, labels == number, blocks)
-            for number, scores in enumerate(by_class.T, start=first)
-        ]
-        return lambda counts: np.stack([area(counts) for area in areas]).mean(axis=0)
-    if metric == "log_loss":
-        return _mean(log_losses(predictions, labels), blocks)
-    if metric == "accuracy":
-        chosen = predictions > 0.5 if predictions.ndim == 1 else predictions.argmax(axis=1)
-        return _mean((chosen == labels).astype(np.float64), blocks)
     return None
+
+
+def _of_catalogue(
+    metric: Metric, predictions: Floats, labels: Floats, blocks: Blocks
+) -> Recompute | None:
+    """From the sums of each block; from pairs of blocks for the ROC area."""
+    figure = metric.figure
+    if metric.sums is not None and figure is not None:
+        sums = metric.sums(predictions, labels, (blocks.index, blocks.count))
+        return lambda counts: figure(counts @ sums)
+    if metric.name != "roc_auc":
+        return None
+    by_class = predictions if predictions.ndim == 2 else predictions[:, None]
+    first = 1 if predictions.ndim == 1 else 0
+    areas = [
+        _roc_auc(scores, labels == number, blocks)
+        for number, scores in enumerate(by_class.T, start=first)
+        if 0 < np.count_nonzero(labels == number) < len(labels)
+    ]
+    return lambda counts: _mean_of_defined(np.stack([area(counts) for area in areas]))
+
+
+def _mean_of_defined(areas: Floats) -> Floats:
+    """Over the classes that a draw has, shape [C, R] → [R]; NaN where it has one only."""
+    known = ~np.isnan(areas)
+    return ratio(np.where(known, areas, 0.0).sum(axis=0), known.sum(axis=0))
 
 
 def _sums(values: Floats, blocks: Blocks) -> Floats:
@@ -178,7 +269,7 @@ def _sums(values: Floats, blocks: Blocks) -> Floats:
 def _mean(values: Floats, blocks: Blocks, weights: Floats | None = None) -> Recompute:
     weights = np.ones_like(values) if weights is None else weights
     sums, sizes = _sums(weights * values, blocks), _sums(weights, blocks)
-    return lambda counts: _ratio(counts @ sums, counts @ sizes)
+    return lambda counts: ratio(counts @ sums, counts @ sizes)
 
 
 def _of_means(task: Task, metric: str, scored: Scored, blocks: Blocks) -> Recompute | None:
@@ -199,20 +290,6 @@ def _of_means(task: Task, metric: str, scored: Scored, blocks: Blocks) -> Recomp
     return recompute
 
 
-def _regression(metric: str, errors: Floats, labels: Floats, blocks: Blocks) -> Recompute | None:
-    squared = _mean(errors**2, blocks)
-    if metric == "rmse":
-        return lambda counts: np.sqrt(squared(counts))
-    if metric == "mae":
-        return _mean(np.abs(errors), blocks)
-    if metric != "r2":
-        return None
-    # Centred first: the variance of a label far from zero would cancel.
-    centred = labels - labels.mean()
-    first, second = _mean(centred, blocks), _mean(centred**2, blocks)
-    return lambda counts: 1.0 - _ratio(squared(counts), second(counts) - first(counts) ** 2)
-
-
 def _roc_auc(scores: Floats, positive: NDArray[np.bool_], blocks: Blocks) -> Recompute:
     """Counts of ordered pairs between blocks make the area a quadratic form in the draw."""
     ranks = np.unique(scores, return_inverse=True)[1]
@@ -231,12 +308,6 @@ def _roc_auc(scores: Floats, positive: NDArray[np.bool_], blocks: Blocks) -> Rec
 
     def area(counts: Counts) -> Floats:
         ordered = np.einsum("rb,rb->r", counts @ pairs, counts)
-        return _ratio(ordered, (counts @ positives) * (counts @ negatives), empty=0.5)
+        return ratio(ordered, (counts @ positives) * (counts @ negatives))
 
     return area
-
-
-def _ratio(numerator: Floats, denominator: Floats, empty: float = 0.0) -> Floats:
-    """Elementwise; `empty` where a draw left nothing to divide by."""
-    filled = denominator > 0
-    return np.where(filled, numerator / np.where(filled, denominator, 1.0), empty)

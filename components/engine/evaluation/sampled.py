@@ -1,6 +1,8 @@
 """Sampled evaluation: how good is the model now, on the same validation rows each time?"""
 
+import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,11 +14,14 @@ from components.engine.data.batching import Indices, fixed_sample
 from components.engine.data.encoded import EncodedSplit
 from components.engine.distributed import World
 from components.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
+from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.parallelism.context import whole_sequences
 from components.engine.parallelism.parallelize import free_gathered_parameters
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.precision import computation
 from components.engine.task import Task, inputs_of
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,18 +43,24 @@ class SampledEvaluation:
     def __call__(self, model: nn.Module, step: int) -> dict[str, float]:
         """The task's metrics and `loss` over the sample, the same on every rank.
 
+        A metric that the sample does not define is left out and said; the one that checkpoints
+        are kept by must be defined.
+
         Args:
             model: With synchronized buffers.
             step: For the error.
 
         Raises:
-            TrainingFailedError: a metric is not finite.
+            TrainingFailedError: a metric is not finite, or checkpoints cannot be compared.
         """
         parts = self.world.to_first(self._score_share(model))
-        metrics = None
+        found = None
         if parts is not None:
-            metrics = concatenated([part for part in parts if part]).metrics(self.task)
-        metrics = self.world.from_first(metrics)
+            scored = concatenated([part for part in parts if part])
+            metrics = scored.metrics(self.task)
+            found = metrics, _reasons(self.task, scored, metrics)
+        metrics, undefined = self.world.from_first(found)
+        self._require_comparable(step, undefined)
         if not all(math.isfinite(value) for value in metrics.values()):
             raise TrainingFailedError(
                 f"the evaluation at step {step} is not finite",
@@ -57,6 +68,19 @@ class SampledEvaluation:
                 action="look at the loss and the gradient norm before it; lower the learning rate",
             )
         return metrics
+
+    def _require_comparable(self, step: int, undefined: Mapping[str, str]) -> None:
+        if self.world.is_first:
+            for name, reason in undefined.items():
+                logger.warning("step=%d metric=%s left out: %s", step, name, reason)
+        metric = self.training.metric or next(iter(self.task.metrics), "loss")
+        if metric in undefined:
+            raise TrainingFailedError(
+                f"checkpoints are kept by {metric}, which the evaluation sample does not define",
+                evidence=undefined[metric],
+                action="raise training.evaluation_rows, or name another metric under "
+                "training.metric",
+            )
 
     def _score_share(self, model: nn.Module) -> ScoredBatch | None:
         """This rank's part; None where a pipeline's output does not appear, or another has it."""
@@ -80,6 +104,17 @@ class SampledEvaluation:
             scored.append(part.at(slice(len(rows))))
         free_gathered_parameters(model)
         return concatenated(scored) if scored and self.world.layout.is_first_of_rows else None
+
+
+def _reasons(task: Task, scored: ScoredBatch, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Why the examples do not define each metric that is missing."""
+    found = {}
+    for name in task.metrics.keys() - metrics.keys():
+        try:
+            scored.metric(task, name)
+        except UndefinedMetricError as error:
+            found[name] = f"{error.problem}: {error.evidence}"
+    return found
 
 
 def divided(sample: Indices, group: int, parts: int) -> list[Indices]:

@@ -1,19 +1,26 @@
-"""Evaluation: a model's losses and predictions on a split, streamed, in file order."""
+"""Evaluation: a model's losses and predictions on a split, streamed, in file order.
+
+By one process, or by several with the same result, bit for bit: each scores its share of the rows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from components.clients.dataset import Dataset
 from components.contracts.data import Split
+from components.contracts.errors import BadDataError
+from components.engine.distributed import World
 from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+
+if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
+    from components.clients.dataset import Dataset
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -40,8 +47,18 @@ class ScoredBatch:
         return float(self.weights @ self.losses / self.weights.sum())
 
     def metrics(self, task: Task) -> dict[str, float]:
-        """The task's metrics and `loss`, over all examples."""
+        """The task's metrics and `loss`, over all examples; without those they do not define."""
         return task.score(self.predictions, self.labels) | {"loss": self.mean_loss()}
+
+    def metric(self, task: Task, name: str) -> float:
+        """One of the task's metrics, or `loss`.
+
+        Raises:
+            UndefinedMetricError: the examples do not define it.
+        """
+        if name == "loss":
+            return self.mean_loss()
+        return task.measure(name, self.predictions, self.labels)
 
     def at(self, rows: "slice | NDArray[np.bool_]") -> "ScoredBatch":
         """The same model on some of them."""
@@ -61,6 +78,27 @@ class Scored(ScoredBatch):
     rows: pl.DataFrame
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which rows of a split one of several processes scores: neighbours, in whole batches.
+
+    Attributes:
+        rank: Of the process, from 0.
+        size: Number of processes.
+    """
+
+    rank: int
+    size: int
+
+    def of(self, rows: int, batch: int) -> slice:
+        """From where to where, of so many rows in batches of so many; may be empty."""
+        batches = -(-rows // batch)
+        start, stop = (
+            min(rows, n * batches // self.size * batch) for n in (self.rank, self.rank + 1)
+        )
+        return slice(start, stop)
+
+
 # They say something about this machine, nothing about the model that was scored on it.
 MACHINE_FAILURES = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
 
@@ -71,7 +109,7 @@ def scoring_device() -> torch.device:
 
 
 def score_split(
-    task: Task, model: nn.Module, dataset: Dataset, split: Split, *, keep: Sequence[str] = ()
+    task: Task, model: nn.Module, dataset: "Dataset", split: Split, *, keep: Sequence[str] = ()
 ) -> Scored:
     """Score every row of a split.
 
@@ -82,15 +120,98 @@ def score_split(
         dataset: Where the rows come from.
         split: Which rows.
         keep: Columns to return beside the scores, for blocks and slices.
+
+    Raises:
+        BadDataError: the split has no rows.
     """
+    return joined([_score_rows(task, model, dataset, split, keep=keep)])
+
+
+def score_share(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    share: Share,
+    *,
+    keep: Sequence[str] = (),
+) -> Scored | None:
+    """Score one process's rows of a split; None where there are fewer batches than processes.
+
+    Processes need not know of each other: each streams its own rows. `joined` makes one of what
+    they score, and it is what `score_split` gives in a single process, bit for bit, because the
+    batches are the same.
+    """
+    part = share.of(dataset.count(split), batch_rows(task, dataset))
+    return _score_rows(task, model, dataset, split, keep=keep, part=part)
+
+
+def joined(shares: Sequence[Scored | None]) -> Scored:
+    """What all processes scored, in their order, as one.
+
+    Raises:
+        BadDataError: none of them had any rows.
+    """
+    parts = [share for share in shares if share is not None]
+    if not parts:
+        raise BadDataError(
+            "the split has no rows, so nothing can be scored",
+            action="look at the snapshot's split_rows and the split section of the contract",
+        )
+    whole = concatenated(parts)
+    rows = pl.concat([part.rows for part in parts])
+    return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, rows)
+
+
+def score_split_together(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    world: World,
+    *,
+    keep: Sequence[str] = (),
+) -> Scored | None:
+    """`score_split` by all ranks of a process group, each a share; None but on the first rank.
+
+    Args:
+        task: Fitted, the same on every rank.
+        model: The whole model on every rank, with equal weights.
+        dataset: Where the rows come from.
+        split: Which rows.
+        world: All ranks call it together.
+        keep: Columns to return beside the scores.
+    """
+    share = Share(world.rank, world.size)
+    shares = world.to_first(score_share(task, model, dataset, split, share, keep=keep))
+    return None if shares is None else joined(shares)
+
+
+def batch_rows(task: Task, dataset: "Dataset") -> int:
+    """Rows of each forward pass over a split."""
+    return dataset.batch_rows(task.scoring_rows, task.scored_together)
+
+
+def _score_rows(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    *,
+    keep: Sequence[str],
+    part: "slice | None" = None,
+) -> Scored | None:
     tensors = chain(model.parameters(), model.buffers())
     device = next((tensor.device for tensor in tensors), torch.device("cpu"))
     parts = []
     kept = []
-    for rows in dataset.batches(split, task.scoring_rows):
+    size, together = task.scoring_rows, task.scored_together
+    for rows in dataset.batches(split, size, together=together, part=part):
         batch = {name: tensor.to(device) for name, tensor in task.encode(rows).items()}
         parts.append(score_batch(task, model, batch))
         kept.append(rows.select(list(dict.fromkeys(keep))))
+    if not parts:
+        return None
     whole = concatenated(parts)
     return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, pl.concat(kept))
 
@@ -107,19 +228,30 @@ def score_in_parts(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
 
 def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
     """The model on one encoded batch."""
+    with torch.no_grad():
+        output, predictions = predict_batch(task, model, batch)
+        losses = task.losses(output, batch)
+        weights = batch.get(WEIGHT, torch.ones_like(losses))
+    measures = task.kind == "statistic"
+    arrays = (losses, predictions, weights if measures else batch[LABEL], weights)
+    return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
+
+
+def predict_batch(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The model's output on one encoded batch, and what the task predicts (or measures) by it.
+
+    The batch needs a label for kind `statistic` alone.
+    """
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
             output = model(**inputs_of(batch)).float()  # bfloat16 under autocast
-            losses = task.losses(output, batch)
-            weights = batch.get(WEIGHT, torch.ones_like(losses))
-            measures = task.kind == "statistic"
-            predictions = task.statistic(output, batch) if measures else task.predict(output)
+            if task.kind == "statistic":
+                return output, task.statistic(output, batch)
+            return output, task.predict(output)
     finally:
         model.train(training)
-    arrays = (losses, predictions, weights if measures else batch[LABEL], weights)
-    return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
 
 
 def concatenated(parts: Sequence[ScoredBatch]) -> ScoredBatch:

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from components.contracts.artifact import write_atomically
 from components.contracts.section import Section
 from components.engine.distributed import World
+from components.engine.handover import deliver, fetch_errors
 from components.engine.job import RankFailure, TrainingJob
 from components.engine.resilience.config import Watchdog as WatchdogSection
 
@@ -77,6 +78,7 @@ class Watchdog:
             durations = self._durations[before.phase]
             if before.phase == "update" and not durations:
                 self._job.first_step.touch()
+                deliver(self._job, self._job.first_step)
             durations.append(now - before.since)
         self._current = _Current(phase, step, now)
 
@@ -127,12 +129,15 @@ class Watchdog:
             file.flush()
             faulthandler.dump_traceback(file, all_threads=True)
         write_atomically(folder / f"hang-rank-{own.rank}.json", own.to_json().encode())
+        deliver(self._job, *folder.glob(f"hang-rank-{own.rank}.*"))
         self._closed.wait(min(GRACE_SECONDS, limit / 2))
         if self._current is current:
+            fetch_errors(self._job)
             logger.error("%s", describe(standstills(folder), self._world.size))
 
     def _fail(self, current: _Current, seconds: float) -> None:
         """End this process, whose main thread cannot be reached."""
+        fetch_errors(self._job)
         seen = standstills(self._job.errors)
         late = behind(seen, self._world.size)
         present = sorted(each.rank for each in seen)
@@ -146,6 +151,7 @@ class Watchdog:
         write_atomically(
             self._job.errors / f"rank-{self._world.rank}.json", failure.to_json().encode()
         )
+        deliver(self._job, self._job.errors / f"rank-{self._world.rank}.json")
         logger.error("ended: %s", failure.message)
         logging.shutdown()
         os._exit(1)

@@ -22,6 +22,11 @@ class ClassLabels(Section):
     """Labelled rows of the training split."""
 
     @property
+    def probability_names(self) -> tuple[str, ...]:
+        """Names of the columns of class probabilities."""
+        return tuple(f"probability_{name}" for name in self.classes)
+
+    @property
     def entropy(self) -> float:
         """The loss of a model that knows the shares and nothing else, in nats."""
         return -sum(share * math.log(share) for share in self.class_shares)

@@ -13,6 +13,8 @@ class JobState(StrEnum):
     SUCCEEDED = "succeeded"
     INTERRUPTED = "interrupted"
     """It stopped behind a checkpoint because a signal asked it to."""
+    DISPLACED = "displaced"
+    """The cluster took its place away: evicted, preempted, or its machine was lost."""
     FAILED = "failed"
 
 
@@ -21,6 +23,8 @@ class Launcher(ABC):
 
     log: str
     """Where a person finds the attempt's output."""
+    cause: str = ""
+    """What ended the last attempt, as seen from outside; empty where nothing is."""
 
     @abstractmethod
     def start(self, job: TrainingJob) -> None:

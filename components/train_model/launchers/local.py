@@ -15,17 +15,10 @@ from components.clients.environment import LEASE
 from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
-from components.engine.job import JobFailure, TrainingJob
+from components.engine.job import JOB_FILE, JobFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
+from components.train_model.launchers.worker_settings import worker_settings
 
-JOB_FILE = "job.json"
-# Keeps glibc from returning every large tensor to the system and faulting it in again: 5 to 16 %
-# of a step on a CPU.
-MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "4294967296",
-    "MALLOC_TOP_PAD_": "67108864",
-}
 logger = logging.getLogger(__name__)
 
 
@@ -130,11 +123,5 @@ def worker_environment(
         # The workers import what this process can import: the task may lie beside the contract.
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         LEASE: lease.address,
-        "OMP_NUM_THREADS": str(threads),
-        "POLARS_MAX_THREADS": str(threads),
-        # A shared rendezvous store hands a restarted rank the addresses of dead ones.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        # Without a workspace of fixed size, cuBLAS multiplies in an order that changes.
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        **MALLOC,
+        **worker_settings(threads),
     }

@@ -320,3 +320,27 @@ class TestBlocks:
         assert inside.max() == days - 1
         since_1970 = (rows["block"] - date(1970, 1, 1)).dt.total_days()
         assert (since_1970 % days).unique().to_list() == [0]
+
+
+@pytest.mark.parametrize(
+    ("type_", "together", "expected"),
+    [("Int64", 1, 5000), ("Int64", 64, 4992), ("List(UInt8)", 1, 2048), ("List(UInt8)", 48, 2016),
+     ("Binary", 3000, 3000)],
+)  # fmt: skip
+def test_a_batch_holds_whole_groups_and_few_wide_rows(tmp_path, type_, together, expected):
+    snapshot = written(tmp_path, days_table(date(2026, 1, 1), 30))
+    columns = {**snapshot.columns, "x": type_}
+    dataset = Dataset(snapshot.model_copy(update={"columns": columns}))
+    assert dataset.batch_rows(5000, together) == expected
+
+
+def test_a_part_of_a_split_is_read_alone(tmp_path):
+    halves = (days_table(date(2026, 1, 1), 30), days_table(date(2026, 2, 1), 28))
+    dataset = Dataset(written(tmp_path, *halves))
+    whole = pl.concat(dataset.batches(Split.TRAIN, 1000))
+    assert dataset.count(Split.TRAIN) == whole.height
+    parts = [slice(0, 50), slice(50, 50), slice(50, whole.height)]
+    read = [list(dataset.batches(Split.TRAIN, 16, part=part)) for part in parts]
+    assert [batch.height for batch in read[0]] == [16, 16, 16, 2]
+    assert read[1] == []
+    assert pl.concat([*read[0], *read[2]]).equals(whole)

@@ -97,6 +97,19 @@ def test_concurrent_attempts_leave_one_version(registry, add, environment):
     assert len(found) == 2
 
 
+def test_what_a_rival_left_that_was_killed_before_it_gave_way_is_deleted(
+    registry, add, environment
+):
+    add("a")
+    left = open_mlflow(environment).create_model_version(
+        NAME, registry.versions(NAME)[0].source, tags={"perennial.fingerprint": "a"}
+    )
+    assert str(left.version) == "2"
+    assert registry.take_over(NAME, "a").version == "1"
+    assert [version.version for version in registry.versions(NAME)] == ["1"]
+    assert registry.take_over(NAME, "b") is None
+
+
 def test_files_that_are_gone_are_an_error_that_names_the_version(registry, add, tmp_path):
     add("a")
     version = registry.versions(NAME)[0]

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from checkpoint_files import flip_a_bit
 from components.engine.checkpoints.checkpointer import load_checkpoint_model
+from components.engine.checkpoints.export import export_weights
 from components.engine.checkpoints.folder import (
     CheckpointManifest,
     DamagedCheckpointError,
@@ -20,7 +21,7 @@ from components.engine.checkpoints.folder import (
     commit,
     partial_path,
 )
-from components.engine.export import DTYPES, WEIGHTS_FILE, export_weights, write_weights
+from components.engine.export import DTYPES, WEIGHTS_FILE, write_weights
 from tiny_training import TinyOptions, finished, tiny_job
 
 
@@ -92,7 +93,7 @@ def test_exporting_needs_the_memory_of_a_few_tensors(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from components.engine.export import export_weights\n"
+        "from components.engine.checkpoints.export import export_weights\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "export_weights(sys.argv[1], Path(sys.argv[2]))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"

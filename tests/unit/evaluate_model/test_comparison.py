@@ -1,62 +1,13 @@
 """A challenger that is no better is rarely promoted, even where rows depend on each other."""
 
 from dataclasses import replace
-from datetime import date, timedelta
 
 import numpy as np
-import polars as pl
 import pytest
 
-from components.contracts.data import DataSection, TaskColumns
 from components.contracts.errors import PerennialError
-from components.engine.evaluation.resampling import blocks_of
-from components.engine.evaluation.scoring import Scored
-from components.engine.task import load_task
-from components.evaluate_model.comparison import (
-    Contender,
-    Match,
-    compare,
-    compare_slices,
-    direction_of,
-)
-
-BY_DAY = DataSection(uri="u", label="label", time="day")
-BY_ROW = DataSection(uri="u", label="label")
-DAYS, ROWS_PER_DAY = 20, 20
-
-
-@pytest.fixture(scope="module")
-def task():
-    columns = TaskColumns(label="label", features={"x": "Float64"})
-    made = load_task("components.tasks.tabular:TabularClassification", {}, columns)
-    state = {"numeric": {}, "categories": {}, "classes": ["0", "1"], "class_shares": [0.5, 0.5]}
-    made.load_state({**state, "target_mean": 0.0, "target_scale": 1.0, "rows": 1})
-    return made
-
-
-def contenders(task, random, errors=(1.0, 1.0), days=DAYS, day_noise=0.8):
-    """Two models with independent errors, part of which all rows of a day have in common."""
-    rows = days * ROWS_PER_DAY
-    signal = random.normal(size=rows)
-    labels = (random.random(rows) < 1 / (1 + np.exp(-2 * signal))).astype(float)
-    day = np.repeat(np.arange(days), ROWS_PER_DAY)
-    frame = pl.DataFrame(
-        {
-            "label": labels,
-            "day": [date(2025, 1, 1) + timedelta(days=int(number)) for number in day],
-            "group": np.where(random.random(rows) < 0.5, "a", "b"),
-        }
-    )
-    for error in errors:
-        noise = 0.5 * random.normal(size=rows) + day_noise * random.normal(size=days)[day]
-        predictions = 1 / (1 + np.exp(-2 * (signal + error * noise)))
-        losses = -np.log(np.where(labels == 1, predictions, 1 - predictions))
-        yield Contender(task, Scored(losses, predictions, labels, np.ones(rows), frame))
-
-
-def match_of(challenger, champion, data=BY_DAY, resamples=300):
-    blocks = blocks_of(challenger.scored.rows, data)
-    return Match(challenger, champion, blocks, blocks.draws(resamples), 0.95)
+from components.evaluate_model.comparison import compare, direction_of
+from rivals import BY_DAY, BY_ROW, contenders, match_of
 
 
 def promotion_rate(task, metric, errors, data=BY_DAY, *, trials):
@@ -105,63 +56,17 @@ def test_without_a_champion_only_the_challenger_is_measured(task):
     comparison = compare(match, ("roc_auc",))[0]
     assert comparison.champion is None
     assert comparison.improvement is None
-    assert compare_slices(match, "roc_auc", ("group",), min_rows=20, limit=0.0) == ()
 
 
-def spoilt(contender, selected):
-    predictions = np.where(selected, 1 - contender.scored.predictions, contender.scored.predictions)
-    return Contender(contender.task, replace(contender.scored, predictions=predictions))
-
-
-def test_a_slice_that_regresses_is_found_and_the_others_are_not_blamed(task):
-    champion, _ = contenders(task, np.random.default_rng(0), days=60)
-    in_b = (champion.scored.rows["group"] == "b").to_numpy()
-    slices = compare_slices(
-        match_of(spoilt(champion, in_b), champion), "roc_auc", ("group",), min_rows=20, limit=0.0
-    )
-    assert [(entry.value, entry.regressed) for entry in slices] == [("a", False), ("b", True)]
-    assert slices[1].improvement.estimate < -0.2
-    assert slices[1].rows == in_b.sum()
-
-
-def test_a_regression_within_the_limit_is_allowed(task):
-    champion, _ = contenders(task, np.random.default_rng(0), days=60)
-    everywhere = np.ones(len(champion.scored.labels), dtype=bool)
-    match = match_of(spoilt(champion, everywhere), champion)
-    slices = compare_slices(match, "roc_auc", ("group",), min_rows=20, limit=0.99)
-    assert not any(entry.regressed for entry in slices)
-
-
-def test_small_slices_are_left_out(task):
-    champion, other = contenders(task, np.random.default_rng(0))
-    match = match_of(other, champion)
-    assert compare_slices(match, "roc_auc", ("group",), min_rows=10_000, limit=0.0) == ()
-
-
-def test_many_slices_raise_no_more_false_alarms_than_one(task):
-    random, alarms, trials = np.random.default_rng(1), 0, 20
-    for _ in range(trials):
-        challenger, champion = contenders(task, random, days=15)
-        number = random.integers(0, 5, len(champion.scored.labels)).astype(str)
-        rows = champion.scored.rows.with_columns(slice=pl.Series(number))
-        pair = [
-            replace(each, scored=replace(each.scored, rows=rows)) for each in (challenger, champion)
-        ]
-        match = match_of(*pair, resamples=200)
-        slices = compare_slices(match, "log_loss", ("slice",), min_rows=20, limit=0.0)
-        assert len(slices) == 5
-        alarms += any(entry.regressed for entry in slices)
-    assert alarms / trials <= 0.1
-
-
-def test_missing_values_are_a_slice(task):
-    champion, other = contenders(task, np.random.default_rng(0))
-    rows = champion.scored.rows.with_columns(
-        slice=pl.when(pl.col("group") == "a").then(None).otherwise(pl.lit(1))
-    )
-    pair = [replace(each, scored=replace(each.scored, rows=rows)) for each in (champion, other)]
-    slices = compare_slices(match_of(*pair), "roc_auc", ("slice",), min_rows=20, limit=0.0)
-    assert [entry.value for entry in slices] == ["(missing)", "1"]
+def test_a_test_that_takes_rows_for_independent_is_shown_and_can_disagree(task):
+    random, disagreed = np.random.default_rng(8), 0
+    for _ in range(20):
+        found = compare(match_of(*contenders(task, random)), ("roc_auc", "log_loss"))
+        assert found[0].second_opinion.test == "DeLong"
+        assert found[1].second_opinion is None
+        surer = found[0].second_opinion.says_better
+        disagreed += surer and found[0].improvement.low <= 0
+    assert disagreed > 0, "rows of a day err together"
 
 
 def test_a_metric_that_the_task_lacks_is_named(task):

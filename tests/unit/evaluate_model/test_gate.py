@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from components.contracts.gate import Comparison, Interval, SliceComparison
+from components.contracts.gate import Comparison, Interval, Serving, SliceComparison
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.gate import Evidence, judge, summarize
 
@@ -29,6 +29,7 @@ def slice_of(*, regressed):
     )  # fmt: skip
 
 
+HIDDEN_SLICE = slice_of(regressed=True).model_copy(update={"column": "", "found": True})
 GOOD = Evidence(
     comparisons=comparisons(),
     directions={"auc": "maximize", "log_loss": "minimize"},
@@ -43,6 +44,10 @@ GOOD = Evidence(
 )
 FIRST = replace(GOOD, champion_version="", comparisons=comparisons(None, None, champion=None))
 BROKEN = replace(FIRST, champion_version="3", champion_failure="KeyError: 'embedding'")
+SERVED = replace(GOOD, serving=Serving(megabytes=3.0, rows=64, milliseconds=2.0))
+UNSERVED = replace(GOOD, serving=Serving(megabytes=3.0, failure="KeyError: 'scale'"))
+LENIENT = GateSection(mode="non_inferior", margin=0.01)
+FRESH = replace(GOOD, comparisons=comparisons(UNCLEAR), gains={"fresher": True, "smaller": False})
 SLICED = GateSection(slices=("region",))
 LINEAR = GateSection(must_beat=("linear",))
 
@@ -61,12 +66,23 @@ HELD = {
         replace(GOOD, slices=(slice_of(regressed=False),)),
         "none of 1 slices",
     ),
+    "a hidden slice that is only shown": (
+        GateSection(hidden_slices="show"),
+        replace(GOOD, slices=(HIDDEN_SLICE,)),
+        "",
+    ),
     "required reached, upwards": (GateSection(required={"auc": 0.82}), GOOD, "required is 0.82"),
     "required reached, downwards": (GateSection(required={"log_loss": 0.4}), GOOD, ""),
     "a baseline that need not be beaten": (
         GateSection(),
         replace(GOOD, baselines={"constant": {"auc": 0.5}, "linear": {"auc": 0.99}}),
         "of constant",
+    ),
+    "not worse, and fresher": (LENIENT, FRESH, "lower bound above -0.01"),
+    "serves within its limits": (
+        GateSection(max_megabytes=3.0, max_milliseconds=2.0),
+        SERVED,
+        "2 ms a row, allowed are 2",
     ),
     "baselines not asked for": (
         GateSection(must_beat=()),
@@ -134,6 +150,26 @@ FAILED = {
     "required missed, downwards": (
         GateSection(required={"log_loss": 0.3}), FIRST, "log_loss is good enough at all",
     ),
+    "worse than the margin allows": (
+        LENIENT.model_copy(update={"margin": 0.004}), FRESH, "not worse than the champion",
+    ),
+    "not worse, but no fresher": (
+        LENIENT, replace(FRESH, gains={"fresher": False}), "fresher than the champion",
+    ),
+    "not worse and fresher, but no smaller": (
+        LENIENT.model_copy(update={"also_better": ("fresher", "smaller")}), FRESH,
+        "smaller than the champion",
+    ),
+    "not worse, but no faster": (
+        LENIENT.model_copy(update={"also_better": ("faster",)}),
+        replace(FRESH, gains={"fresher": True, "faster": False}), "faster than the champion",
+    ),
+    "a hidden slice regresses": (
+        GateSection(), replace(GOOD, slices=(HIDDEN_SLICE,)), "no hidden slice regresses",
+    ),
+    "does not serve": (GateSection(), UNSERVED, "serves in a clean process"),
+    "too large": (GateSection(max_megabytes=2.9), SERVED, "small enough"),
+    "too slow": (GateSection(max_milliseconds=1.9), SERVED, "fast enough"),
     "too few rows": (GateSection(), replace(GOOD, test_rows=199), "enough test rows"),
     "too few blocks": (
         GateSection(), replace(GOOD, test_blocks=7), "enough independent blocks",
@@ -174,7 +210,7 @@ def test_the_summary_counts_the_other_conditions():
 
 def test_slices_that_regressed_are_named_with_their_loss():
     evidence = replace(GOOD, slices=(slice_of(regressed=True),))
-    assert "region=b by 0.02" in summarize(judge(SLICED, evidence))
+    assert "region = b by 0.02" in summarize(judge(SLICED, evidence))
 
 
 @pytest.mark.parametrize(
@@ -183,6 +219,8 @@ def test_slices_that_regressed_are_named_with_their_loss():
         {"min_improvement": -0.1},
         {"confidence": 1.0},
         {"max_regression": {"auc": -1.0}},
+        {"also_better": ()},
+        {"min_improvement": 0.01, "worth_finding": 0.01},
         {"typo": 1},
     ],
 )

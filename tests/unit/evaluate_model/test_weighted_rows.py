@@ -13,7 +13,7 @@ from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import Contender, Match, compare
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.performance import performance_by_block
-from components.evaluate_model.verdict import reach_verdict
+from components.evaluate_model.verdict import JudgedRows, reach_verdict
 from components.tasks.language_modeling import LanguageModel
 
 ROWS = 300
@@ -65,7 +65,8 @@ def test_equal_vocabularies_compare_by_every_metric():
 def verdict_of(challenger, champion, **gate):
     section = GateSection(must_beat=(), slices=("day",), slice_min_rows=20, **gate)
     return reach_verdict(
-        section, challenger, Champion("7", champion), blocks_of(challenger.scored.rows, BY_DAY),
+        section, challenger, Champion("7", champion),
+        JudgedRows(blocks_of(challenger.scored.rows, BY_DAY)),
         weights_sha256="", baselines={}, performance=(),
     )  # fmt: skip
 

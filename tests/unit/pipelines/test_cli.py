@@ -22,17 +22,27 @@ def test_options_that_would_be_ignored_are_refused(arguments, capsys):
     assert "--" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["training", "selection", "gate"])
-def test_metric_that_the_task_lacks_is_found_before_anything_runs(tmp_path, capsys, place):
+NAMED = {
+    "training.metric": "metric = 'roc_acu'",
+    "selection.metric": "metric = 'roc_acu'",
+    "selection.limits.roc_acu": "limits = { log_loss = 0.6, roc_acu = 0.5 }",
+    "gate.metric": "metric = 'roc_acu'",
+}
+
+
+@pytest.mark.parametrize("place", NAMED)
+@pytest.mark.parametrize("verb", ["check", "run", "monitor"])
+def test_metric_that_the_task_lacks_is_found_before_anything_runs(tmp_path, capsys, place, verb):
     contract = tmp_path / "contract.toml"
     contract.write_text(
         "[model]\nname = 'm'\ntask = 'components.tasks.tabular:TabularClassification'\n"
         "[data]\nuri = 'd'\nlabel = 'y'\nids = ['i']\n"
-        f"[{place}]\nmetric = 'roc_acu'\n"
+        f"[{place.split('.')[0]}]\n{NAMED[place]}\n"
     )
-    assert main(["run", str(contract), "--home", str(tmp_path / "home")]) == 2
+    home = [] if verb == "check" else ["--home", str(tmp_path / "home")]
+    assert main([verb, str(contract), *home]) == 2
     said = capsys.readouterr().err
-    assert ".metric names 'roc_acu'" in said
+    assert f"{place} names 'roc_acu'" in said
     assert "write 'roc_auc'" in said
     assert not (tmp_path / "home").exists()
 

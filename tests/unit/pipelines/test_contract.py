@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from components.contracts.errors import PerennialError
-from pipelines.contract import Contract, ContractError, load_contract, to_toml
+from pipelines.contract import Contract, load_contract, to_toml
+from pipelines.toml_sections import ContractError
 
 MINIMAL = """
 [model]

@@ -1,14 +1,12 @@
 """Which run a command continues, what its journal says, and what makes code another code."""
 
-import subprocess
-
 import pytest
 
 from components.clients.journal import Journal
 from components.contracts.data import DataSection, ModelSection
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract
-from pipelines.runs import Home, code_digest, commit_of, step_records, uncommitted_diff
+from pipelines.runs import Home, code_digest, step_records
 
 
 @pytest.fixture
@@ -94,33 +92,6 @@ def test_changing_the_task_changes_the_code_digest(contract, tmp_path, layout):
     assert before == code_digest(contract, [tmp_path])
     source.write_text("A = 2")
     assert code_digest(contract, [tmp_path]) != before
-
-
-def test_folder_without_version_control_has_no_commit(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert commit_of(tmp_path) == ""
-
-
-def test_changes_beside_the_commit_are_kept_whole(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert uncommitted_diff(tmp_path) == ""
-
-    def git(*arguments):
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True)
-
-    (tmp_path / "task.py").write_text("RATE = 1\n")
-    git("init", "--quiet")
-    git("add", "task.py")
-    git("commit", "--quiet", "--message", "task")
-    assert uncommitted_diff(tmp_path) == ""
-    (tmp_path / "task.py").write_text("RATE = 2\n")
-    (tmp_path / "layers.py").write_text("WIDTH = 3\n")
-    (tmp_path / "data.parquet").write_bytes(b"rows")
-    diff = uncommitted_diff(tmp_path)
-    assert "-RATE = 1\n+RATE = 2\n" in diff
-    assert "+WIDTH = 3\n" in diff
-    assert "parquet" not in diff
 
 
 def test_changing_a_module_that_the_task_imports_changes_the_code_digest(contract, tmp_path):

@@ -49,6 +49,7 @@ def test_each_way_is_named_with_what_it_ships_and_when_it_ends():
     assert last.lead == pytest.approx(0.3)
     best = found["best figure while training"]
     assert (best.step, best.ends, best.figure, best.lead) == (60, 70, 0.55, 0.0)
+    assert f"{best.lead:.2g}" == "0"  # not minus zero
     stopped = found["early stopping, patience 3"]
     assert (stopped.step, stopped.ends, stopped.sampled) == (20, 50, 0.5)
     assert (stopped.figure, stopped.lead) == (None, None)

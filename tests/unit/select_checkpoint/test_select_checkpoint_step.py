@@ -1,12 +1,10 @@
 """Real checkpoints are scored on all validation rows and one becomes a portable model."""
 
 import shutil
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 
 from components.clients.dataset import Dataset
 from components.clients.environment import CACHE
@@ -15,14 +13,11 @@ from components.contracts.data import ModelSection, Split
 from components.contracts.errors import PerennialError
 from components.contracts.training import (
     Challenger,
-    CheckpointRecord,
     EvaluationPoint,
     TrainingResult,
 )
 from components.engine.checkpoints.folder import (
     CheckpointManifest,
-    Progress,
-    commit,
     committed,
     partial_path,
 )
@@ -31,7 +26,7 @@ from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
 from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
 from components.select_checkpoint.step import select_checkpoint_step
-from small_models import GOOD, NOISY, OPTIONS, TASK, USELESS, linear_model, stream, write_snapshot
+from small_models import GOOD, NOISY, TASK, USELESS, linear_model, stream, write_snapshot
 
 NAME = "clicks"
 
@@ -44,37 +39,19 @@ def snapshot(tmp_path):
 
 
 @pytest.fixture
-def train(snapshot, tmp_path):
-    """Leaves checkpoints with the given weights behind, as a training would."""
+def train(snapshot, leave_training):
+    """A training that came to the given weights of signal and noise."""
 
     def write(weights_by_step, averages=None, evaluations=()):
-        records = []
+        states = {}
         for step, weights in weights_by_step.items():
             task, model = linear_model(snapshot, weights)
-            state = {"model": model.state_dict()}
-            if averages:
-                averaged = linear_model(snapshot, averages[step])[1]
-                state["averaged"] = dict(averaged.named_parameters())
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                dcp.save(
-                    state,
-                    checkpoint_id=partial_path(tmp_path / "checkpoints", step),
-                    no_dist=True,
-                )
-            manifest = CheckpointManifest(
-                fingerprint="f", step=step, metrics={}, files={}, progress=Progress(step=step)
+            averaged = linear_model(snapshot, averages[step])[1] if averages else None
+            states[step] = (
+                model.state_dict(),
+                dict(averaged.named_parameters()) if averaged else None,
             )
-            path = commit(tmp_path / "checkpoints", manifest)
-            records.append(
-                CheckpointRecord(step=step, uri=str(path), metrics={}, kept_as=("best",))
-            )
-        TrainingResult(
-            fingerprint="f", task=TASK, options=OPTIONS, columns=snapshot.task_columns,
-            task_state=task.state(), steps=max(weights_by_step), world_size=1, strategy="single",
-            num_parameters=3, history=(), evaluations=evaluations, checkpoints=tuple(records), seconds=1.0,
-            num_resumes=0,
-        ).write(tmp_path / "training")  # fmt: skip
+        leave_training(TASK, task, states, evaluations)
 
     return write
 
@@ -121,6 +98,18 @@ def test_averaged_weights_are_candidates_and_are_exported_when_they_win(
     assert all(torch.equal(expected[name], value) for name, value in model.state_dict().items())
     assert "step 20, averaged" in (tmp_path / "report.html").read_text()
     assert "step 20, averaged" in result.summary
+
+
+def test_several_processes_find_and_export_what_one_does(selected, tmp_path):
+    # The task scores 4,096 rows at a time, and there are 540: one process has none.
+    weights = {10: NOISY, 20: USELESS}
+    averages = {10: NOISY, 20: GOOD}
+    _, one = selected(weights, averages=averages, processes=1)
+    page = (tmp_path / "report.html").read_text()
+    shutil.rmtree(tmp_path / "checkpoints")
+    _, several = selected(weights, averages=averages, processes=2)
+    assert several == one
+    assert (tmp_path / "report.html").read_text() == page
 
 
 def test_every_candidate_has_the_error_of_its_figure(selected):

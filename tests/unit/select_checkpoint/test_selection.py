@@ -1,4 +1,6 @@
-"""The earliest checkpoint that the best one does not clearly beat is chosen."""
+"""Of the checkpoints that the best does not clearly beat, the curve says which is chosen."""
+
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,6 +11,7 @@ from components.contracts.errors import PerennialError
 from components.contracts.training import CheckpointRecord
 from components.engine.evaluation.resampling import Blocks
 from components.engine.evaluation.scoring import Scored
+from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.task import load_task
 from components.select_checkpoint.selection import (
     Candidate,
@@ -20,6 +23,7 @@ from components.tasks.tabular import TabularRegression
 
 ROWS = 1000
 BLOCKS = Blocks(np.arange(ROWS) // 25, 40, "day")
+LABELS = np.linspace(-2.0, 2.0, ROWS)
 SHARED = np.random.default_rng(0).normal(size=ROWS)
 
 
@@ -35,18 +39,17 @@ def task():
 def checkpoint(step, error, *, own_noise=0.05, kept_as=("best",)):
     """A checkpoint whose predictions are off by `error`, mostly on the same rows as the others."""
     random = np.random.default_rng(step)
-    predictions = error * SHARED + own_noise * random.normal(size=ROWS)
-    labels = np.zeros(ROWS)
-    frame = pl.DataFrame({"label": labels})
-    scored = Scored(predictions**2, predictions, labels, np.ones(ROWS), frame)
+    errors = error * SHARED + own_noise * random.normal(size=ROWS)
+    frame = pl.DataFrame({"label": LABELS})
+    scored = Scored(errors**2, LABELS + errors, LABELS, np.ones(ROWS), frame)
     return CheckpointRecord(step=step, uri=f"/{step}", metrics={}, kept_as=kept_as), scored
 
 
-def chosen(task, checkpoints, metric="rmse", tolerance=1.0, limits=None):
+def chosen(task, checkpoints, metric="rmse", *, tolerance=1.0, limits=None, improving=False):
     candidates = [Candidate(*each) for each in checkpoints]
     return select(
         task, candidates, BLOCKS, metric=metric, direction=metric_and_direction(task, metric)[1],
-        tolerance=tolerance, limits=limits_of(task, limits or {}),
+        tolerance=tolerance, limits=limits_of(task, limits or {}), improving=improving,
     )  # fmt: skip
 
 
@@ -107,6 +110,7 @@ def test_of_equal_weights_and_their_average_the_plain_ones_win(task):
 def test_a_maximized_metric_is_maximized(task):
     selection = chosen(task, [checkpoint(1, 0.5), checkpoint(2, 0.1)], metric="r2")
     assert selection.chosen.metrics["r2"] == max(c.metrics["r2"] for c in selection.candidates)
+    assert selection.chosen.step == 2
 
 
 def test_what_the_last_and_the_best_would_have_shipped_is_said(task):
@@ -125,11 +129,11 @@ def test_a_checkpoint_with_broken_numbers_is_no_candidate(task):
 
 
 class WithoutFigure(TabularRegression):
-    """Has no error to speak of on a model that says zero everywhere."""
+    """Has no error to speak of on a model that is never wrong."""
 
     def score(self, predictions, labels):
         figures = super().score(predictions, labels)
-        return figures if predictions.any() else dict.fromkeys(figures, np.nan)
+        return figures if (predictions != labels).any() else dict.fromkeys(figures, np.nan)
 
 
 def test_a_metric_without_a_value_is_no_best_figure(task):
@@ -214,3 +218,38 @@ def test_a_mean_of_checkpoints_comes_after_their_own_weights(task):
     selection = chosen(task, [mean, plain], tolerance=0.0)
     assert [each.title for each in selection.candidates] == ["step 3", "mean of steps 1, 3"]
     assert selection.chosen.title == selection.last.title == "step 3"
+
+
+def test_within_noise_the_latest_is_chosen_while_the_curve_still_improves(task):
+    errors = {10: 1.0, 20: 0.99, 30: 1.0, 40: 1.4}
+    near = [checkpoint(step, error, own_noise=0.3) for step, error in errors.items()]
+    selection = chosen(task, near, improving=True)
+    assert selection.best.step != 30
+    assert selection.chosen.step == 30
+    assert "is the latest, on a curve that still improves, whose rmse" in selection.reason
+    assert chosen(task, near, tolerance=0.0, improving=True).chosen == selection.best
+
+
+def test_while_the_curve_improves_the_plain_weights_of_the_latest_step_win_a_tie(task):
+    first, last = checkpoint(1, 1.0), checkpoint(3, 1.0)
+    tied = [first, last, (*last, True), (*last, False, (1, 3))]
+    assert chosen(task, tied, improving=True).chosen.title == "step 3"
+    better = (last[0], checkpoint(9, 0.5)[1], False, (1, 3))
+    assert chosen(task, [first, last, better], improving=True).chosen.members == (1, 3)
+
+
+def test_the_reason_says_whether_any_other_lies_on_the_preferred_side(task):
+    best_first = [checkpoint(1, 1.0), checkpoint(2, 1.3)]
+    assert "and none is earlier" in chosen(task, best_first).reason
+    assert "no later one that may be chosen" in chosen(task, best_first, improving=True).reason
+    best_last = [checkpoint(1, 1.0), checkpoint(2, 0.5)]
+    assert "and none is later" in chosen(task, best_last, improving=True).reason
+
+
+def test_a_metric_that_the_rows_do_not_define_chooses_nothing(task):
+    record, scored = checkpoint(1, 1.0)
+    same = replace(scored, labels=np.ones(ROWS))
+    with pytest.raises(UndefinedMetricError, match="r2 is undefined on these 1,000 rows"):
+        chosen(task, [(record, same)], metric="r2")
+    with pytest.raises(PerennialError, match="its r2 is undefined on the validation rows"):
+        chosen(task, [(record, same)], limits={"r2": 0.5})

@@ -71,8 +71,17 @@ def test_perfect_directions_lose_nothing_and_rank_first(task):
     batch = {LABEL: torch.zeros(16, dtype=torch.int64)}
     assert float(task.losses(output, batch).max()) < 1e-6
     ranks = task.statistic(output, batch)
-    assert ranks.tolist() == [[1.0, 1.0]] * 16
+    assert ranks.tolist() == [[0.0, 1.0, 0.0, 1.0]] * 16
     assert set(task.score(ranks.numpy(), np.ones(16)).values()) == {1.0}
+
+
+def test_towers_that_have_collapsed_rank_at_random(task):
+    same = torch.ones(16, 2, 16)
+    batch = {LABEL: torch.zeros(16, dtype=torch.int64)}
+    scores = task.score(task.statistic(same, batch).numpy(), np.ones(16))
+    assert scores["recall_at_1"] == pytest.approx(1 / 16)
+    assert scores["recall_at_5"] == pytest.approx(5 / 16)
+    assert scores["mean_reciprocal_rank"] == pytest.approx(np.mean(1 / np.arange(1, 17)))
 
 
 def test_ranks_equal_a_plain_count(task):
@@ -84,7 +93,7 @@ def test_ranks_equal_a_plain_count(task):
         products = (part[:, 0] @ part[:, 1].T).numpy()
         for row in range(group):
             best = np.argsort(-products[row], kind="stable")
-            assert ranks[start + row, 0] == 1 + list(best).index(row)
+            assert ranks[start + row, :2].tolist() == [list(best).index(row), 1]
 
 
 def test_evaluation_does_not_depend_on_how_many_groups_come_at_once(task):

@@ -13,6 +13,7 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadDataError
 from components.contracts.section import canonical_json
 from components.engine.evaluation.scoring import score_batch
+from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification, TabularOptions, TabularRegression
 
@@ -115,7 +116,9 @@ def test_several_classes_are_scored_one_against_the_rest_over_those_present():
     areas = [roc_auc_score(labels[two] == c, predictions[two, c]) for c in (0, 1)]
     assert task.score(predictions[two], labels[two])["roc_auc"] == pytest.approx(np.mean(areas))
     one = labels == 0
-    assert task.score(predictions[one], labels[one])["roc_auc"] == 0.5
+    assert set(task.score(predictions[one], labels[one])) == {"log_loss"}
+    with pytest.raises(UndefinedMetricError, match="roc_auc is undefined on these 100 rows"):
+        task.measure("roc_auc", predictions[one], labels[one])
 
 
 def test_regression_predicts_and_describes_in_the_label_s_unit():

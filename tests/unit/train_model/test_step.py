@@ -86,10 +86,8 @@ def test_checkpoints_go_to_an_s3_store_and_are_reused_from_there(
     assert "is reused" in run_step(environment, "second", config, root).summary
     # On another machine nothing is trained again either.
     shutil.rmtree(environment / "cache")
-    run_step(environment, "third", config, root)
-    again = TrainingResult.read(environment / "third" / "training")
-    assert again.checkpoints == training.checkpoints
-    assert again.num_resumes == 1
+    assert "is reused" in run_step(environment, "third", config, root).summary
+    assert TrainingResult.read(environment / "third" / "training") == training
 
 
 @pytest.mark.parametrize(

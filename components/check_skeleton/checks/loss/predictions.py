@@ -1,5 +1,7 @@
 """Predictions and metrics: of the declared form, and agreeing with the loss on what is right."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,6 +11,8 @@ from components.check_skeleton.free_outputs import best_outputs, output_of, prob
 from components.check_skeleton.subject import Subject, head_of
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
+from components.engine.metrics.catalogue import find_metric
+from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.task import LABEL, WEIGHT, Task
 
 _FORMS = {
@@ -72,13 +76,14 @@ def metric_direction(subject: Subject) -> CheckResult:
     if len(np.unique(labels)) == 1:
         return judge.skipped("the validation sample holds one label only")
     scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
-    if set(scores) != set(task.metrics) or "loss" in scores:
+    if not _are_declared(task, scores, perfect, labels):
         return judge.failed(
             f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
             hint="return exactly the declared names; `loss` is added by the engine",
         )
     moved = task.score(perfect[order], labels[order])
-    for name, direction in task.metrics.items():
+    for name in scores:
+        direction = task.metrics[name]
         values = (scores[name], shuffled[name], moved[name])
         gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
         if gain == 0:
@@ -125,7 +130,7 @@ def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
     outputs = best_outputs(subject).ideal, output_of(subject, batch)
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
     scores, worse = task.score(best, weights), task.score(start, weights)
-    if set(scores) != set(task.metrics) or "loss" in scores:
+    if not _are_declared(task, scores, best, weights):
         return judge.failed(
             f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",
             hint="return exactly the declared names; `loss` is added by the engine",
@@ -134,7 +139,8 @@ def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
     times = 1 + np.arange(len(weights)) % 3
     counted = task.score(np.repeat(start, times, axis=0), np.repeat(weights, times))
     weighted = task.score(start, weights * times) if WEIGHT in batch else counted
-    for name, direction in task.metrics.items():
+    for name in scores:
+        direction = task.metrics[name]
         values = scores[name], worse[name]
         gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
         if not np.isfinite(values).all() or gain <= 0:
@@ -154,6 +160,24 @@ def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
                 hint="`labels` are the weights: average the statistics by them",
             )
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+
+
+def _are_declared(
+    task: Task,
+    scores: Mapping[str, float],
+    predictions: NDArray[np.float64],
+    labels: NDArray[np.float64],
+) -> bool:
+    """Whether these are all metrics, but for those of the catalogue that the rows do not define."""
+    missing = task.metrics.keys() - scores.keys()
+    for name in list(missing):
+        metric = find_metric(name)
+        if metric is not None:
+            try:
+                task.reading(metric).measure(predictions, labels)
+            except UndefinedMetricError:
+                missing.discard(name)
+    return not missing and not scores.keys() - task.metrics.keys() and "loss" not in scores
 
 
 def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:

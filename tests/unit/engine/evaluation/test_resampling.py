@@ -16,6 +16,8 @@ from components.engine.evaluation.resampling import (
     standard_error,
 )
 from components.engine.evaluation.scoring import Scored
+from components.engine.metrics.catalogue import directions_of
+from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.task import load_task
 
 COLUMNS = TaskColumns(label="label", features={"x": "Float64"})
@@ -62,15 +64,23 @@ def row_by_row(task, metric, scored, blocks, draws):
     [
         ("binary", "roc_auc"),
         ("binary", "log_loss"),
+        ("binary", "f1"),
+        ("binary", "expected_calibration_error"),
+        ("multiclass", "matthews_corrcoef"),
+        ("multiclass", "top_2_accuracy"),
+        ("multiclass", "brier"),
         ("multiclass", "roc_auc"),
         ("multiclass", "log_loss"),
         ("regression", "rmse"),
         ("regression", "mae"),
         ("regression", "r2"),
+        ("regression", "wape"),
+        ("regression", "pinball_90"),
     ],
 )
 def test_the_fast_form_of_a_metric_equals_the_metric_of_the_drawn_rows(kind, metric, monkeypatch):
     task = task_of(kind, 3 if kind == "multiclass" else 2)
+    task.metrics = directions_of(metric)
     scored = scored_of(kind)
     blocks = Blocks(np.arange(600) // 30, 20, "day")
     draws = blocks.draws(25)
@@ -79,13 +89,31 @@ def test_the_fast_form_of_a_metric_equals_the_metric_of_the_drawn_rows(kind, met
     np.testing.assert_allclose(fast, row_by_row(task, metric, scored, blocks, draws), rtol=1e-9)
 
 
+@pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
+def test_a_draw_of_a_single_class_counts_as_another_draw(metric):
+    task = task_of("binary")
+    task.metrics = {**task.metrics, metric: "maximize"}
+    labels = np.repeat([0.0, 1.0, 0.0], 20)
+    labels[0] = 1.0
+    predictions = np.random.default_rng(0).random(60)
+    frame = pl.DataFrame({"label": labels})
+    scored = Scored(predictions, predictions, labels, np.ones(60), frame)
+    blocks = Blocks(np.arange(60) // 20, 3, "group")
+    draws = np.array([[0.0, 0, 3], [1, 1, 1], [0, 3, 0], [2, 1, 0]])
+    values = resample(task, metric, scored, blocks, draws)
+    one, two = row_by_row(task, metric, scored, blocks, draws[[1, 3]])
+    np.testing.assert_allclose(values, [one, one, two, two], rtol=1e-12)
+    with pytest.raises(UndefinedMetricError, match="every resampling"):
+        resample(task, metric, scored, blocks, draws[[0, 2]])
+
+
 def test_a_task_with_its_own_meaning_of_a_metric_keeps_it():
     task = task_of("regression")
     original = task.score
     task.score = lambda p, y: {name: 2 * value for name, value in original(p, y).items()}
     scored = scored_of("regression")
     blocks = Blocks(np.arange(600) // 30, 20, "day")
-    draws = blocks.draws(300)
+    draws = blocks.draws(500)
     values = resample(task, "rmse", scored, blocks, draws)
     assert len(values) == resampling.SLOW_DRAWS
     np.testing.assert_allclose(values[:9], row_by_row(task, "rmse", scored, blocks, draws[:9]))
@@ -159,6 +187,44 @@ def test_few_blocks_widen_the_interval_and_one_block_allows_none():
     assert interval(0.0, values, Blocks(np.zeros(9, dtype=int), 1, "day"), 0.95) is None
 
 
+@pytest.mark.parametrize("count", [8, 9, 30])
+def test_days_are_drawn_alone_and_in_adjacent_pairs_and_each_equally_often(count):
+    counts = Blocks(np.arange(count), count, "day").draws(40_000)
+    assert (counts.sum(axis=1) == count).all()
+    assert counts.mean(axis=0) == pytest.approx(np.ones(count), abs=0.05)
+    assert np.cov(counts[0::2].T)[3, 4] < 0, "every second draw takes days one by one"
+    covariance = np.cov(counts[1::2].T)
+    assert covariance[3, 4] > 0.2, "today and tomorrow come together"
+    assert covariance[2, 5] < 0
+
+
+def test_few_days_and_other_blocks_are_drawn_one_by_one():
+    for blocks in (Blocks(np.arange(7), 7, "day"), Blocks(np.arange(30), 30, "group")):
+        assert (blocks.run, blocks.degrees) == (1, blocks.count - 1)
+        assert np.cov(blocks.draws(20_000).T)[3, 4] < 0
+
+
+@pytest.mark.parametrize(("unit", "most"), [("day", 0.09), ("group", 1.0)])
+def test_bad_days_that_last_widen_the_interval(unit, most):
+    random, missed, trials = np.random.default_rng(4), 0, 300
+    blocks = Blocks(np.arange(30), 30, unit)
+    draws = blocks.draws(400)
+    for _ in range(trials):
+        noise = random.normal(size=31)
+        series = noise[1:] + 0.5 * noise[:-1]  # correlated with the day before, mean 0
+        found = interval(series.mean(), draws @ series / 30, blocks, 0.95)
+        missed += found.low > 0
+    assert missed / trials <= most
+    assert unit == "day" or missed / trials > 0.08, "single days would not notice"
+
+
+def test_days_that_happen_to_alternate_do_not_narrow_the_interval():
+    alternating = np.tile([1.0, -1.0], 15)
+    days, groups = (Blocks(np.arange(30), 30, unit) for unit in ("day", "group"))
+    errors = [standard_error(each.draws(4000) @ alternating / 30, each) for each in (days, groups)]
+    assert errors[0] == pytest.approx(errors[1], rel=0.05)
+
+
 def test_equal_data_give_equal_draws():
     blocks = Blocks(np.arange(10), 10, "row")
     np.testing.assert_array_equal(blocks.draws(50), blocks.draws(50))
@@ -177,6 +243,10 @@ class Measuring:
     """A language model's metrics, one that is no function of means, and nothing else of a task."""
 
     kind = "statistic"
+    statistics = ()
+
+    def measure(self, name, predictions, labels):
+        return self.score(predictions, labels)[name]
 
     def score(self, predictions, labels):
         loss, length = labels @ predictions / labels.sum()

@@ -151,21 +151,59 @@ def test_a_version_that_lacks_its_contract_is_not_promoted_on_trust(
     assert "it lacks contract.json" in said
 
 
-def test_a_champion_that_moves_during_the_second_verdict_is_not_overrun(
+@pytest.fixture
+def overtaken(environment, monkeypatch):
+    """While a verdict is reached, another version becomes champion, once."""
+    original = moves.second_verdict
+
+    def during(version, champion):
+        rivals = [version]
+
+        def overtake(*arguments):
+            verdict = original(*arguments)
+            if rivals:
+                open_registry(environment).promote(NAME, rivals.pop(), champion)
+            return verdict
+
+        monkeypatch.setattr(moves, "second_verdict", overtake)
+
+    return during
+
+
+@pytest.mark.parametrize(
+    ("rival", "expected", "text"),
+    [
+        ((3.0, 0.0), (2, "3"), "did not show that it is better"),
+        ((2.0, 3.0), (0, "2"), "in place of version 3 (judged again: "),
+    ],
+    ids=["a better one", "a worse one"],
+)
+def test_a_champion_that_moves_during_the_second_verdict_is_compared_with_in_turn(
+    perennial, register, champion, overtaken, *, rival, expected, text
+):
+    register(USELESS)
+    register(GOOD, "", promoted=False)
+    register(rival, "1", promoted=False)
+    overtaken("3", "1")
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == expected, said
+    assert text in said
+
+
+def test_force_is_not_meant_for_a_champion_that_came_meanwhile(
     perennial, register, champion, environment, monkeypatch
 ):
     register(USELESS)
     register(GOOD, "", promoted=False)
     register((3.0, 0.0), "1", promoted=False)
-    original = moves.second_verdict
+    original = moves.tags_of_promotion
 
     def overtaken(*arguments):
-        verdict = original(*arguments)
         open_registry(environment).promote(NAME, "3", "1")
-        return verdict
+        return original(*arguments)
 
-    monkeypatch.setattr(moves, "second_verdict", overtaken)
-    code, said = perennial(*promote("2"))
+    monkeypatch.setattr(moves, "tags_of_promotion", overtaken)
+    code, said = perennial(*promote("2", "--force"))
     assert (code, champion()) == (2, "3")
     assert "the champion of clicks moved meanwhile; nothing was changed" in said
 

@@ -1,5 +1,6 @@
 """What the registry knows about versions is said: which, how good, why, from what, and since when."""
 
+import json
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from components.contracts.gate import Verdict
 from components.contracts.snapshot import Snapshot
 from pipelines.cli import main
 from pipelines.contract import Contract
+from pipelines.registry.verbs import fitted
 from pipelines.runs import Home
 from registered_versions import NAME, contract_of
 from small_models import GOOD, NOISY, USELESS
@@ -121,6 +123,42 @@ def test_metrics_of_other_test_rows_are_not_taken_for_a_comparison(perennial, re
     assert "each was measured on the test rows of its own snapshot" in said
     assert "there is no interval of the difference" in said
     assert "rows: 2700 → 1800" in said
+
+
+def test_long_lines_are_broken_in_a_window_and_nowhere_else():
+    line = f"    verdict  {'word ' * 9}{'0f' * 32}"
+    assert list(fitted([line], 0)) == [line]
+    broken = list(fitted(["", "short", line], 40))
+    assert broken[:2] == ["", "short"]
+    assert broken[2].startswith("    verdict  word")
+    assert all(each.startswith(" " * 8) for each in broken[3:])
+    assert broken[-1].strip() == "0f" * 32
+    assert " ".join(broken[2:]).split() == line.split()
+
+
+def test_programs_are_told_the_same_as_json(perennial, register):
+    register(USELESS, seed=7)
+    register(GOOD, "1", seed=8)
+
+    def told(*arguments):
+        code, said = perennial(*arguments, "--json")
+        assert code == 0
+        return json.loads(said)
+
+    assert told("models") == [{"model": NAME, "versions": ["1", "2"], "champion": "2"}]
+    versions = told("models", NAME)["versions"]
+    assert [(one["version"], one["aliases"]) for one in versions] == [
+        ("1", []), ("2", ["challenger", "champion"]),
+    ]  # fmt: skip
+    assert versions[1]["verdict"]["comparisons"][0]["challenger"] == 0.875
+    assert versions[1]["decisions"][0]["by"] == "the gate"
+    differences = told("compare", "clicks@1", "clicks@2")["differences"]
+    assert differences["data"] == {}
+    assert differences["contract"] == {"training.seed": {"a": "7", "b": "8"}}
+    explained = told("explain", NAME)
+    assert explained["lineage"]["parent_version"] == "1"
+    assert explained["contract"]["training"]["seed"] == 8
+    assert explained["uncommitted_diff"] == "+rate = 2\n"
 
 
 def test_a_version_is_explained_from_commit_to_verdict(perennial, register, home):

@@ -1,0 +1,1 @@
+"""Exit step: leave nothing of the run on the cluster."""

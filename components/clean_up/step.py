@@ -1,0 +1,51 @@
+"""Exit step: deletes the jobs of this run that still go on.
+
+It asks the cluster, not KFP: the final status that an exit task is given says RUNNING whenever the
+pipeline has branches, and when the run was terminated.
+"""
+
+import logging
+
+from components.clean_up.leftovers import still_going
+from components.clients.cluster import Cluster, label_selector
+from components.clients.environment import ClusterAddress
+from components.clients.training_jobs import (
+    KFP_RUN_LABEL,
+    MANAGED_BY,
+    PYTORCHJOBS,
+    RUN_LABEL,
+    TRAINJOBS,
+)
+from components.contracts.errors import PerennialError
+
+logger = logging.getLogger(__name__)
+
+
+def clean_up_step() -> list[str]:
+    """Delete them; returns their names. Without a cluster there is nothing to delete.
+
+    Raises:
+        PerennialError: this is no pod of a pipeline run.
+    """
+    address = ClusterAddress.read()
+    if address is None:
+        return []
+    cluster = Cluster.connect(address)
+    run_id = cluster.own_pod()["metadata"].get("labels", {}).get(KFP_RUN_LABEL, "")
+    if not run_id:
+        raise PerennialError(
+            "this pod belongs to no pipeline run",
+            evidence=f"it has no label {KFP_RUN_LABEL}",
+            action="use clean_up as the exit task of a pipeline",
+        )
+    deleted = []
+    selector = label_selector({**MANAGED_BY, RUN_LABEL: run_id})
+    for resource in (PYTORCHJOBS, TRAINJOBS):
+        if not cluster.serves(resource):
+            continue
+        for name, uid in still_going(cluster.list(resource, selector)):
+            if cluster.delete(resource, name, uid=uid):
+                logger.warning("deleted %s %s, which the run had left behind", resource, name)
+                deleted.append(name)
+    cluster.close()
+    return deleted

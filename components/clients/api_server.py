@@ -1,0 +1,88 @@
+"""API server: what it serves, how it refuses, and how long to try again."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from components.contracts.errors import PerennialError
+
+TOO_MANY, CONFLICT, NOT_FOUND, UNAUTHORIZED, FORBIDDEN = 429, 409, 404, 401, 403
+SERVER_ERROR = 500
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind of object, as the API's paths name it."""
+
+    group: str
+    version: str
+    plural: str
+
+    @property
+    def root(self) -> str:
+        """Where the API server serves the group."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS = Resource("", "v1", "pods")
+WORKFLOWS = Resource("argoproj.io", "v1alpha1", "workflows")
+
+
+@dataclass(frozen=True)
+class Persistence:
+    """How long to try again what failed for a reason that passes.
+
+    The default outlasts the restart of a single API server, which takes about a minute.
+    """
+
+    budget_seconds: float = 300.0
+    first_pause_seconds: float = 0.5
+    longest_pause_seconds: float = 15.0
+
+    def pauses(self) -> Iterator[float]:
+        """Twice as long each time, and never in step with other clients."""
+        pause = self.first_pause_seconds
+        while True:
+            yield pause * random.uniform(0.5, 1.0)
+            pause = min(2 * pause, self.longest_pause_seconds)
+
+
+class ApiError(PerennialError):
+    """The API server refused a request, or could not be reached.
+
+    Args:
+        request: What was asked, as method and path.
+        status: HTTP status; 0 when there was no answer.
+        message: The server's words.
+        retry_after: Seconds to wait that the server asked for; 0 when it did not.
+    """
+
+    def __init__(self, request: str, status: int, message: str, retry_after: float = 0.0) -> None:
+        self.status = status
+        self.retry_after = retry_after
+        actions = {
+            FORBIDDEN: "grant the service account this verb; k8s/ has a role with all that is used",
+            UNAUTHORIZED: "check that the service account's token is mounted and not expired",
+            0: "check that the API server is up and that network policies let this pod reach it",
+        }
+        super().__init__(
+            f"the API server refused {request} ({status})" if status
+            else f"the API server did not answer {request}",
+            evidence=message, action=actions.get(status, ""),
+        )  # fmt: skip
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may succeed later.
+
+        500 is among them: it is what an operator's webhook that cannot be reached makes of a
+        creation.
+        """
+        return self.status in (0, TOO_MANY, UNAUTHORIZED) or self.status >= SERVER_ERROR
+
+
+class AlreadyExistsError(Exception):
+    """There is an object of that name."""

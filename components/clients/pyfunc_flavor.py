@@ -1,0 +1,152 @@
+"""Pyfunc flavour: what MLflow wants beside a model's files, so that its tools serve raw rows."""
+
+import base64
+import json
+import platform
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, time, timedelta
+from pathlib import Path
+from shutil import copyfile
+
+import polars as pl
+from mlflow.exceptions import MlflowException
+from mlflow.models import Model, ModelSignature
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types.schema import AnyType, Array
+
+EXAMPLE_ROWS_FILE = "example_rows.parquet"
+MODEL_FILE = "MLmodel"
+CODE_FOLDER = "code"
+PROGRAM = Path(__file__).with_name("pyfunc_process.py")
+"""Serves a folder once, as new; run by its path."""
+_REQUIREMENTS, _CONDA, _VIRTUALENV = "requirements.txt", "conda.yaml", "python_env.yaml"
+_EXAMPLE, _SERVING_EXAMPLE = "input_example.json", "serving_input_example.json"
+_TYPES = {
+    pl.Float64: DataType.double, pl.Float32: DataType.float, pl.Boolean: DataType.boolean,
+    pl.String: DataType.string, pl.Binary: DataType.binary, pl.Int64: DataType.long,
+    pl.Int32: DataType.integer, pl.Int16: DataType.integer, pl.Int8: DataType.integer,
+    pl.UInt32: DataType.long, pl.UInt16: DataType.integer, pl.UInt8: DataType.integer,
+}  # fmt: skip
+_ANY = AnyType()  # type: ignore[no-untyped-call] # MLflow annotates all but this constructor
+
+
+def write_flavor(
+    folder: Path,
+    *,
+    loader: str,
+    sources: Mapping[str, Path],
+    requirements: Sequence[str],
+    example: pl.DataFrame,
+    nullable: Collection[str],
+    outputs: Sequence[str],
+) -> None:
+    """Add the `python_function` flavour to a model's folder.
+
+    File tree: `MLmodel`, `requirements.txt`, `python_env.yaml`, `conda.yaml`, `code/`,
+    `input_example.json`, `serving_input_example.json` (the body of a request) and, with the exact
+    types, `example_rows.parquet`. MLflow's own `save_model` is not used: it would look for a lock
+    file of whatever project the working folder belongs to.
+
+    Args:
+        folder: Holds the model's own files, which the loader reads.
+        loader: Module with MLflow's `_load_pyfunc`; one of the sources.
+        sources: Path below the folder of code → file.
+        requirements: Exact versions of packages, as pip reads them.
+        example: A few raw rows, whose columns are the model's inputs.
+        nullable: Integer columns in which values may be missing.
+        outputs: Names of the predictions.
+    """
+    for name, file in sources.items():
+        target = folder / CODE_FOLDER / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copyfile(file, target)
+    example.write_parquet(folder / EXAMPLE_ROWS_FILE)
+    _write_example(folder, example)
+    _write_environment(folder, requirements)
+    model = Model(
+        signature=ModelSignature(
+            inputs=Schema([column(n, d, n in nullable) for n, d in example.schema.items()]),
+            outputs=Schema([ColSpec(DataType.double, name) for name in outputs]),
+        ),
+        saved_input_example_info={
+            "artifact_path": _EXAMPLE,
+            "serving_input_path": _SERVING_EXAMPLE,
+            "type": "dataframe",
+            "pandas_orient": "split",
+        },
+    )
+    model.add_flavor(
+        "python_function",
+        loader_module=loader,
+        code=CODE_FOLDER,
+        python_version=platform.python_version(),
+        env={"conda": _CONDA, "virtualenv": _VIRTUALENV},
+    )
+    model.save(str(folder / MODEL_FILE))
+
+
+def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:
+    """How MLflow writes a column's type.
+
+    `any` where its own types would refuse what training took: whole numbers that may be missing,
+    which pandas keeps as fractions, categories, times with a zone, and what has no name there.
+    """
+    return ColSpec(_ANY if nullable and dtype.is_integer() else _kind(dtype), name)
+
+
+def refusal(error: Exception) -> MlflowException:
+    """What the caller of a served model did wrong, so that a server answers with its words."""
+    return MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE)
+
+
+def _kind(dtype: pl.DataType) -> DataType | Array | AnyType:
+    if isinstance(dtype, pl.List | pl.Array):
+        inner = _kind(dtype.inner if isinstance(dtype.inner, pl.DataType) else dtype.inner())
+        return inner if isinstance(inner, AnyType) else Array(inner)
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
+        return DataType.datetime
+    return _TYPES.get(type(dtype), _ANY)
+
+
+def _plain(value: object) -> object:
+    """A cell as a request has it."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value
+
+
+def _write_example(folder: Path, example: pl.DataFrame) -> None:
+    request = {"columns": example.columns, "data": [list(map(_plain, r)) for r in example.rows()]}
+    (folder / _EXAMPLE).write_text(json.dumps(request))
+    (folder / _SERVING_EXAMPLE).write_text(json.dumps({"dataframe_split": request}))
+
+
+def _write_environment(folder: Path, requirements: Sequence[str]) -> None:
+    python = platform.python_version()
+    (folder / _REQUIREMENTS).write_text("".join(f"{line}\n" for line in requirements))
+    # JSON is YAML, too.
+    (folder / _VIRTUALENV).write_text(
+        json.dumps(
+            {
+                "python": python,
+                "build_dependencies": ["pip", "setuptools", "wheel"],
+                "dependencies": [f"-r {_REQUIREMENTS}"],
+            },
+            indent=2,
+        )
+    )
+    (folder / _CONDA).write_text(
+        json.dumps(
+            {
+                "name": "mlflow-env",
+                "channels": ["conda-forge"],
+                "dependencies": [f"python={python}", "pip", {"pip": list(requirements)}],
+            },
+            indent=2,
+        )
+    )

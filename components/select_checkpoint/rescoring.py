@@ -1,0 +1,154 @@
+"""Rescoring: what do checkpoints, and means of them, score on every validation row?
+
+Rows are streamed. What remains of each is its loss, prediction, label and weight, and these lie on
+disk, so memory grows neither with what a row holds nor with the number of candidates.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from torch import nn
+
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import CheckpointRecord, TrainingResult
+from components.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
+from components.engine.evaluation.resampling import block_columns
+from components.engine.evaluation.scoring import (
+    Scored,
+    Share,
+    joined,
+    score_share,
+    scoring_device,
+)
+from components.engine.task import Task
+from components.select_checkpoint.means import mean_model
+from components.select_checkpoint.processes import (
+    Found,
+    Machine,
+    Request,
+    Steps,
+    score_in_processes,
+    worthwhile,
+)
+from components.select_checkpoint.running_statistics import (
+    normalizations,
+    renew,
+    sampled_rows,
+    training_batches,
+)
+
+
+class Rescoring:
+    """The kept weights of one training on the validation rows of one snapshot.
+
+    Args:
+        training: Folder of the `TrainingResult`.
+        snapshot: Folder of the `Snapshot`.
+        scratch: Folder for figures while they are compared.
+        processes: How many score; None for as many as pay.
+    """
+
+    def __init__(
+        self, training: Path, snapshot: Path, scratch: Path, processes: int | None = None
+    ) -> None:
+        self.result = TrainingResult.read(training)
+        self.dataset = Dataset(Snapshot.read(snapshot))
+        self._inputs = (str(training), str(snapshot))
+        self._scratch = scratch
+        self._processes = processes
+        self._rows = pl.DataFrame()  # the same for all weights, and held once
+        self._arrays = 0
+
+    def scores(self, work: Sequence[Steps]) -> Iterator[list[tuple[bool, Scored]]]:
+        """For each of the weights, and its moving average, what they score on all rows.
+
+        Unless it is said how many processes to take, the first is scored in this one, and its time
+        tells whether more of them pay for the others.
+        """
+        left = list(work)
+        processes = self._processes or 1
+        while left and processes == 1:
+            started = time.perf_counter()
+            yield self._whole([self.share(left.pop(0), Share(0, 1))])
+            seconds = (time.perf_counter() - started) * len(left)
+            if self._processes is None:
+                processes = worthwhile(Machine.here(), self.result.world_size, seconds)
+        if left:
+            training, snapshot = self._inputs
+            request = Request(
+                training=training, snapshot=snapshot, work=tuple(left), processes=processes
+            )
+            folder = self._scratch / f"processes-{self._arrays}"
+            yield from map(self._whole, score_in_processes(request, folder))
+
+    def share(self, steps: Steps, share: Share) -> Found:
+        """One process's rows under these weights, and under their moving average."""
+        keep = block_columns(self.dataset.snapshot.data)
+        return [
+            (averaged, score_share(task, model, self.dataset, Split.VALIDATION, share, keep=keep))
+            for averaged, task, model in self._models(steps)
+        ]
+
+    def untrained(self, steps: Steps, *, averaged: bool) -> tuple[Task, nn.Module]:
+        """The mean of several checkpoints, or one's moving average, with statistics of its own."""
+        records = self._records(steps)
+        if averaged:
+            task, model = load_checkpoint_model(records[0].uri, self.result, averaged=True)
+        else:
+            task, model = mean_model(records, self.result)
+        self._renew(task, model)
+        return task, model
+
+    def _models(self, steps: Steps) -> Iterator[tuple[bool, Task, nn.Module]]:
+        """A checkpoint's weights, then its moving average if it has one; or the mean of several."""
+        if len(steps) > 1:
+            yield False, *self.untrained(steps, averaged=False)
+            return
+        (record,) = self._records(steps)
+        for averaged, task, model in load_checkpoint_models(record.uri, self.result):
+            model.to(scoring_device())
+            if averaged:
+                self._renew(task, model)
+            yield averaged, task, model
+
+    def _records(self, steps: Steps) -> list[CheckpointRecord]:
+        found = (record for record in self.result.checkpoints if record.step in steps)
+        return sorted(found, key=lambda record: record.step)
+
+    @cached_property
+    def _training_rows(self) -> pl.DataFrame:
+        return sampled_rows(self.dataset)
+
+    def _renew(self, task: Task, model: nn.Module) -> None:
+        model.to(scoring_device())
+        if normalizations(model):
+            renew(model, training_batches(task, self._training_rows, scoring_device()))
+
+    def _whole(self, shares: Sequence[Found]) -> list[tuple[bool, Scored]]:
+        """What all processes found, as one, on disk."""
+        return [
+            (parts[0][0], self._on_disk(joined([scored for _, scored in parts])))
+            for parts in zip(*shares, strict=True)
+        ]
+
+    def _on_disk(self, scored: Scored) -> Scored:
+        if self._rows.is_empty():
+            self._rows = scored.rows
+        return Scored(
+            self._mapped(scored.losses), self._mapped(scored.predictions),
+            self._mapped(scored.labels), self._mapped(scored.weights), self._rows,
+        )  # fmt: skip
+
+    def _mapped(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+        self._arrays += 1
+        file = self._scratch / f"array-{self._arrays}.npy"
+        np.save(file, array)
+        # A plain view: reading through the memmap subclass costs several times as much.
+        return np.asarray(np.load(file, mmap_mode="r"))

@@ -1,0 +1,26 @@
+"""One process's share: `python -m components.select_checkpoint.share_of_rows REQUEST.json RANK`."""
+
+import pickle
+import sys
+from pathlib import Path
+
+from components.clients.lease import follow_lease
+from components.engine.evaluation.scoring import Share
+from components.select_checkpoint.processes import Request, found_file
+from components.select_checkpoint.rescoring import Rescoring
+
+
+def main() -> None:
+    """Score this process's rows under all weights of the request."""
+    follow_lease()
+    path, rank = Path(sys.argv[1]), int(sys.argv[2])
+    request = Request.from_json(path.read_text())
+    rescoring = Rescoring(Path(request.training), Path(request.snapshot), path.parent)
+    for number, steps in enumerate(request.work):
+        found = rescoring.share(steps, Share(rank, request.processes))
+        with found_file(path.parent, rank, number).open("wb") as stream:
+            pickle.dump(found, stream)
+
+
+if __name__ == "__main__":
+    main()

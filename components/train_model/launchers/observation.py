@@ -1,0 +1,154 @@
+"""Observation: how does a training job on a cluster stand, and is it time to give it up?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from components.contracts.errors import TrainingFailedError
+from components.train_model.config import Budgets
+from components.train_model.launchers.kind import JobView
+from components.train_model.launchers.launcher import JobState
+from components.train_model.launchers.pods import (
+    SECONDS_PER_HOUR,
+    SECONDS_PER_MINUTE,
+    PodView,
+)
+
+Phase = Literal["queued", "starting", "running", "ended"]
+DEADLINE = "DeadlineExceeded"
+DELETED = "Deleted"  # by whom is not known
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a job stands.
+
+    Attributes:
+        phase: How far it got.
+        reason: Why it is no further, in a line.
+        is_stuck: Whether a container cannot begin.
+    """
+
+    phase: Phase
+    reason: str
+    is_stuck: bool = False
+
+
+def standing(job: JobView, pods: Sequence[PodView], machines: int) -> Standing:
+    """How a job stands, by its pods first: its conditions claim what is not so.
+
+    The operator says Succeeded as soon as the first pod has ended, and Failed late or never when a
+    pod that it did not watch has.
+
+    Args:
+        job: The job.
+        pods: Those of this job that exist.
+        machines: How many there must be.
+    """
+    failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
+    if failed:
+        return Standing("ended", "; ".join(pod.describe() for pod in failed))
+    if job.outcome is not None:
+        return Standing("ended", job.message or job.outcome)
+    if len(pods) == machines and all(pod.phase == "Succeeded" for pod in pods):
+        return Standing("ended", "every pod succeeded")
+    if job.is_suspended:
+        return Standing("queued", "it waits to be admitted")
+    return _before_the_end(pods, machines)
+
+
+def _before_the_end(pods: Sequence[PodView], machines: int) -> Standing:
+    unplaced = [pod for pod in pods if not pod.is_scheduled]
+    if unplaced or len(pods) < machines:
+        shown = "; ".join(pod.describe() for pod in unplaced)
+        return Standing("queued", shown or f"{len(pods)} of {machines} pods exist")
+    waiting = [pod for pod in pods if not pod.has_started]
+    if waiting:
+        stuck = [pod for pod in waiting if pod.is_stuck]
+        reason = "; ".join(pod.describe() for pod in stuck or waiting)
+        return Standing("starting", reason, is_stuck=bool(stuck))
+    return Standing("running", f"{machines} pods run")
+
+
+def overdue(now: Standing, phase_seconds: float, stuck_seconds: float, budgets: Budgets) -> str:
+    """Why the job is to be given up; empty when it is not.
+
+    Args:
+        now: How it stands.
+        phase_seconds: Since the phase began.
+        stuck_seconds: Since a container first could not begin, without a pause.
+        budgets: The contract's.
+    """
+    limits = {
+        "queued": (budgets.queued_hours * SECONDS_PER_HOUR, "queued_hours"),
+        "starting": (budgets.starting_minutes * SECONDS_PER_MINUTE, "starting_minutes"),
+        "running": (budgets.running_hours * SECONDS_PER_HOUR, "running_hours"),
+    }
+    stuck_limit = budgets.stuck_minutes * SECONDS_PER_MINUTE
+    if now.is_stuck and stuck_seconds > stuck_limit:
+        return f"a pod cannot start, for {stuck_seconds:.0f} s (stuck_minutes)"
+    if now.phase == "ended":
+        return ""
+    limit, name = limits[now.phase]
+    if phase_seconds > limit:
+        return f"it has been {now.phase} for {phase_seconds:.0f} s ({name})"
+    return ""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ended.
+
+    Attributes:
+        state: For the decision what comes next.
+        cause: Why, as the cluster tells it.
+    """
+
+    state: JobState
+    cause: str
+
+
+def ending(
+    job: JobView, pods: Sequence[PodView], *, all_ranks_finished: bool, was_interrupted: bool
+) -> Ending:
+    """How an attempt ended, once nothing of it runs.
+
+    Succeeded is what rank 0 has put on record after every rank told it so, and what no pod
+    contradicts. A pod that was on its way out when the training was complete does not: the
+    operator deletes those that still run when the first one has ended.
+
+    Args:
+        job: The job.
+        pods: As they were seen last, those included that are gone.
+        all_ranks_finished: What rank 0's record says.
+        was_interrupted: Whether it says that a signal stopped them behind a checkpoint.
+    """
+    failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
+    seen = "; ".join(pod.describe() for pod in failed) or job.message or "no pod says why"
+    if all_ranks_finished and all(pod.is_leaving or pod.is_displaced for pod in failed):
+        return Ending(JobState.SUCCEEDED, "every rank finished")
+    if was_interrupted:
+        return Ending(JobState.INTERRUPTED, seen)
+    if job.outcome == "succeeded":  # its other pods were deleted because of that
+        seen = f"the job claims to have succeeded, but not every rank has finished: {seen}"
+        return Ending(JobState.FAILED, seen)
+    displaced = [pod for pod in failed if pod.is_displaced]
+    # When one has failed, the operator deletes the others: then their end says nothing.
+    if any(pod.disruption != DELETED for pod in displaced) or (displaced and displaced == failed):
+        return Ending(JobState.DISPLACED, seen)
+    return Ending(JobState.FAILED, seen)
+
+
+def given_up(job: str, reason: str, evidence: str) -> TrainingFailedError:
+    """What a person needs to know of a job that was deleted because it took too long."""
+    return TrainingFailedError(
+        f"the training job {job} was given up and deleted: {reason}",
+        evidence=evidence,
+        action="mend what the pods wait for, or raise the budget in [resources.cluster.budgets]; "
+        "run again to resume from the last checkpoint",
+    )
+
+
+def deadline_in(pods: Sequence[PodView]) -> str:
+    """Which pod the kubelet ended for taking too long; empty for none."""
+    return "; ".join(pod.describe() for pod in pods if pod.reason == DEADLINE)

@@ -1,0 +1,391 @@
+"""Cluster launcher: one training job at a time, as PyTorchJob or TrainJob, followed to its end."""
+
+import logging
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from typing_extensions import override
+
+from components.clients.api_server import PODS, AlreadyExistsError, ApiError
+from components.clients.cluster import Cluster, Object, label_selector
+from components.clients.object_store import open_store
+from components.contracts.errors import PerennialError, TrainingFailedError
+from components.engine.checkpoints.shelf import is_remote
+from components.engine.handover import CURVES, fetch_errors, hand_over, obtain_result, read_end
+from components.engine.job import JobFailure, TrainingJob
+from components.train_model.config import ResourcesSection
+from components.train_model.launchers.adoption import decide_adoption
+from components.train_model.launchers.kind import JobKind, JobView
+from components.train_model.launchers.launcher import JobState, Launcher
+from components.train_model.launchers.observation import (
+    DELETED,
+    Ending,
+    Standing,
+    deadline_in,
+    ending,
+    given_up,
+    overdue,
+    standing,
+)
+from components.train_model.launchers.pod_logs import PodLogs
+from components.train_model.launchers.pods import PodView
+from components.train_model.launchers.request import JobRequest, RunIdentity
+
+EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells count
+# A creation that was on its way when the signal came shows within a moment.
+LOOKS, LOOK_SECONDS = 10, 0.05
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often to look, in seconds.
+
+    The job is read at least every `poll`, which also keeps the connection open that a signal needs;
+    pods are watched.
+    """
+
+    poll: float = 10.0
+    shortest: float = 1.0
+    settle: float = 60.0
+    """Beyond the pods' grace period, for the operator to clean up after an end."""
+    curves: float = 15.0
+
+
+class ClusterLauncher(Launcher):
+    """Runs attempts as jobs that an operator on the cluster makes pods of.
+
+    Args:
+        cluster: Where.
+        kind: As what.
+        run: The pipeline run that the jobs belong to.
+        resources: The contract's section.
+        tracking_run_id: An MLflow run that the platform opened.
+        pace: How often to look.
+    """
+
+    def __init__(
+        self, cluster: Cluster, kind: JobKind, run: RunIdentity, resources: ResourcesSection,
+        *, tracking_run_id: str = "", pace: Pace | None = None,
+    ) -> None:  # fmt: skip
+        self.log = ""
+        self.cause = ""
+        self._cluster = cluster
+        # Of the main thread alone, so that a signal's handler finds it open and idle.
+        self._direct = cluster.twin()
+        self._kind = kind
+        self._run = run
+        self._resources = resources
+        self._tracking_run_id = tracking_run_id
+        self._pace = pace or Pace()
+        self._fields = cluster.spec_fields(kind.resource, kind.title)
+        self._job: TrainingJob | None = None
+        self._creating = ""
+        self._followed: JobView | None = None
+
+    @override
+    def start(self, job: TrainingJob) -> None:
+        if not is_remote(job.store_uri):
+            raise PerennialError(
+                f"pods cannot see the store {job.store_uri or job.folder!r}",
+                action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
+            )
+        job = job.model_copy(update={"attempt": secrets.token_hex(4)})
+        _forget_last_attempt(job)
+        hand_over(job)
+        request = JobRequest.of(job, self._resources, self._run, self._tracking_run_id)
+        found = self._place(request)
+        self._followed = found
+        self._job = job.model_copy(update={"attempt": found.attempt})
+        self.log = str(job.logs / "job.log")
+        logger.info(
+            "job=%s attempt=%s uid=%s pods=%d", found.name, found.attempt, found.uid,
+            self._resources.cluster.machines,
+        )  # fmt: skip
+
+    @override
+    def wait(self) -> JobState:
+        if self._job is None or self._followed is None:
+            raise RuntimeError("wait() before start()")
+        job, followed, ended = self._job, self._followed, threading.Event()
+        pods = _WatchedPods(self._cluster, self._kind, followed.name, ended)
+        logs = PodLogs(self._cluster, self._kind.container, job.logs, job.logs / "job.log")
+        try:
+            found = self._follow(job, followed, pods, logs)
+        finally:
+            ended.set()
+            logs.close()
+            fetch_errors(job)
+            _keep_logs(job, logs)
+        self._followed = None
+        self.cause = found.cause
+        logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
+        return found.state
+
+    @override
+    def stop(self) -> None:
+        """Delete the job and end this process: a step that is terminated has 0.1 s left."""
+        if self._followed is not None:
+            self._delete_at_once(self._followed)
+        elif self._creating:
+            self._delete_what_is_coming()
+        os._exit(EXIT_TERMINATED)
+
+    @override
+    def close(self) -> None:
+        try:
+            if self._followed is not None:
+                self._give_up(self._followed)
+        finally:
+            self._direct.close()
+            self._cluster.close()
+
+    def _place(self, request: JobRequest) -> JobView:
+        """The job that now runs: created, or found and adopted."""
+        body = self._kind.manifest(request, self._fields)
+        wanted = body["metadata"]["annotations"]
+        while True:
+            try:
+                self._creating = request.name
+                view = self._kind.view(self._cluster.create(self._kind.resource, body))
+                logger.info("created %s %s", self._kind.title, request.name)
+                return view
+            except AlreadyExistsError:
+                existing = self._cluster.get(self._kind.resource, request.name)
+            if existing is None:
+                continue
+            view = self._kind.view(existing)
+            if view.attempt == request.attempt:
+                return view  # the answer to the creation was lost, not the creation
+            digest = next(iter(wanted[name] for name in wanted if name.endswith("sha256")))
+            decision = decide_adoption(view, self._run.run_id, digest)
+            logger.info("found job=%s: %s, %s", view.name, decision.reason, decision.action)
+            if decision.action == "adopt":
+                return view
+            if decision.action == "replace":
+                self._cluster.delete(self._kind.resource, view.name, uid=view.uid)
+            self._wait_until_gone(view)
+
+    def _wait_until_gone(self, job: JobView) -> None:
+        """With its pods: a new job's would have the same names."""
+        deadline = time.monotonic() + self._resources.cluster.grace_seconds + self._pace.settle
+        selector = label_selector(self._kind.pod_selector(job.name))
+        while time.monotonic() < deadline:
+            existing = self._cluster.get(self._kind.resource, job.name)
+            is_gone = existing is None or existing["metadata"]["uid"] != job.uid
+            if is_gone and not self._cluster.list(PODS, selector):
+                return
+            time.sleep(self._pace.shortest)
+        raise PerennialError(
+            f"the job {job.name} is being deleted and does not go away",
+            evidence=f"uid {job.uid} or one of its pods is still there",
+            action="see what holds its pods: a finalizer, or a machine that does not answer",
+        )
+
+    def _follow(
+        self, job: TrainingJob, followed: JobView, pods: "_WatchedPods", logs: PodLogs
+    ) -> Ending:
+        progress = _Progress(self._resources, self._pace)
+        curves = _Curves(job)
+        while True:
+            pods.wait(self._pace)
+            view = self._look(followed)
+            seen = pods.seen()
+            logs.follow(pods.by_machine())
+            curves.fetch(self._pace.curves)
+            if view is None:
+                return self._vanished(followed)
+            now = standing(view, seen, self._resources.cluster.machines)
+            reason = progress.update(now)
+            if deadline_in(seen) or reason:
+                self._give_up(followed)
+                raise given_up(followed.name, reason or "DeadlineExceeded", now.reason)
+            if now.phase == "ended":
+                view = self._settled(followed, view, pods)
+                return self._judged(job, view, pods.seen())
+
+    def _look(self, followed: JobView) -> JobView | None:
+        """The job as it is now; None when it is gone, or another one has its name."""
+        found = self._direct.get(self._kind.resource, followed.name)
+        if found is None or found["metadata"]["uid"] != followed.uid:
+            return None
+        return self._kind.view(found)
+
+    def _vanished(self, followed: JobView) -> Ending:
+        """Somebody deleted the job."""
+        if followed.run_id != self._run.run_id:
+            return Ending(JobState.DISPLACED, f"run {followed.run_id} deleted its job")
+        self._followed = None
+        raise TrainingFailedError(
+            f"the training job {followed.name} was deleted while it ran",
+            action="run the step again to resume from the last checkpoint",
+        )
+
+    def _settled(self, followed: JobView, view: JobView, pods: "_WatchedPods") -> JobView:
+        """Wait until nothing of the attempt runs; what does not end is deleted."""
+        grace = self._resources.cluster.grace_seconds + self._pace.settle
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline:
+            if view.outcome is not None and all(pod.has_ended for pod in pods.seen()):
+                return view
+            pods.wait(self._pace)
+            view = self._look(followed) or replace(view, outcome=view.outcome or "failed")
+        if view.outcome is None:
+            self._give_up(followed)
+        return view
+
+    def _judged(self, job: TrainingJob, view: JobView, pods: list[PodView]) -> Ending:
+        end = read_end(job)
+        ranks = set(end.ranks) if end is not None else set()
+        are_all = ranks == set(range(job.num_processes))
+        if end is not None and end.is_finished and are_all:
+            obtain_result(job)
+        first = open_store(job.attempt_uri).read(job.first_step.name)
+        if first is not None:
+            job.first_step.touch()
+        return ending(
+            view, pods,
+            all_ranks_finished=end is not None and end.is_finished and are_all,
+            was_interrupted=end is not None and not end.is_finished,
+        )  # fmt: skip
+
+    def _give_up(self, followed: JobView) -> None:
+        if followed.run_id == self._run.run_id:
+            self._cluster.delete(self._kind.resource, followed.name, uid=followed.uid)
+        self._followed = None
+
+    def _delete_at_once(self, job: JobView) -> bool:
+        if job.run_id != self._run.run_id:
+            return True  # another run's, which goes on without us
+        try:
+            return self._direct.delete(self._kind.resource, job.name, uid=job.uid, is_patient=False)
+        except ApiError:
+            return False  # the clean-up at the run's end deletes it
+
+    def _delete_what_is_coming(self) -> None:
+        for _ in range(LOOKS):
+            try:
+                found = self._direct.get(self._kind.resource, self._creating)
+            except ApiError:
+                return  # the clean-up at the run's end deletes it
+            if found is not None and self._delete_at_once(self._kind.view(found)):
+                return
+            time.sleep(LOOK_SECONDS)
+
+
+class _WatchedPods:
+    """The pods of a job, those included that are gone: how they ended must not be forgotten."""
+
+    def __init__(self, cluster: Cluster, kind: JobKind, name: str, ended: threading.Event) -> None:
+        self._kind = kind
+        self._changed = threading.Event()
+        self._ended = ended
+        self._now: Mapping[str, Object] = {}
+        self._last: dict[str, tuple[int, PodView]] = {}
+        selector = label_selector(kind.pod_selector(name))
+        threading.Thread(target=self._watch, args=(cluster, selector), daemon=True).start()
+
+    def wait(self, pace: Pace) -> None:
+        """Until something has changed, or it is time to look anyway."""
+        self._changed.wait(pace.poll)
+        # Many pods change at once.
+        time.sleep(pace.shortest)
+        self._changed.clear()
+
+    def seen(self) -> list[PodView]:
+        """The pods that are, and those that had started and are not any more."""
+        return [pod for _, pod in self.by_machine()]
+
+    def by_machine(self) -> list[tuple[int, PodView]]:
+        """The same, each with its machine's number."""
+        now = dict(self._now)
+        present = {pod["metadata"]["uid"] for pod in now.values()}
+        for pod in now.values():
+            view = self._kind.pod_view(pod)
+            self._last[view.uid] = (self._kind.rank_of(pod), view)
+        for uid, (machine, view) in list(self._last.items()):
+            if uid in present:
+                continue
+            if not view.has_started:
+                del self._last[uid]
+            elif not view.has_ended:
+                why = view.disruption or DELETED
+                gone = replace(view, phase="Failed", disruption=why, is_leaving=True)
+                self._last[uid] = (machine, gone)
+        return sorted(self._last.values(), key=lambda each: each[0])
+
+    def _watch(self, cluster: Cluster, selector: str) -> None:
+        while not self._ended.is_set():
+            try:
+                for objects in cluster.watch(PODS, selector, self._ended):
+                    self._now = objects
+                    self._changed.set()
+            except PerennialError as error:
+                # The main thread asks the same server, and is the one to give up.
+                logger.warning("pods are not watched: %s", error)
+                self._ended.wait(1.0)
+
+
+class _Progress:
+    """How long each phase has taken, said aloud when it changes."""
+
+    def __init__(self, resources: ResourcesSection, pace: Pace) -> None:
+        self._budgets = resources.cluster.budgets
+        self._now: Standing | None = None
+        self._since = self._stuck_since = time.monotonic()
+
+    def update(self, now: Standing) -> str:
+        """Take note; returns why the job is to be given up, or nothing."""
+        moment = time.monotonic()
+        if self._now is None or now.phase != self._now.phase:
+            self._since = moment
+        if not now.is_stuck:
+            self._stuck_since = moment
+        if now != self._now:
+            logger.info("training is %s: %s", now.phase, now.reason)
+        self._now = now
+        return overdue(now, moment - self._since, moment - self._stuck_since, self._budgets)
+
+
+class _Curves:
+    """Keeps the local file of points as long as the attempt's, whose whole content it gets."""
+
+    def __init__(self, job: TrainingJob) -> None:
+        self._job = job
+        self._taken = 0
+        self._next = 0.0
+
+    def fetch(self, pause: float) -> None:
+        """Append what is new."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + pause
+        try:
+            content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
+        except PerennialError as error:
+            logger.warning("curves are not shown for now: %s", error)
+            return
+        with (self._job.logs / CURVES).open("ab") as file:
+            file.write(content[self._taken :])
+        self._taken = len(content)
+
+
+def _forget_last_attempt(job: TrainingJob) -> None:
+    job.logs.mkdir(parents=True, exist_ok=True)
+    for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
+        left.unlink(missing_ok=True)
+    shutil.rmtree(job.errors, ignore_errors=True)
+
+
+def _keep_logs(job: TrainingJob, logs: PodLogs) -> None:
+    """Put every pod's log where it outlives the pods and this step."""
+    try:
+        for file in logs.files:
+            open_store(job.attempt_uri).upload(f"logs/{file.name}", file)
+    except PerennialError as error:
+        logger.warning("logs are only in %s: %s", job.logs, error)

@@ -1,0 +1,96 @@
+"""Pod logs: follows what every pod of an attempt prints; shows the first rank's, keeps all."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from urllib3.exceptions import HTTPError
+
+from components.clients.api_server import NOT_FOUND, ApiError
+from components.clients.cluster import Cluster
+from components.train_model.launchers.pods import PodView
+
+OTHER_RANK = re.compile(r" rank=[1-9]\d* ")
+PAUSE_SECONDS = 2.0
+# The kubelet closes a log soon after its container has ended.
+CLOSING_SECONDS = 10.0
+logger = logging.getLogger(__name__)
+
+
+class PodLogs:
+    """One thread and one file for each pod that has started.
+
+    Args:
+        cluster: Where the pods are.
+        container: The container to follow.
+        folder: Where `<pod>.log` is written.
+        shown: File that the first rank's lines go to, too.
+    """
+
+    def __init__(self, cluster: Cluster, container: str, folder: Path, shown: Path) -> None:
+        self._cluster = cluster
+        self._container = container
+        self._folder = folder
+        self._shown = shown
+        self._threads: dict[str, threading.Thread] = {}
+        self._ended: set[str] = set()
+        self._closed = threading.Event()
+
+    @property
+    def files(self) -> list[Path]:
+        """What has been kept."""
+        return sorted(self._folder.glob("pod-*.log"))
+
+    def follow(self, pods: Iterable[tuple[int, PodView]]) -> None:
+        """Follow the pods that have started.
+
+        Args:
+            pods: The number of its machine with each.
+        """
+        for machine, pod in pods:
+            if pod.has_ended or pod.is_leaving:
+                self._ended.add(pod.uid)
+            if pod.has_started and pod.uid not in self._threads:
+                thread = threading.Thread(target=self._copy, args=(machine, pod), daemon=True)
+                self._threads[pod.uid] = thread
+                thread.start()
+
+    def close(self) -> None:
+        """Take what is left of the logs, then stop."""
+        self._ended.update(self._threads)
+        for thread in self._threads.values():
+            thread.join(CLOSING_SECONDS)
+        self._closed.set()
+
+    def _copy(self, machine: int, pod: PodView) -> None:
+        last = ""
+        with (self._folder / f"pod-{machine}-{pod.uid[:8]}.log").open("a") as file:
+            while not self._closed.is_set():
+                known = last
+                try:
+                    since = f"{known[:19]}Z" if known else ""
+                    for line in self._cluster.log_lines(pod.name, self._container, since):
+                        last, _, text = line.partition(" ")
+                        # From the second on in which the connection was lost.
+                        if last > known:
+                            self._take(file.write, machine, text)
+                            file.flush()
+                except ApiError as error:
+                    if error.status == NOT_FOUND:
+                        return
+                except HTTPError as error:
+                    logger.debug("the log of %s is followed anew: %s", pod.name, error)
+                else:
+                    if pod.uid in self._ended:
+                        return
+                last = max(last, known)
+                self._closed.wait(PAUSE_SECONDS)
+
+    def _take(self, write: Callable[[str], int], machine: int, text: str) -> None:
+        write(f"{text}\n")
+        if machine == 0 and not OTHER_RANK.search(text):
+            logger.info("%s", text)
+            with self._shown.open("a") as shown:
+                shown.write(f"{text}\n")

@@ -1,0 +1,1 @@
+"""A task package of one's own; a contract names it `clicks.smooth:SmoothClicks`."""

@@ -1,0 +1,87 @@
+"""Locked install: what one image needs, at the versions on record, into its virtual environment.
+
+    python locked_install.py trainer --also text --torch cpu
+
+Run by the Dockerfile. Takes the image's extra from pyproject.toml, installs wheels only, compiles
+them, and fails when a version ended up in the environment that constraints.txt does not name.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+PYTHON = "/opt/perennial/bin/python"
+WHEELS = "/wheels"  # built from source in the stage before
+
+CPU_BUILDS = (
+    "CPU builds of PyTorch are not on the default index: give pip a configuration that names the "
+    "index of PyTorch's install page (images/README.md), or build with TORCH=cuda"
+)
+
+
+def main() -> None:
+    """Install, compile, verify."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extra", choices=("data", "trainer", "control"))
+    parser.add_argument("--also", nargs="*", default=[], help="further extras of pyproject.toml")
+    parser.add_argument("--torch", choices=("cpu", "cuda"), default="cpu")
+    options = parser.parse_args()
+    pinned = dict(pins(Path("constraints.txt").read_text()))
+    extras = [options.extra, *options.also]
+    wanted = list(requirements(extras, torch_build(pinned["torch"], options.torch)))
+    pip = (sys.executable, "-m", "pip", "--python", PYTHON)
+    # No bytecode by pip: it would carry times, which a copy between stages changes.
+    install = (*pip, "install", "--no-cache-dir", "--no-compile", "--only-binary", ":all:")
+    locked = ("--find-links", WHEELS, "--constraint", "constraints.txt")
+    installed = subprocess.run([*install, *locked, *wanted], check=False)
+    if installed.returncode:
+        hint = CPU_BUILDS if any("+cpu" in each for each in wanted) else ""
+        sys.exit(f"pip found no way to install {wanted}. {hint}")
+    packages = str(Path(PYTHON).parents[1] / "lib")
+    compile_all = (PYTHON, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode")
+    # Some packages carry files for other versions of Python; whoever imports them is told.
+    subprocess.run([*compile_all, "unchecked-hash", packages], check=False)
+    frozen = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
+    strangers = list(unpinned(dict(pins(frozen)), pinned))
+    if strangers:
+        sys.exit(f"constraints.txt does not name these, so they are not locked: {strangers}")
+
+
+def torch_build(version: str, build: str) -> str:
+    """The requirement that takes one build of a version of PyTorch, and no other."""
+    # `===` compares texts: the plain version, and no local one that an index may add.
+    return f"torch=={version}+cpu" if build == "cpu" else f"torch==={version}"
+
+
+def requirements(extras: Sequence[str], torch: str) -> Iterator[str]:
+    """What every image and these extras ask for, with the wanted build of PyTorch."""
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    yield from project["dependencies"]
+    for requirement in (found for extra in extras for found in optional[extra]):
+        own = re.fullmatch(r"perennial\[([\w,]+)\]", requirement)
+        if own:
+            yield from (found for extra in own[1].split(",") for found in optional[extra])
+        else:
+            yield torch if re.match(r"torch\b", requirement) else requirement
+
+
+def pins(text: str) -> Iterator[tuple[str, str]]:
+    """Normalised name and public version of every `name==version` line."""
+    for name, version in re.findall(r"^([\w.-]+)==([^\s+]+)", text, re.MULTILINE):
+        yield re.sub(r"[-_.]+", "-", name).lower(), version
+
+
+def unpinned(installed: Mapping[str, str], pinned: Mapping[str, str]) -> Iterator[str]:
+    """What is installed at another version than the one on record, or without one."""
+    for name, version in sorted(installed.items()):
+        if pinned.get(name) != version:
+            yield f"{name}=={version}"
+
+
+if __name__ == "__main__":
+    main()

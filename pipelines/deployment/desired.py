@@ -1,0 +1,172 @@
+"""Desired: what one contract asks to exist on a server, and the marks to find it again."""
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from pydantic import JsonValue
+
+from components.contracts.errors import PerennialError
+from components.contracts.section import canonical_json
+from pipelines.compilation import PIPELINES, compile_pipeline
+from pipelines.contract import Contract
+from pipelines.deployment.cron import with_seconds
+from pipelines.deployment.placement import place
+from pipelines.deployment.profile import Profile
+
+Kind = Literal["monitoring", "training"]
+KINDS: tuple[Kind, ...] = ("monitoring", "training")
+PIPELINE_OF: dict[Kind, str] = {
+    "monitoring": "drift-monitoring",
+    "training": "continuous-training",
+}
+MARK = re.compile(
+    r"perennial kind=(?P<kind>\w+) spec=(?P<spec>[0-9a-f]{12}) "
+    r"monitoring=(?P<monitoring>[0-9a-f]{12}) training=(?P<training>[0-9a-f]{12})$"
+)
+
+
+@dataclass(frozen=True)
+class DesiredPipeline:
+    """A compiled and placed pipeline; its version's name is its content's digest."""
+
+    name: str
+    package: str
+
+    @property
+    def version(self) -> str:
+        """Equal for equal content, so that the same deployment uploads nothing twice."""
+        return hashlib.sha256(self.package.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class DesiredSchedule:
+    """A recurring run as it should be."""
+
+    kind: Kind
+    name: str
+    cron: str
+    versions: dict[Kind, str]
+    """Of both pipelines, as they are deployed together."""
+    parameters: dict[str, str]
+    service_account: str
+    pipeline_root: str
+
+    @property
+    def pipeline(self) -> str:
+        """Which pipeline it starts."""
+        return PIPELINE_OF[self.kind]
+
+    @property
+    def digest(self) -> str:
+        """Of everything that a run of it depends on."""
+        content: dict[str, JsonValue] = {
+            "cron": self.cron,
+            "versions": {str(kind): version for kind, version in self.versions.items()},
+            "parameters": dict(self.parameters),
+            "service_account": self.service_account,
+            "pipeline_root": self.pipeline_root,
+        }
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+    @property
+    def description(self) -> str:
+        """Shown in the dashboard; its end is how a later deployment knows it again."""
+        return (
+            "Kept by `perennial deploy`: a change made here lasts until the next one. "
+            f"perennial kind={self.kind} spec={self.digest} "
+            f"monitoring={self.versions['monitoring']} training={self.versions['training']}"
+        )
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Everything that one contract asks for."""
+
+    experiment: str
+    pipelines: tuple[DesiredPipeline, ...]
+    schedules: dict[Kind, DesiredSchedule] = field(default_factory=dict)
+
+    def pipeline(self, name: str) -> DesiredPipeline:
+        """By its name."""
+        return next(pipeline for pipeline in self.pipelines if pipeline.name == name)
+
+
+def desire(contract: Contract, profile: Profile) -> Desired:
+    """What should exist on the server.
+
+    Raises:
+        PerennialError: the data lie where no pod can read them.
+    """
+    if "://" not in contract.data.uri:
+        raise PerennialError(
+            f"data.uri = {contract.data.uri!r} is a folder of this machine",
+            evidence="the steps run in pods elsewhere",
+            action="put the dataset into an object store, such as s3://bucket/flights",
+        )
+    pipelines = tuple(
+        DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
+        for name in PIPELINES
+    )
+    by_name = {pipeline.name: pipeline.version for pipeline in pipelines}
+    versions: dict[Kind, str] = {kind: by_name[PIPELINE_OF[kind]] for kind in KINDS}
+    crons: dict[Kind, str] = {
+        "monitoring": profile.schedules.monitoring,
+        "training": profile.schedules.training,
+    }
+    schedules: dict[Kind, DesiredSchedule] = {
+        kind: DesiredSchedule(
+            kind=kind,
+            name=f"{contract.model.name} {kind}",
+            cron=with_seconds(cron),
+            versions=versions,
+            parameters=parameters_of(kind, contract.to_json(), '{"trigger":"schedule"}'),
+            service_account=profile.pods.service_account,
+            pipeline_root=profile.stores.pipeline_root,
+        )
+        for kind, cron in crons.items()
+        if cron
+    }
+    return Desired(contract.model.name, pipelines, schedules)
+
+
+def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
+    """What a pipeline is started with; monitoring finds its trigger itself."""
+    return {"contract": contract} | ({"trigger": trigger} if kind == "training" else {})
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a deployment wrote on a schedule.
+
+    Attributes:
+        kind: Which of a model's schedules it is.
+        digest: Of everything that its runs depend on.
+        monitoring: The version of the monitoring pipeline that was deployed with it.
+        training: The version of the training pipeline that was deployed with it.
+    """
+
+    kind: str
+    digest: str
+    monitoring: str
+    training: str
+
+    def version_of(self, kind: Kind) -> str:
+        """The version of a pipeline that was deployed with it."""
+        return self.monitoring if kind == "monitoring" else self.training
+
+
+def mark_of(description: str) -> Mark | None:
+    """The mark of a schedule that a deployment made; None for anybody else's."""
+    found = MARK.search(description)
+    if found is None:
+        return None
+    return Mark(found["kind"], found["spec"], found["monitoring"], found["training"])
+
+
+def _compiled(name: str) -> str:
+    with TemporaryDirectory() as folder:
+        return compile_pipeline(name, Path(folder) / f"{name}.yaml").read_text()

@@ -1,0 +1,312 @@
+"""Operations on what is deployed: start, look, pause, cancel, remove."""
+
+import getpass
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from components.clients.pipeline_api import PipelineApi
+from components.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
+from components.contracts.errors import PerennialError
+from components.contracts.section import canonical_json
+from pipelines.contract import Contract
+from pipelines.deployment.apply import Deployment, observe
+from pipelines.deployment.desired import (
+    KINDS,
+    PIPELINE_OF,
+    Desired,
+    Kind,
+    desire,
+    mark_of,
+    parameters_of,
+)
+from pipelines.deployment.placement import images_in
+from pipelines.deployment.plan import Observed
+from pipelines.deployment.profile import Profile
+
+POLL_SECONDS = 5.0
+SHOWN_RUNS = 10
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a person or another system starts a run.
+
+    Attributes:
+        reason: In their words; stands on the run and on the model version.
+        evidence: What another system saw, as a JSON object; empty for a person.
+    """
+
+    reason: str
+    evidence: str = ""
+
+    @property
+    def trigger(self) -> str:
+        """As the pipeline takes it.
+
+        Raises:
+            PerennialError: the evidence is no JSON object.
+        """
+        value: dict[str, JsonValue] = {"trigger": "manual", "by": getpass.getuser()}
+        if self.evidence:
+            try:
+                seen = json.loads(self.evidence)
+            except ValueError:
+                seen = None
+            if not isinstance(seen, dict):
+                raise PerennialError(
+                    "the evidence is no JSON object",
+                    evidence=f"it begins {self.evidence[:60]!r}",
+                    action='pass an object, such as {"new_files": 3}',
+                )
+            value = {"trigger": "event", "evidence": seen}
+        return canonical_json({**value, "reason": self.reason})
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that somebody asks for.
+
+    Attributes:
+        kind: Which of a model's two pipelines.
+        cause: Why.
+        force: Also while another run of the model is under way.
+    """
+
+    kind: Kind
+    cause: Cause
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """A profile and its server."""
+
+    profile: Profile
+    api: PipelineApi
+
+    def link(self, run_id: str) -> str:
+        """Where the dashboard shows a run; empty when nobody said where it is."""
+        base = self.profile.server.dashboard_url.rstrip("/")
+        return f"{base}/#/runs/details/{run_id}" if base else ""
+
+    def experiment(self, model: str) -> str:
+        """A model's experiment.
+
+        Raises:
+            PerennialError: nothing of this name was deployed.
+        """
+        found = self.api.find_experiment(model)
+        if found is None:
+            raise PerennialError(
+                f"nothing is deployed for a model {model!r}",
+                evidence=f"{self.profile.server.pipelines_url} has no experiment of that name",
+                action="look at the name, or `perennial deploy` its contract first",
+            )
+        return found
+
+    def schedules(self, model: str) -> list[Schedule]:
+        """Those that count: the newest of each kind that a deployment made."""
+        newest: dict[str, Schedule] = {}
+        for schedule in self.api.schedules(self.experiment(model)):
+            mark = mark_of(schedule.description)
+            if mark is not None:
+                newest[mark.kind] = schedule
+        return [newest[kind] for kind in KINDS if kind in newest]
+
+    def deployed(self, model: str) -> Schedule:
+        """The newest schedule: what it carries is what is deployed.
+
+        Raises:
+            PerennialError: the model has none.
+        """
+        schedules = self.schedules(model)
+        if not schedules:
+            raise PerennialError(
+                f"{model} has no schedule to take contract and version from",
+                evidence="its experiment holds none that `perennial deploy` made",
+                action="name a time under [schedules] of the profile and deploy; `perennial "
+                "submit CONTRACT` starts a run without",
+            )
+        return max(schedules, key=lambda schedule: schedule.age)
+
+
+def submit(site: Site, contract: Contract, start: Start) -> str:
+    """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
+
+    Raises:
+        PerennialError: a run of the model is under way, and it does not insist.
+    """
+    desired = desire(contract, site.profile)
+    for _ in Deployment(site.api, desired, kinds=()).apply():
+        pass
+    observed = observe(site.api, desired)
+    version = observed.versions[PIPELINE_OF[start.kind]]
+    return _start(site, desired.experiment, version, contract.to_json(), start)
+
+
+def start_deployed(site: Site, model: str, start: Start) -> str:
+    """Start what is deployed, now; the run's id.
+
+    Raises:
+        PerennialError: the model has no schedule, or a run of it is under way.
+    """
+    newest = site.deployed(model)
+    mark = mark_of(newest.description)
+    name = mark.version_of(start.kind) if mark else ""
+    pipeline = site.api.find_pipeline(PIPELINE_OF[start.kind])
+    version = site.api.find_version(pipeline, name) if pipeline and name else None
+    if version is None:
+        raise PerennialError(
+            f"the pipeline that {model} was deployed with is gone",
+            evidence=f"{PIPELINE_OF[start.kind]} has no version {name}",
+            action="deploy the contract again",
+        )
+    return _start(site, model, version, newest.parameters["contract"], start)
+
+
+def switch(site: Site, model: str, *, enabled: bool) -> list[Schedule]:
+    """Pause or resume a model's schedules; those that were changed. A deployment respects it."""
+    changed = [each for each in site.schedules(model) if each.enabled != enabled]
+    for schedule in changed:
+        site.api.set_enabled(schedule.schedule_id, enabled=enabled)
+    return changed
+
+
+def follow(
+    site: Site,
+    run_id: str,
+    show: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> PipelineRun:
+    """Wait for a run's end, telling each task's; the ended run.
+
+    `kfp.Client.wait_for_run_completion` is not used: it never returns for a cancelled run.
+    """
+    told: dict[str, str] = {}
+    while True:
+        run = site.api.run(run_id)
+        for task in run.tasks:
+            if task.state and told.get(task.name) != task.state and task.state != "PENDING":
+                told[task.name] = task.state
+                show(f"  {task.name}: {task.state.lower()}")
+        if run.is_over:
+            show(f"{run.name}: {run.outcome}")
+            return run
+        sleep(POLL_SECONDS)
+
+
+def cancel(site: Site, run_id: str) -> bool:
+    """Ask for a run's end; False when it was over already."""
+    if site.api.run(run_id).is_over:
+        return False
+    site.api.terminate(run_id)
+    return True
+
+
+def undeploy(site: Site, model: str, *, cancel_running: bool) -> Iterator[str]:
+    """Take a model's schedules away, telling each step; runs, versions and models stay.
+
+    Raises:
+        PerennialError: nothing is deployed under this name.
+    """
+    experiment = site.experiment(model)
+    ours = [each for each in site.api.schedules(experiment) if mark_of(each.description)]
+    for schedule in ours:  # all of them first: none may start a run while others are removed
+        if schedule.enabled:
+            site.api.set_enabled(schedule.schedule_id, enabled=False)
+            yield f"disabled the schedule {schedule.name!r}"
+    under_way = site.api.unfinished_runs(experiment)
+    if cancel_running:
+        for run in under_way:
+            site.api.terminate(run.run_id)
+            yield f"cancelled {run.name!r} ({run.run_id})"
+    busy = {run.schedule_id for run in under_way}
+    for schedule in ours:
+        if schedule.schedule_id in busy:
+            yield f"kept the disabled schedule {schedule.name!r} until its run is over; call again"
+        else:
+            site.api.delete_schedule(schedule.schedule_id)
+            yield f"deleted the schedule {schedule.name!r}"
+    if under_way and not cancel_running:
+        yield f"{len(under_way)} runs are under way and go on; --cancel-running ends them"
+
+
+def status_lines(site: Site, model: str) -> list[str]:
+    """A model's schedules and newest runs."""
+    experiment = site.experiment(model)
+    lines = [f"{model} in {site.profile.server.namespace} of {site.profile.server.pipelines_url}"]
+    schedules = site.schedules(model)
+    lines += [
+        f"  schedule {schedule.name!r}: {schedule.cron[2:]}"
+        + ("" if schedule.enabled else ", PAUSED")
+        for schedule in schedules
+    ] or ["  no schedule"]
+    runs = site.api.runs(experiment, limit=SHOWN_RUNS)
+    lines += [_run_line(run) for run in runs] or ["  no run yet"]
+    return lines
+
+
+def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str]:
+    """What a deployment would change in schedules, contracts and images, line by line."""
+    for kind, wanted in desired.schedules.items():
+        present = observed.of_kind(kind)
+        if not present:
+            yield f"+ schedule {wanted.name!r}: {wanted.cron[2:]}"
+            continue
+        old = present[-1]
+        if old.cron != wanted.cron:
+            yield f"- {wanted.name}: {old.cron[2:]}"
+            yield f"+ {wanted.name}: {wanted.cron[2:]}"
+        before, after = (
+            _flat(json.loads(values["contract"])) for values in (old.parameters, wanted.parameters)
+        )
+        yield from _changes(before, after)
+        images = site.api.version_images(old.version)
+        yield from _changes(images, images_in(desired.pipeline(wanted.pipeline).package))
+
+
+def _start(site: Site, model: str, version: PipelineVersion, contract: str, start: Start) -> str:
+    experiment = site.experiment(model)
+    under_way = site.api.unfinished_runs(experiment)
+    if under_way and not start.force:
+        raise PerennialError(
+            f"{len(under_way)} runs of {model} are under way",
+            evidence=", ".join(f"{run.name} ({run.run_id})" for run in under_way),
+            action="wait, `perennial cancel` it, or insist with --force",
+        )
+    new = NewRun(
+        name=f"{model} {start.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
+        version=version,
+        parameters=parameters_of(start.kind, contract, start.cause.trigger),
+        description=start.cause.trigger,  # monitoring finds a trigger of its own, and takes none
+        service_account=site.profile.pods.service_account,
+        pipeline_root=site.profile.stores.pipeline_root,
+    )
+    return site.api.start_run(experiment, new)
+
+
+def _run_line(run: PipelineRun) -> str:
+    ended = f" until {run.finished_at:%H:%M}" if run.finished_at else ""
+    return f"  {run.created_at:%Y-%m-%d %H:%M}{ended}  {run.outcome:15} {run.run_id}  {run.name}"
+
+
+def _flat(value: object, at: str = "") -> dict[str, str]:
+    """Every option of a contract by its dotted name."""
+    if isinstance(value, dict) and value:
+        pairs = [_flat(item, f"{at}.{key}" if at else key) for key, item in value.items()]
+        return {key: text for pair in pairs for key, text in pair.items()}
+    return {at: json.dumps(value, ensure_ascii=False)}
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            yield from [f"- {key} = {old}"] if old is not None else []
+            yield from [f"+ {key} = {new}"] if new is not None else []

@@ -1,0 +1,159 @@
+"""Placement: a compiled pipeline made fit for one environment.
+
+Images become digests, and every step gets its addresses, its secrets by reference, its pod's shape
+and its retries. Pure: equal inputs give equal bytes, so that equal deployments are no deployments.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+from pydantic import JsonValue
+
+from components.clients import environment
+from components.clients.training_jobs import KFP_RUN_LABEL
+from components.contracts.errors import PerennialError
+from pipelines.deployment.profile import PodsSection, Profile, StepResources
+
+SCRATCH = "/tmp"  # all that a read-only root file system lacks
+Document = dict[str, Any]
+
+
+def place(compiled: str, profile: Profile) -> str:
+    """Make a compiled pipeline fit for an environment.
+
+    Args:
+        compiled: The YAML as `compile_pipeline` writes it, with logical image names.
+        profile: The environment.
+
+    Raises:
+        PerennialError: the pipeline names an image that the profile does not.
+    """
+    spec = next(iter(yaml.safe_load_all(compiled)))
+    executors = spec["deploymentSpec"]["executors"]
+    kubernetes = {}
+    for label, executor in executors.items():
+        step = step_of(label)
+        container = executor["container"]
+        container["image"] = _image(str(container["image"]), profile)
+        container["env"] = [
+            {"name": name, "value": value}
+            for name, value in _variables(profile, container["image"]).items()
+        ]
+        container["resources"] = _resources(profile.pods.steps.get(step, StepResources()))
+        kubernetes[label] = _pod(step, profile)
+    for task in _tasks(spec):
+        task["retryPolicy"] = _retry(profile.pods)
+    json_format.ParseDict(
+        spec, pipeline_spec_pb2.PipelineSpec()
+    )  # raises on what KFP does not know
+    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": kubernetes}}}}
+    json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
+    return str(yaml.safe_dump_all([spec, platform], sort_keys=True))
+
+
+def step_of(executor: str) -> str:
+    """The step that an executor's label stands for: KFP numbers repetitions."""
+    words = executor.removeprefix("exec-").split("-")
+    return "_".join(words[:-1] if words[-1].isdigit() else words)
+
+
+def images_in(placed: str) -> dict[str, str]:
+    """Executor → image of a placed pipeline."""
+    spec = next(iter(yaml.safe_load_all(placed)))
+    executors = spec["deploymentSpec"]["executors"]
+    return {label: str(item["container"]["image"]) for label, item in executors.items()}
+
+
+def _image(logical: str, profile: Profile) -> str:
+    images = profile.images
+    known = {f"perennial-{name}": getattr(images, name) for name in ("data", "trainer", "control")}
+    if logical not in known:
+        raise PerennialError(
+            f"the pipeline names the image {logical!r}, which no profile can pin",
+            evidence=f"known are: {', '.join(known)}",
+            action="compile with this version of Perennial",
+        )
+    return str(known[logical])
+
+
+def _variables(profile: Profile, image: str) -> Mapping[str, str]:
+    digest = image.rpartition("@")[2]
+    own = {
+        environment.STORE_URI: profile.stores.store_uri,
+        environment.TRACKING_URI: profile.stores.tracking_uri,
+        environment.IMAGE_DIGEST: digest,
+        # In an image, the code is the image.
+        environment.CODE_DIGEST: digest.removeprefix("sha256:"),
+        "HOME": SCRATCH,
+        "OMP_NUM_THREADS": "1",
+    }
+    return {**profile.stores.environment, **{name: value for name, value in own.items() if value}}
+
+
+def _resources(asked: StepResources) -> Document:
+    return {
+        "resourceCpuRequest": asked.cpu,
+        "resourceMemoryRequest": asked.memory,
+        "resourceMemoryLimit": asked.memory,
+    }
+
+
+def _pod(step: str, profile: Profile) -> JsonValue:
+    pods = profile.pods
+    minutes = pods.training_timeout_minutes if step == "train_model" else pods.timeout_minutes
+    by_secret: dict[str, list[JsonValue]] = {}
+    for variable, place_ in profile.stores.secrets.items():
+        secret, _, key = place_.partition("/")
+        by_secret.setdefault(secret, []).append({"secretKey": key, "envVar": variable})
+    pod: dict[str, JsonValue] = {
+        "secretAsEnv": [
+            {"secretName": secret, "keyToEnv": keys} for secret, keys in by_secret.items()
+        ],
+        # KFP has no variable with the run's id, only a label on every pod.
+        "fieldPathAsEnv": [
+            {"name": environment.RUN_ID, "fieldPath": f"metadata.labels['{KFP_RUN_LABEL}']"}
+        ],
+        "podMetadata": {
+            "labels": {**pods.labels, "app.kubernetes.io/part-of": "perennial"},
+            # A sidecar would outlive the step and keep its pod.
+            "annotations": {"sidecar.istio.io/inject": "false"},
+        },
+        "emptyDirMounts": [
+            {"volumeName": "scratch", "mountPath": SCRATCH, "sizeLimit": pods.scratch}
+        ],
+        # The number is needed: without it a non-root check on a root image waits for ever.
+        "securityContext": {
+            "runAsUser": str(pods.run_as_user),
+            "runAsGroup": str(pods.run_as_user),
+            "runAsNonRoot": True,
+        },
+        "activeDeadlineSeconds": str(minutes * 60),
+        "imagePullSecret": [{"secretName": name} for name in profile.images.pull_secrets],
+        "nodeSelector": {"labels": dict(pods.node_selector)} if pods.node_selector else {},
+        "tolerations": [dict(toleration) for toleration in pods.tolerations],
+    }
+    return {key: value for key, value in pod.items() if value}
+
+
+def _retry(pods: PodsSection) -> Document:
+    return {
+        "maxRetryCount": pods.max_retries,
+        "backoffDuration": "30s",
+        "backoffFactor": 2.0,
+        "backoffMaxDuration": "600s",
+    }
+
+
+def _tasks(spec: Document) -> Iterator[Document]:
+    """The tasks that may be repeated."""
+    dags = [spec["root"]["dag"]]
+    dags += [component["dag"] for component in spec["components"].values() if "dag" in component]
+    for dag in dags:
+        for task in dag["tasks"].values():
+            component = spec["components"][task["componentRef"]["name"]]
+            # A failed training is not started again: its launcher resumes what can be resumed.
+            if step_of(component.get("executorLabel", "exec-train-model")) != "train_model":
+                yield task

@@ -1,0 +1,222 @@
+"""Profile: where a contract is deployed to. One TOML file per environment, no secret in it."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from components.contracts.section import Section
+from pipelines.deployment.cron import check_cron
+from pipelines.runs import FLOW
+from pipelines.toml_sections import read_document
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[^\s@]+@sha256:[0-9a-f]{64}$")]
+"""An image by content. A tag may mean something else tomorrow."""
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
+"""`SECRET/KEY`: a Kubernetes secret and one of its keys."""
+Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
+SECRET_NAMES = re.compile(r"PASSWORD|SECRET|TOKEN|CREDENTIAL|PRIVATE|ACCESS_KEY|API_KEY", re.I)
+
+
+class ServerSection(Section):
+    """The Kubeflow Pipelines server."""
+
+    pipelines_url: str
+    """Where /apis/v2beta1 lies below: `http://ml-pipeline.kubeflow:8888` inside a cluster, the
+    address of a port-forward, or `https://HOST/pipeline` behind a Kubeflow gateway."""
+    dashboard_url: str = ""
+    """Where people open the dashboard; links are printed when it is set."""
+    namespace: Name = "kubeflow"
+    """Where the runs' pods live: `kubeflow` for a standalone server, else the team's profile."""
+    multi_user: bool = False
+    """Whether pipelines and runs belong to namespaces, as in a Kubeflow distribution."""
+    ca_file: str = ""
+    """Certificates to trust, for a server whose certificate your company signed itself."""
+
+    @field_validator("pipelines_url", "dashboard_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        return check_address(url, ("http", "https")) if url else url
+
+
+class AuthSection(Section):
+    """Who speaks. Secrets are read from the environment or a mounted file, never from here."""
+
+    kind: Literal["none", "in-cluster", "token", "dex"] = "none"
+    """`none`: a port-forward to a standalone server. `in-cluster`: the pod's own projected
+    token. `token`: a bearer token in a variable. `dex`: a session of Kubeflow's login page."""
+    token_file: str = "/var/run/secrets/kubeflow/pipelines/token"
+    """in-cluster: the projected token, audience pipelines.kubeflow.org; read anew every time."""
+    token_variable: VariableName = "KFP_TOKEN"
+    """token: the environment variable that holds it."""
+    username_variable: VariableName = "DEX_USERNAME"
+    """dex: the variable that holds the login name, usually an e-mail address."""
+    password_variable: VariableName = "DEX_PASSWORD"
+    """dex: the variable that holds the password."""
+
+
+class ImagesSection(Section):
+    """The images that the steps run in, by digest."""
+
+    data: Digest
+    """Runs `snapshot_data`, `validate_data` and `decide_retraining`."""
+    trainer: Digest
+    """Runs everything that needs PyTorch; with your task's package on top (see images/)."""
+    control: Digest
+    """Runs what speaks to the cluster alone."""
+    pull_secrets: tuple[Name, ...] = ()
+    """Kubernetes secrets for a private registry."""
+
+
+class StoresSection(Section):
+    """Where results live, and how the steps get in."""
+
+    store_uri: str
+    """Object store of snapshots, checkpoints and trigger state, such as `s3://bucket/prefix`."""
+    tracking_uri: str
+    """MLflow's tracking server."""
+    pipeline_root: str = ""
+    """Where KFP keeps artifacts; empty for the server's default."""
+    secrets: dict[VariableName, SecretKey] = Field(default_factory=dict)
+    """Environment variable of every step → `SECRET/KEY` in the runs' namespace. The pipeline
+    carries the reference only."""
+    environment: dict[VariableName, str] = Field(default_factory=dict)
+    """Further variables of every step, such as `AWS_ENDPOINT_URL`; nothing secret."""
+
+    @field_validator("store_uri", "tracking_uri", "pipeline_root")
+    @classmethod
+    def _can_be_reached_from_pods(cls, uri: str) -> str:
+        return (
+            check_address(uri, ("s3", "minio", "gs", "http", "https", "postgresql")) if uri else uri
+        )
+
+    @field_validator("environment")
+    @classmethod
+    def _holds_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
+        suspects = sorted(name for name in variables if SECRET_NAMES.search(name))
+        if suspects:
+            raise ValueError(
+                f"{suspects} look like secrets, which a compiled pipeline would show to everybody; "
+                'name them under [stores.secrets] as "SECRET/KEY"'
+            )
+        return variables
+
+
+class StepResources(Section):
+    """What a step's pod asks for; the training job's own pods follow the contract instead."""
+
+    cpu: Quantity = "1"
+    """Requested cores; there is no limit, which would only slow bursts down."""
+    memory: Quantity = "2Gi"
+    """Requested and at most: more is killed rather than the node's other pods."""
+
+
+class PodsSection(Section):
+    """How the steps' pods run."""
+
+    service_account: Name = "pipeline-runner"
+    """In whose name the steps' pods act; see k8s/ for what it needs."""
+    run_as_user: Annotated[int, Field(ge=1)] = 65532
+    """Numeric user of the steps; any number works with our images."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """On every pod, such as your organisation's cost centre."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """Only nodes with these labels; set it to keep cheap steps off GPU nodes."""
+    tolerations: tuple[dict[str, str], ...] = ()
+    """Kubernetes tolerations, such as `{ key = "spot", operator = "Exists" }`."""
+    max_retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """How often a step whose pod failed is tried again, the training excepted, which resumes by
+    itself. Raise it on nodes that come and go."""
+    timeout_minutes: Annotated[int, Field(ge=1)] = 60
+    """Of every step but the training, whose budget the contract sets."""
+    training_timeout_minutes: Annotated[int, Field(ge=1)] = 7 * 24 * 60
+    """Of the step that waits for the training job."""
+    scratch: Quantity = "10Gi"
+    """Disk of each step's own temporary files: a download of the data must fit."""
+    steps: dict[str, StepResources] = Field(default_factory=dict)
+    """Step → what its pod asks for, where the default does not fit."""
+
+    @field_validator("steps")
+    @classmethod
+    def _names_steps(cls, steps: dict[str, StepResources]) -> dict[str, StepResources]:
+        known = sorted({step for flow in FLOW.values() for step in flow})
+        unknown = sorted(set(steps) - set(known))
+        if unknown:
+            raise ValueError(f"{unknown} are no steps; the steps are: {', '.join(known)}")
+        return steps
+
+
+class SchedulesSection(Section):
+    """When pipelines start by themselves; five cron fields, in the server's time zone (UTC)."""
+
+    monitoring: str = ""
+    """`drift_monitoring`: looks at new data, trains when the evidence says so. Daily or hourly,
+    as the data arrives. Empty for never."""
+    training: str = ""
+    """`continuous_training` whatever the data look like. Empty for never, the usual choice when
+    monitoring runs."""
+
+    @field_validator("monitoring", "training")
+    @classmethod
+    def _is_cron(cls, text: str) -> str:
+        return check_cron(text) if text else text
+
+
+class Profile(Section):
+    """Everything about one environment."""
+
+    server: ServerSection
+    auth: AuthSection = AuthSection()
+    images: ImagesSection
+    stores: StoresSection
+    pods: PodsSection = PodsSection()
+    schedules: SchedulesSection = SchedulesSection()
+
+    @model_validator(mode="after")
+    def _keeps_credentials_encrypted(self) -> Self:
+        url = urlsplit(self.server.pipelines_url)
+        inside = (url.hostname or "").endswith((".svc", ".svc.cluster.local", ".localhost"))
+        local = url.hostname in ("localhost", "127.0.0.1", "::1") or "." not in (url.hostname or "")
+        plain = url.scheme == "http" and not inside and not local
+        if plain and self.auth.kind in ("token", "dex"):
+            raise ValueError(
+                f"server.pipelines_url = {self.server.pipelines_url!r} would send credentials in "
+                "the clear; use https"
+            )
+        return self
+
+
+def load_profile(path: Path) -> Profile:
+    """Read a profile; a relative `ca_file` is taken from the profile's folder.
+
+    Raises:
+        ContractError: every mistake found, with file, line, value, expectation and remedy.
+        PerennialError: there is no such file.
+    """
+    profile, _ = read_document(path, Profile, "profile")
+    server = profile.server
+    if server.ca_file:
+        absolute = str((path.resolve().parent / server.ca_file).resolve())
+        server = server.model_copy(update={"ca_file": absolute})
+    return profile.model_copy(update={"server": server})
+
+
+def check_address(uri: str, schemes: tuple[str, ...]) -> str:
+    """An address that pods can reach and that holds no password.
+
+    Raises:
+        ValueError: another scheme, no host, or a user in front of it.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in schemes or not parts.netloc:
+        raise ValueError(
+            f"{uri!r} is no address that a pod can reach; begin it with {schemes[0]}://"
+        )
+    if parts.username or parts.password:
+        shown = uri.replace(parts.netloc, parts.netloc.rpartition("@")[2])
+        raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
+    return uri

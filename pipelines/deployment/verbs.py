@@ -1,0 +1,214 @@
+"""The verbs of `perennial` about a cluster: deploy, start, look, pause, cancel, remove."""
+
+import argparse
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components.contracts.errors import PerennialError
+
+if TYPE_CHECKING:
+    from pipelines.contract import Contract
+    from pipelines.deployment.operations import Site, Start
+
+FAILED = 1
+PROFILE = "PERENNIAL_PROFILE"
+
+
+def deploy(options: argparse.Namespace) -> int:
+    """Make the cluster hold the contract's pipelines and schedules; twice is as good as once."""
+    from pipelines.deployment.apply import Deployment, observe
+    from pipelines.deployment.desired import desire
+    from pipelines.deployment.operations import difference
+    from pipelines.deployment.plan import plan, remarks
+
+    site = _site(options)
+    desired = desire(_checked(options), site.profile)
+    observed = observe(site.api, desired)
+    actions = plan(desired, observed)
+    if options.diff:
+        print(
+            "\n".join(difference(site, desired, observed))
+            or "no difference in schedules and contract"
+        )
+    for remark in remarks(desired, observed):
+        print(remark)
+    if not actions:
+        print("nothing to do: the cluster holds what the contract and the profile ask for")
+        return 0
+    if options.dry_run:
+        print("\n".join(f"would {action}" for action in actions))
+        return 0
+    for action in Deployment(site.api, desired).apply():
+        print(f"✓ {action}", flush=True)
+    return 0
+
+
+def submit(options: argparse.Namespace) -> int:
+    """Start a run of this contract on the cluster; schedules are left as they are."""
+    from pipelines.deployment.operations import submit as submit_run
+
+    site, contract = _site(options), _checked(options)
+    run = submit_run(site, contract, _start(options))
+    return _started(site, run, wait=options.wait)
+
+
+def trigger(options: argparse.Namespace) -> int:
+    """Start what is deployed now, for a reason that stands on the run and on the version."""
+    from pipelines.deployment.operations import start_deployed
+
+    site = _site(options)
+    run = start_deployed(site, options.model, _start(options))
+    return _started(site, run, wait=options.wait)
+
+
+def schedule(options: argparse.Namespace) -> int:
+    """List a model's schedules, pause or resume them; deployments leave paused ones paused."""
+    from pipelines.deployment.operations import switch
+
+    site = _site(options)
+    if options.pause or options.resume:
+        switch(site, options.model, enabled=options.resume)
+    for found in site.schedules(options.model):
+        state = "enabled" if found.enabled else "paused"
+        print(f"{found.name!r}: {found.cron[2:]}, {state}")
+    return 0
+
+
+def watch(options: argparse.Namespace) -> int:
+    """Look once for new files in a model's dataset, and start monitoring when there are any."""
+    from pipelines.deployment.watch import watch as look
+
+    print(look(_site(options), options.model))
+    return 0
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Print what a run's pods print; needs access to the cluster, as kubectl has it."""
+    from components.clients.cluster import Cluster
+    from components.clients.environment import ClusterAddress
+    from pipelines.deployment.logs import run_log_lines
+    from pipelines.deployment.profile import load_profile
+
+    namespace = load_profile(options.profile).server.namespace
+    cluster = Cluster.connect(ClusterAddress.read(), namespace)
+    for line in run_log_lines(cluster, options.run, options.step):
+        print(line, flush=True)
+    return 0
+
+
+def cancel(options: argparse.Namespace) -> int:
+    """End a run on the cluster, its training job included."""
+    from pipelines.deployment.operations import cancel as cancel_run
+    from pipelines.deployment.operations import follow
+
+    site = _site(options)
+    if not cancel_run(site, options.run):
+        print(f"{options.run} is over already: {site.api.run(options.run).outcome}")
+        return 0
+    follow(site, options.run, print)
+    return 0
+
+
+def undeploy(options: argparse.Namespace) -> int:
+    """Take a model's schedules off the cluster; runs, pipeline versions and models stay."""
+    from pipelines.deployment.operations import undeploy as take_away
+
+    for line in take_away(_site(options), options.model, cancel_running=options.cancel_running):
+        print(line, flush=True)
+    return 0
+
+
+def show_status(options: argparse.Namespace) -> int:
+    """What `status --profile` says."""
+    from pipelines.deployment.operations import status_lines
+
+    if not options.model:
+        raise PerennialError(
+            "`status --profile` needs a model", action="perennial status MODEL --profile PROFILE"
+        )
+    print("\n".join(status_lines(_site(options), options.model)))
+    return 0
+
+
+def add_deployment_verbs(
+    add: Callable[..., argparse.ArgumentParser], contract: argparse.ArgumentParser
+) -> None:
+    """Add the verbs and their options to the command line.
+
+    Args:
+        add: Adds a verb, with its parents.
+        contract: Holds the contract's path.
+    """
+    profile = argparse.ArgumentParser(add_help=False)
+    profile.add_argument(
+        "--profile", type=Path, default=os.environ.get(PROFILE), required=PROFILE not in os.environ,
+        help=f"TOML file of the environment (default: ${PROFILE})",
+    )  # fmt: skip
+    model = argparse.ArgumentParser(add_help=False)
+    model.add_argument("model", help="the model's name")
+    start = argparse.ArgumentParser(add_help=False)
+    start.add_argument("--reason", required=True, help="why; it stands on run and version")
+    start.add_argument("--evidence", default="", help="what another system saw, as a JSON object")
+    start.add_argument("--force", action="store_true", help="even while another run is under way")
+    start.add_argument("--wait", action="store_true", help="until its end; exit code 1 if it fails")
+
+    deploying = add(deploy, contract, profile)
+    deploying.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    deploying.add_argument(
+        "--diff", action="store_true", help="say which options and images change"
+    )
+    for starting in (add(submit, contract, profile, start), add(trigger, model, profile, start)):
+        starting.add_argument(
+            "--pipeline", choices=("training", "monitoring"), default="training",
+            help="which to start (default: training)",
+        )  # fmt: skip
+    add(watch, model, profile)
+    switching = add(schedule, model, profile).add_mutually_exclusive_group()
+    switching.add_argument("--pause", action="store_true", help="start no more runs")
+    switching.add_argument("--resume", action="store_true", help="start runs again")
+    printing, ending = add(logs, profile), add(cancel, profile)
+    for about in (printing, ending):
+        about.add_argument("run", help="a run's id, as `status --profile` lists it")
+    printing.add_argument("--step", default="", help="one step's pods, such as train_model")
+    add(undeploy, model, profile).add_argument(
+        "--cancel-running", action="store_true", help="end the runs under way, too"
+    )
+
+
+def _site(options: argparse.Namespace) -> "Site":
+    from pipelines.deployment.credentials import connect
+    from pipelines.deployment.operations import Site
+    from pipelines.deployment.profile import load_profile
+
+    profile = load_profile(options.profile)
+    return Site(profile, connect(profile))
+
+
+def _checked(options: argparse.Namespace) -> "Contract":
+    from pipelines.contract import check_task, load_beside_its_task
+
+    contract = load_beside_its_task(options.contract)
+    if importlib.util.find_spec("torch") is None:
+        print("the task is not checked here, where PyTorch is not installed", flush=True)
+    else:
+        check_task(contract)
+    return contract
+
+
+def _start(options: argparse.Namespace) -> "Start":
+    from pipelines.deployment.operations import Cause, Start
+
+    return Start(options.pipeline, Cause(options.reason, options.evidence), options.force)
+
+
+def _started(site: "Site", run: str, *, wait: bool) -> int:
+    from pipelines.deployment.operations import follow
+
+    print(f"started {run} {site.link(run)}".rstrip(), flush=True)
+    if not wait:
+        return 0
+    ended = follow(site, run, lambda line: print(line, flush=True))
+    return 0 if ended.state == "SUCCEEDED" else FAILED

@@ -1,0 +1,62 @@
+"""Foresight: what can the test split of now find, going by the comparisons on record?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.contracts.gate import Verdict
+from components.contracts.snapshot import Snapshot
+from components.engine.evaluation.resampling import Blocks, block_columns, blocks_of
+from components.evaluate_model.power import reach_line, reach_of
+from pipelines.contract import Contract
+from pipelines.runs import Home, step_records
+
+
+def foresight_lines(home: Home, contract: Contract, snapshot: Snapshot) -> Iterator[str]:
+    """How many independent blocks judge, and which improvement they can find.
+
+    How much two models differ from day to day shows only when two are compared, so without an
+    earlier comparison nothing is foretold.
+    """
+    data, gate = snapshot.data, contract.gate
+    dataset = Dataset(snapshot)
+    rows = dataset.collect(dataset.scan(Split.TEST).select(block_columns(data)))
+    blocks = blocks_of(rows, data)
+    yield f"the gate judges on {blocks.count:,} independent blocks ({blocks.unit}s)"
+    if blocks.count < gate.min_test_blocks:
+        yield (
+            f"WARNING: it wants {gate.min_test_blocks:,} at least and will promote nothing: raise "
+            "split.test_fraction or split.test_days, or wait for more data"
+        )
+    earlier = _latest_comparison(home, contract)
+    if earlier is None:
+        if gate.worth_finding is not None:
+            yield (
+                f"whether they find gate.worth_finding = {gate.worth_finding:g} shows after the "
+                "first comparison with a champion"
+            )
+        return
+    decisive = earlier.comparisons[0]
+    measured = Blocks(np.empty(0, dtype=np.int64), earlier.test_blocks, blocks.unit)
+    reach = reach_of(gate, decisive, measured, blocks)
+    if reach is not None:
+        line = reach_line(reach, decisive.metric, blocks.unit)
+        yield f"{'' if reach.sufficient else 'WARNING: '}{line}"
+
+
+def _latest_comparison(home: Home, contract: Contract) -> Verdict | None:
+    """The newest verdict of this model that compared two models on the contract's metric."""
+    metric = contract.gate.metric
+    for run in reversed([run for run in home.runs() if run.model == contract.model.name]):
+        folder = home.folder(run.run_id)
+        for record in step_records(folder):
+            place = folder / "steps" / record.key / "verdict"
+            if record.step != "evaluate_model" or not place.is_dir():
+                continue
+            verdict = Verdict.read(place)
+            decisive = verdict.comparisons[0]
+            if decisive.standard_error is not None and metric in {"", decisive.metric}:
+                return verdict
+    return None

@@ -1,0 +1,103 @@
+"""The files that images are made from fit together; nothing here needs a container."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from containers import IMAGES, ROOT
+
+DOCKERFILE = (ROOT / "images" / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def locked_install():
+    spec = importlib.util.spec_from_file_location(
+        "locked_install", ROOT / "images" / "locked_install.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_image_has_a_target_an_extra_and_a_place_in_the_bake_file():
+    targets = set(re.findall(r"^FROM runtime AS (\w+)$", DOCKERFILE, re.MULTILINE))
+    assert targets == set(IMAGES)
+    assert targets <= PROJECT["optional-dependencies"].keys()
+    bake = (ROOT / "images" / "docker-bake.hcl").read_text()
+    (matrix,) = re.findall(r"matrix\s*= \{ name = \[(.*)\] \}", bake)
+    assert re.findall(r'"(\w+)"', matrix) == list(IMAGES)
+
+
+@pytest.mark.parametrize("step", sorted((ROOT / "components").glob("*/component.py")))
+def test_every_step_names_an_image_that_is_built(step):
+    (image,) = re.findall(r'base_image="perennial-(\w+)"', step.read_text())
+    assert image in IMAGES
+
+
+def test_what_reaches_the_builder_is_an_allow_list():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    for rule in rules[1:]:
+        if rule.startswith("!"):
+            assert (ROOT / rule[1:]).exists(), rule
+        else:
+            assert rule.startswith("**/"), rule
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert {source for line in copied for source in line.split()} <= {rule[1:] for rule in rules}
+
+
+def test_every_stage_starts_from_the_digest_that_was_given():
+    froms = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert set(froms) == {"${BASE}", "tools", "runtime"}
+    assert re.search(r"^ARG BASE$", DOCKERFILE, re.MULTILINE), "a default would be taken unseen"
+    assert re.search(r"^USER \d+:\d+$", DOCKERFILE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("installed", "strangers"),
+    [
+        ({"torch": "2.13.0", "numpy": "2.4.6"}, []),
+        ({"nvidia-nccl-cu13": "2.29.7", "triton": "3.7.1"}, []),
+        ({"numpy": "2.4.7"}, ["numpy==2.4.7"]),
+        ({"leftpad": "1.0"}, ["leftpad==1.0"]),
+    ],
+    ids=["as on record", "the CUDA build", "another version", "not on record"],
+)
+def test_a_version_that_is_not_on_record_fails_the_build(locked_install, installed, strangers):
+    pinned = dict(locked_install.pins((ROOT / "constraints.txt").read_text()))
+    assert list(locked_install.unpinned(installed, pinned)) == strangers
+
+
+def test_the_cpu_build_of_pytorch_satisfies_its_pin(locked_install):
+    (found,) = locked_install.pins("torch==2.13.0+cpu\n")
+    assert found == ("torch", "2.13.0")
+
+
+@pytest.mark.parametrize(
+    ("build", "requirement"), [("cpu", "torch==2.13.0+cpu"), ("cuda", "torch===2.13.0")]
+)
+def test_an_image_gets_one_build_of_pytorch_and_extras_within_extras(
+    locked_install, build, requirement, monkeypatch
+):
+    monkeypatch.chdir(ROOT)
+    torch = locked_install.torch_build("2.13.0", build)
+    wanted = list(locked_install.requirements(["trainer", "transformers"], torch))
+    assert [each for each in wanted if each.startswith("torch")] == [requirement]
+    assert any(each.startswith("tokenizers") for each in wanted)
+    assert not any(each.startswith(("perennial", "great-expectations")) for each in wanted)
+
+
+def test_the_example_is_importable_where_the_images_look(tmp_path):
+    program = "from components.engine.task import load_task_type; import sys; print(load_task_type(sys.argv[1]).__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "clicks.smooth:SmoothClicks"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'images' / 'example'}", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.stdout.strip() == "SmoothClicks", done.stderr

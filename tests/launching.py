@@ -1,0 +1,104 @@
+"""What tests of the cluster launcher share: a fake cluster, a job, and attempts at it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.clients.api_server import Persistence
+from components.clients.cluster import Cluster
+from components.clients.environment import CACHE, ClusterAddress
+from components.contracts.data import ModelSection
+from components.engine.config import TrainingSection
+from components.engine.job import TrainingJob
+from components.train_model.config import Budgets, ClusterSection, ResourcesSection
+from components.train_model.launchers.on_cluster import ClusterLauncher, Pace
+from components.train_model.launchers.pytorchjob import PyTorchJob
+from components.train_model.launchers.request import RunIdentity
+from fake_api_server import FakeCluster
+from fake_operator import Operator, step_pod
+
+# One second of a real cluster is about a hundredth of one here.
+PACE = Pace(poll=0.1, shortest=0.02, settle=0.5, curves=0.1)
+PERSISTENCE = Persistence(budget_seconds=3.0, first_pause_seconds=0.02, longest_pause_seconds=0.1)
+ROOT = Path(__file__).resolve().parents[1]
+STEP = """
+import sys
+from pathlib import Path
+from components.train_model.attempts import run_to_end
+from launching import launcher_for, training_job
+
+run_to_end(training_job(Path(sys.argv[1]), sys.argv[2]), launcher_for(), max_restarts=0)
+"""
+HOUR, MINUTE = 3600.0, 60.0
+BUDGETS = Budgets(
+    queued_hours=1.0 / HOUR, starting_minutes=1.5 / MINUTE, stuck_minutes=0.4 / MINUTE,
+    running_hours=2.0 / HOUR,
+)  # fmt: skip
+
+
+def small_resources(**changes) -> ResourcesSection:
+    cluster = ClusterSection(machines=2, grace_seconds=1, budgets=changes.pop("budgets", BUDGETS))
+    return ResourcesSection(num_processes=2, cluster=cluster, **changes)
+
+
+def launcher_for(pod="step-1", resources=None) -> ClusterLauncher:
+    """A launcher in the pod that the environment describes."""
+    address = ClusterAddress.read()
+    cluster = Cluster.connect(address, persistence=PERSISTENCE)
+    return ClusterLauncher(
+        cluster, PyTorchJob(), RunIdentity.of_pod(cluster.own_pod()),
+        resources or small_resources(), pace=PACE,
+    )  # fmt: skip
+
+
+def training_job(folder, store_uri) -> TrainingJob:
+    snapshot = folder / "snapshot"
+    snapshot.mkdir(exist_ok=True)
+    (snapshot / "snapshot.json").write_text("{}")
+    return TrainingJob(
+        fingerprint="f" * 64, snapshot=str(snapshot), model=ModelSection(name="prices", task="a:B"),
+        training=TrainingSection(), num_processes=2, folder=str(folder / "job"),
+        store_uri=f"{store_uri}/training/ffff",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch, bucket):
+    found = FakeCluster(tmp_path / "cluster")
+    for name, value in found.environment("step-1").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    found.store.put("pods", step_pod())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def launched(cluster, tmp_path, bucket):
+    """Starts an operator with scripts; gives the job to launch."""
+    operators = []
+
+    def launch(*scripts):
+        operators.append(Operator(cluster, *scripts))
+        return training_job(tmp_path, bucket)
+
+    yield launch
+    for operator in operators:
+        operator.close()
+
+
+def environment_of(cluster, pod) -> dict[str, str]:
+    return {**os.environ, **cluster.environment(pod)}
+
+
+def start_step(cluster, folder, store_uri):
+    """The step in a process of its own."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    return subprocess.Popen(
+        [sys.executable, "-c", STEP, str(folder), store_uri],
+        env=environment_of(cluster, "step-1") | {"PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+    )

@@ -1,0 +1,3 @@
+"""The store that a watcher looks at."""
+
+from s3_server import bucket, s3_endpoint

@@ -1,0 +1,71 @@
+"""Images get into an overlay and its profiles by digest, all places at once, or not at all."""
+
+import importlib.util
+import json
+import shutil
+
+import pytest
+
+from cluster_manifests import K8S, build, needs_kubectl
+from pipelines.deployment.profile import load_profile
+
+NEW = "sha256:" + "ab" * 32
+
+
+@pytest.fixture
+def overlay(tmp_path):
+    shutil.copytree(K8S, tmp_path / "k8s")
+    return tmp_path / "k8s" / "overlays" / "kind"
+
+
+@pytest.fixture
+def pinning():
+    spec = importlib.util.spec_from_file_location("pin_images", K8S / "pin_images.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_kubectl
+def test_what_a_build_wrote_is_pinned_everywhere(pinning, overlay, tmp_path):
+    metadata = tmp_path / "digests.json"
+    built = {
+        name: {
+            "containerimage.digest": NEW,
+            "image.name": f"localhost:5001/perennial-{name}:0.1.0,localhost:5001/x:1",
+        }
+        for name in ("data", "trainer", "control")
+    }
+    metadata.write_text(json.dumps({**built, "buildx.build.warnings": []}))
+    pinning.pin(overlay, pinning.built(metadata))
+    for name in ("profile.toml", "watcher.toml"):
+        images = load_profile(overlay / name).images
+        assert images.trainer == f"localhost:5001/perennial-trainer@{NEW}"
+        assert images.data == f"localhost:5001/perennial-data@{NEW}"
+    assert f"localhost:5001/perennial-control@{NEW}" in str(build(overlay))
+
+
+@needs_kubectl
+def test_an_image_of_others_is_pinned_by_its_short_name(pinning, overlay):
+    pinning.pin(
+        overlay,
+        {name: f"mirror.example/{name}@{NEW}" for name in ("postgres", "seaweedfs", "mlflow")},
+    )
+    text = str(build(overlay))
+    assert all(
+        f"mirror.example/{name}@{NEW}" in text for name in ("postgres", "seaweedfs", "mlflow")
+    )
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        {"trainer": "localhost:5001/trainer:latest"},
+        {"trainer": f"a/b@{NEW}", "unknown": f"a/b@{NEW}"},
+    ],
+)
+def test_a_tag_or_an_unknown_name_changes_nothing(pinning, overlay, images):
+    before = {path: path.read_text() for path in overlay.iterdir()}
+    with pytest.raises(SystemExit, match=r"no image"):
+        pinning.pin(overlay, images)
+    assert {path: path.read_text() for path in overlay.iterdir()} == before

@@ -1,0 +1,94 @@
+"""The profiles beside the overlays are real ones, and fit the objects that they are applied with."""
+
+import tomllib
+
+import pytest
+
+from cluster_manifests import OVERLAYS, build, needs_kubectl, pod_template
+from pipelines import cli
+from pipelines.deployment.profile import load_profile
+
+
+def name_of(path):
+    return path.name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_a_watcher_differs_from_people_in_the_address_and_the_login_alone(overlay):
+    people = load_profile(overlay / "profile.toml")
+    watcher = load_profile(overlay / "watcher.toml")
+    assert watcher.server.pipelines_url == "http://ml-pipeline.kubeflow.svc:8888"
+    differing = {
+        name
+        for name in type(people).model_fields
+        if getattr(people, name) != getattr(watcher, name)
+    }
+    assert differing <= {"server", "auth"}
+    assert (people.server.namespace, people.server.multi_user) == (
+        watcher.server.namespace,
+        watcher.server.multi_user,
+    )
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_a_profile_names_what_the_overlay_holds(overlay):
+    profile, objects = load_profile(overlay / "profile.toml"), build(overlay)
+    (quota,) = [item for item in objects if item["kind"] == "ResourceQuota"]
+    assert profile.server.namespace == quota["metadata"]["namespace"]
+    (binding,) = [
+        item for item in objects
+        if item["kind"] == "RoleBinding" and item["metadata"]["name"] == "perennial-launcher"
+    ]  # fmt: skip
+    assert profile.pods.service_account == binding["subjects"][0]["name"]
+    services = {
+        f"{item['spec']['ports'][0]['port']}@{item['metadata']['name']}.{item['metadata']['namespace']}.svc"
+        for item in objects if item["kind"] == "Service"
+    }  # fmt: skip
+    assert "5000@mlflow.perennial.svc" in services
+    assert profile.stores.tracking_uri == "http://mlflow.perennial.svc:5000"
+    endpoint = profile.stores.environment.get("AWS_ENDPOINT_URL")
+    assert endpoint == (
+        "http://object-store.perennial.svc:8333" if overlay.name == "kind" else None
+    )
+    assert ("8333@object-store.perennial.svc" in services) is (overlay.name == "kind")
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_the_token_is_mounted_where_the_watchers_profile_reads_it(overlay):
+    auth = load_profile(overlay / "watcher.toml").auth
+    (pod,) = [
+        pod_template(item)["spec"] for item in build(overlay)
+        if item["metadata"]["name"] == "perennial-watcher" and item["kind"] == "CronJob"
+    ]  # fmt: skip
+    mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    has_token = auth.token_file.rpartition("/")[0] in mounted
+    assert has_token is (auth.kind == "in-cluster")
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_cron_jobs_call_verbs_that_perennial_has(overlay):
+    jobs = [item for item in build(overlay) if item["kind"] == "CronJob"]
+    assert jobs
+    for job in jobs:
+        (container,) = pod_template(job)["spec"]["containers"]
+        values = {each["name"]: each["value"] for each in container.get("env", ())}
+        words = [values[w[2:-1]] if w.startswith("$(") else w for w in container["command"]]
+        assert words[0] == "perennial"
+        assert all(words), "an overlay says which model"
+        # Exits where an option or a verb does not exist.
+        assert cli._parser().parse_args(words[1:]).verb.__name__ == words[1]
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_the_config_map_holds_the_watchers_profile(overlay):
+    (found,) = [
+        item for item in build(overlay)
+        if item["kind"] == "ConfigMap" and item["metadata"]["name"].startswith("perennial-profile-")
+    ]  # fmt: skip
+    assert tomllib.loads(found["data"]["profile.toml"]) == tomllib.loads(
+        (overlay / "watcher.toml").read_text()
+    )

@@ -1,0 +1,213 @@
+"""Accounts may do at the API server what the code asks of it, and nothing else."""
+
+import ast
+
+import pytest
+
+from cluster_manifests import (
+    BASE,
+    COMPONENTS,
+    OVERLAYS,
+    ROOT,
+    build,
+    build_component,
+    label,
+    needs_kubectl,
+)
+from components.clients.object_store import open_store
+from deployments import contract, profile
+from pipeline_server import pipeline_server
+from pipelines.deployment.apply import Deployment
+from pipelines.deployment.credentials import connect
+from pipelines.deployment.desired import desire
+from pipelines.deployment.operations import Site
+from pipelines.deployment.watch import watch
+
+CLUSTER = ROOT / "components" / "clients" / "cluster.py"
+JOBS = {("kubeflow.org", "pytorchjobs"), ("trainer.kubeflow.org", "trainjobs")}
+# What `Cluster` asks for, method by method; the API's discovery is open to every account.
+VERBS = {
+    "create": {"create"},
+    "get": {"get"},
+    "list": {"list"},
+    "delete": {"delete"},
+    "watch": {"list", "watch"},
+    "log_lines": {"get"},
+    "own_pod": {"get"},
+    "serves": set(),
+    "spec_fields": set(),
+}
+# Expression that names a kind in a call → the kinds. `kind.resource` stands for both launchers'.
+RESOURCES = {
+    "PODS": {("", "pods")},
+    "WORKFLOWS": {("argoproj.io", "workflows")},
+    "kind.resource": JOBS,
+    "self._kind.resource": JOBS,
+}
+POD_LOG, OWN_POD = {("", "pods/log")}, {("", "pods")}
+# Account → the rights that a step or a CronJob needs; each with the code that asks.
+LAUNCHER = {
+    ("kubeflow.org", "pytorchjobs", "create"): "a training starts",
+    ("kubeflow.org", "pytorchjobs", "get"): "its status; the job that has its name already",
+    ("kubeflow.org", "pytorchjobs", "list"): "the clean-up at a run's end, by label",
+    ("kubeflow.org", "pytorchjobs", "delete"): "cancelled, given up, replaced",
+    ("", "pods", "get"): "the step's own pod: run, image, owner",
+    ("", "pods", "list"): "the job's pods",
+    ("", "pods", "watch"): "the job's pods",
+    ("", "pods/log", "get"): "every rank's log",
+}
+LAUNCHER |= {
+    ("trainer.kubeflow.org", "trainjobs", verb): why
+    for (group, _, verb), why in LAUNCHER.items()
+    if group == "kubeflow.org"
+}
+# What the Pipelines server lets an account do is asked of the API server too, in these words (KFP's sources).
+OF_PIPELINES = {
+    "experiments": "experiments",
+    "pipelines": "pipelines",
+    "recurringruns": "jobs",
+    "runs": "runs",
+}
+WATCHER = {("pipelines.kubeflow.org", kind, "list") for kind in OF_PIPELINES.values()}
+WATCHER |= {("pipelines.kubeflow.org", "runs", "create")}
+REAPER = {
+    **{(*kind, "list"): "the jobs that are ours, by label" for kind in JOBS},
+    **{(*kind, "delete"): "those whose run is over" for kind in JOBS},
+    ("argoproj.io", "workflows", "list"): "which runs are not over",
+}
+WANTED = {
+    "perennial-launcher": LAUNCHER,
+    "perennial-pipelines": WATCHER,
+    "perennial-reaper": REAPER,
+}
+
+
+def granted(role):
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def asked_by_the_code():
+    """Every (group, resource, verb) in calls of a cluster's methods in the launchers."""
+    found = set()
+    for path in sorted((ROOT / "components" / "train_model").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            owner, method = ast.unparse(node.func.value), node.func.attr
+            if owner.split("_")[-1] not in ("cluster", "direct") or method not in VERBS:
+                continue
+            first = ast.unparse(node.args[0]) if node.args else ""
+            special = {"log_lines": POD_LOG, "own_pod": OWN_POD}.get(method)
+            kinds = special or (RESOURCES[first] if VERBS[method] else set())
+            found |= {(*kind, verb) for kind in kinds for verb in VERBS[method]}
+    return found
+
+
+def roles():
+    return {
+        item["metadata"]["name"]: item
+        for overlay in OVERLAYS for item in build(overlay) if item["kind"] == "Role"
+    }  # fmt: skip
+
+
+@needs_kubectl
+def test_a_role_grants_what_is_needed_and_nothing_else():
+    found = roles()
+    assert set(found) == set(WANTED)
+    for name, wanted in WANTED.items():
+        assert granted(found[name]) == set(wanted), name
+
+
+def test_the_table_names_what_the_launchers_ask_and_nothing_else():
+    cleanup = {
+        right
+        for right in LAUNCHER
+        if right[1] in ("pytorchjobs", "trainjobs") and right[2] == "list"
+    }
+    assert asked_by_the_code() | cleanup == set(LAUNCHER)
+
+
+def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_nothing_else(bucket):
+    with pipeline_server() as (server, url):
+        where = profile(url, stores={"store_uri": f"{bucket}/store"})
+        site = Site(where, connect(where))
+        list(
+            Deployment(
+                site.api, desire(contract(name="flights", uri=f"{bucket}/data"), where)
+            ).apply()
+        )
+        open_store(f"{bucket}/data").write("a.parquet", b"rows")
+        server.calls.clear()
+        said = [watch(site, "flights") for _ in range(2)]
+        asked = {as_right(call) for call in server.calls}
+    assert "started" in said[1]
+    assert asked == WATCHER
+
+
+def as_right(call):
+    method, path = call.split()[:2]
+    parts = path.partition("?")[0].partition("/apis/v2beta1/")[2].split("/")
+    # Below a pipeline are its versions, which have no right of their own.
+    assert parts[0] in OF_PIPELINES, call
+    assert len(parts) == 1 or parts[2:] == ["versions"], call
+    return (
+        "pipelines.kubeflow.org",
+        OF_PIPELINES[parts[0]],
+        {"GET": "list", "POST": "create"}[method],
+    )
+
+
+def test_every_method_of_the_cluster_that_asks_is_in_the_table():
+    # Methods that build paths and speak to the server, or call one that does.
+    (cluster,) = [
+        node for node in ast.parse(CLUSTER.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "Cluster"
+    ]  # fmt: skip
+    asking = {
+        method.name
+        for method in cluster.body
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
+        and any(
+            isinstance(node, ast.Attribute)
+            and node.attr in ("_answer", "_send", "_listed", "_events", "get")
+            and ast.unparse(node.value) == "self"
+            for node in ast.walk(method)
+        )
+    }  # fmt: skip
+    assert asking == set(VERBS)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_rights_are_of_one_namespace_without_wildcards_and_bound_to_accounts_there(overlay):
+    objects = build(overlay)
+    assert not [label(item) for item in objects if item["kind"].startswith("ClusterRole")]
+    bound = [item for item in objects if item["kind"] == "RoleBinding"]
+    assert {item["roleRef"]["name"] for item in bound} == {
+        item["metadata"]["name"] for item in objects if item["kind"] == "Role"
+    }
+    for item in bound:
+        (subject,) = item["subjects"]
+        assert subject["kind"] == "ServiceAccount"
+        assert subject["namespace"] == item["metadata"]["namespace"]
+    for item in objects:
+        if item["kind"] == "Role":
+            assert "*" not in {part for right in granted(item) for part in right}
+
+
+@needs_kubectl
+def test_in_a_distribution_the_teams_own_account_runs_the_steps(tmp_path):
+    (component,) = [path for path in COMPONENTS if path.name == "multi-user"]
+    for folder, account in ((BASE, "pipeline-runner"), (None, "default-editor")):
+        objects = build(folder) if folder else build_component(component, tmp_path)
+        (binding,) = [
+            item for item in objects
+            if item["kind"] == "RoleBinding" and item["metadata"]["name"] == "perennial-launcher"
+        ]  # fmt: skip
+        assert binding["subjects"][0]["name"] == account

@@ -1,0 +1,178 @@
+"""The bodies that launchers create are what the operators' own schemas accept, to the last field."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from components.contracts.errors import PerennialError
+from components.train_model.config import ClusterSection, ResourcesSection, Toleration
+from components.train_model.launchers.pods import (
+    CONTAINER_SECURITY,
+    VOLUME_MOUNTS,
+    pod_deadline,
+    pod_security,
+    volumes,
+)
+from components.train_model.launchers.pytorchjob import PyTorchJob
+from components.train_model.launchers.request import JobRequest, RunIdentity, job_name
+from components.train_model.launchers.trainjob import TrainJob
+from fake_operator import step_pod
+
+HERE = Path(__file__).parent
+RUNTIME = HERE.parents[1] / "k8s" / "components" / "training-runtime" / "training-runtime.yaml"
+TRAINER_VERSIONS = ("2.1.0", "2.2.0", "2.3.0")
+
+
+def strict(schema):
+    """What `fieldValidation=Strict` makes of a structural schema: no field that it does not name."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items()}
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    is_open = schema.get("x-kubernetes-preserve-unknown-fields") or not schema.get("properties")
+    if schema.get("type") == "object" and not is_open:
+        made["additionalProperties"] = False
+    return made
+
+
+def problems(body, name):
+    schema = strict(json.loads((HERE / "schemas" / f"{name}.json").read_text()))
+    schema["properties"]["metadata"] = {"type": "object"}
+    return [
+        f"{'/'.join(map(str, error.path))}: {error.message}"
+        for error in Draft202012Validator(schema).iter_errors(body)
+    ]
+
+
+def request(**changes) -> JobRequest:
+    cluster = {"machines": 2, **changes}
+    return JobRequest(
+        name=job_name("House prices", "0123456789abcdef"),
+        run=RunIdentity.of_pod(step_pod()), model="House prices", fingerprint="0123456789abcdef",
+        attempt="a1b2c3d4", address="s3://bucket/training/0123/attempts/a1b2c3d4/job.json",
+        store_uri="s3://bucket/training/0123", tracking_run_id="mlflow-run",
+        resources=ResourcesSection(num_processes=4, cluster=ClusterSection(**cluster)),
+    )  # fmt: skip
+
+
+EVERYTHING = {
+    "accelerator": "nvidia.com/gpu", "queue": "team", "gang_scheduler": "volcano",
+    "priority_class": "low", "service_account": "trainer", "node_selector": {"gpu": "h200"},
+    "tolerations": (Toleration(key="gpu", effect="NoSchedule"),), "shared_memory_gib": 8.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, {"machines": 1}, EVERYTHING], ids=["two", "one", "all"])
+def test_pytorchjobs_fit_the_operators_schema(changes):
+    assert problems(PyTorchJob().manifest(request(**changes)), "pytorchjob-1.9.4") == []
+
+
+@pytest.mark.parametrize("version", TRAINER_VERSIONS)
+def test_trainjobs_fit_every_version_of_the_trainer(version):
+    schema = json.loads((HERE / "schemas" / f"trainjob-{version}.json").read_text())
+    fields = frozenset(schema["properties"]["spec"]["properties"])
+    body = TrainJob().manifest(request(accelerator="nvidia.com/gpu", queue="team"), fields)
+    assert problems(body, f"trainjob-{version}") == []
+    assert ("activeDeadlineSeconds" in body["spec"]) is (version != "2.1.0")
+
+
+@pytest.mark.parametrize("version", TRAINER_VERSIONS)
+def test_the_training_runtime_fits_every_version_of_the_trainer(version):
+    assert problems(yaml.safe_load(RUNTIME.read_text()), f"trainingruntime-{version}") == []
+
+
+def test_an_unknown_field_is_a_problem():
+    body = PyTorchJob().manifest(request())
+    body["spec"]["activeDeadlineSeconds"] = 1
+    assert problems(body, "pytorchjob-1.9.4") != []
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "golden"),
+    [
+        (PyTorchJob(), {}, "pytorchjob"),
+        (PyTorchJob(), EVERYTHING, "pytorchjob-everything"),
+        (TrainJob(), {}, "trainjob"),
+    ],
+)
+def test_a_manifest_equals_its_golden_file(kind, changes, golden):
+    text = yaml.safe_dump(kind.manifest(request(**changes)), sort_keys=True)
+    assert text == (HERE / "golden" / f"{golden}.yaml").read_text()
+
+
+def test_the_runtime_gives_its_pods_what_a_pytorchjob_has():
+    (node,) = yaml.safe_load(RUNTIME.read_text())["spec"]["template"]["spec"]["replicatedJobs"]
+    assert node["template"]["spec"]["backoffLimit"] == 0
+    spec = node["template"]["spec"]["template"]["spec"]
+    cluster = ClusterSection()
+    (container,) = spec["containers"]
+    assert spec["restartPolicy"] == "Never"
+    assert spec["securityContext"] == pod_security(cluster.run_as_user)
+    assert spec["volumes"] == volumes(cluster)
+    assert spec["activeDeadlineSeconds"] == pod_deadline(cluster)
+    assert spec["terminationGracePeriodSeconds"] == cluster.grace_seconds
+    assert container["securityContext"] == CONTAINER_SECURITY
+    assert container["volumeMounts"] == VOLUME_MOUNTS
+
+
+def test_nothing_that_destroys_the_evidence_is_in_a_pytorchjob():
+    spec = PyTorchJob().manifest(request())["spec"]
+    assert spec["runPolicy"]["cleanPodPolicy"] == "Running"
+    assert not {"backoffLimit", "activeDeadlineSeconds"} & spec["runPolicy"].keys()
+    for replica in spec["pytorchReplicaSpecs"].values():
+        assert replica["restartPolicy"] == "Never"
+        assert replica["template"]["spec"]["activeDeadlineSeconds"] == 260520
+
+
+def test_secrets_are_passed_by_reference_and_the_tracking_run_to_the_first_rank():
+    replicas = PyTorchJob().manifest(request())["spec"]["pytorchReplicaSpecs"]
+    found = {
+        kind: {each["name"]: each for each in spec["template"]["spec"]["containers"][0]["env"]}
+        for kind, spec in replicas.items()
+    }
+    assert "valueFrom" in found["Worker"]["AWS_SECRET_ACCESS_KEY"]
+    assert "ARGO_NODE_ID" not in found["Worker"]
+    assert found["Master"]["MLFLOW_RUN_ID"]["value"] == "mlflow-run"
+    assert "MLFLOW_RUN_ID" not in found["Worker"]
+
+
+def test_a_manifest_stays_far_below_what_can_be_carried():
+    assert len(json.dumps(PyTorchJob().manifest(request(**EVERYTHING)))) < 16 * 1024
+
+
+def test_what_only_the_runtime_can_say_is_refused_in_a_trainjob():
+    with pytest.raises(PerennialError, match="node_selector"):
+        TrainJob().manifest(request(node_selector={"gpu": "h200"}))
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("House prices", "house-prices-ffffffffffff"),
+        ("3d", "m-3d-ffffffffffff"),
+        ("Ω", "model-ffffffffffff"),
+        ("a" * 80, f"{'a' * 24}-ffffffffffff"),
+    ],
+)
+def test_names_leave_room_for_the_operators_suffixes(model, expected):
+    assert job_name(model, "f" * 64) == expected
+
+
+def test_another_attempt_has_the_same_spec_and_other_resources_do_not():
+    def digest(made):
+        return PyTorchJob().manifest(made)["metadata"]["annotations"]["perennial/spec-sha256"]
+
+    first = request()
+    later = JobRequest(**{**vars(first), "attempt": "ffff", "address": "s3://b/attempts/ffff/job"})
+    again = JobRequest(
+        **{**vars(first), "attempt": "ffff", "address": first.address.replace("a1b2c3d4", "ffff")}
+    )
+    assert digest(again) == digest(first)
+    assert digest(later) != digest(first)
+    assert digest(request(machines=1)) != digest(first)

@@ -1,0 +1,84 @@
+"""Predictions for every metric, and what ranks do in the tests of metrics: add up their sums."""
+
+import math
+
+import numpy as np
+import torch
+
+from components.engine.distributed import World
+from components.engine.metrics.catalogue import find_metric
+from components.engine.metrics.metric import Metric, one_group
+
+STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")
+RANKED = 4
+
+
+def reading(name: str) -> Metric:
+    """The metric, with the columns of `made` where it reads statistics."""
+    metric = find_metric(name)
+    if not metric.statistics:
+        return metric
+    language = (*STATISTICS[:2], "-", "-")
+    return metric.reading(language if "loss" in metric.statistics else STATISTICS[2:])
+
+
+def made(name: str, kind: str, rows: int, *, tied: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and labels, at least two classes among these."""
+    random = np.random.default_rng(rows)
+    if kind == "statistic":
+        return _statistics(name, rows, random, tied), random.integers(1, 30, rows).astype(float)
+    if kind == "regression":
+        labels = 5.0 + random.normal(size=rows)
+        predictions = labels + random.normal(size=rows)
+        return (
+            (np.round(predictions), np.round(labels, 1) + 0.05) if tied else (predictions, labels)
+        )
+    classes = 2 if kind == "binary" else 4
+    labels = (np.arange(rows) % classes).astype(float)
+    logits = random.normal(size=(rows, classes))
+    logits[np.arange(rows), labels.astype(int)] += 1.0
+    shares = np.exp(np.round(logits) if tied else logits)
+    chances = shares / shares.sum(axis=1, keepdims=True)
+    if kind == "binary":
+        chances[1, :] = 0.1, 0.9  # of the first two rows, one is answered with the second class
+        return chances[:, 1].copy(), labels
+    return chances, labels
+
+
+def _statistics(name: str, rows: int, random, tied: bool) -> np.ndarray:
+    if name in ("perplexity", "bits_per_byte"):
+        return np.concatenate(
+            [random.exponential(size=(rows, 1)), 1 + random.random((rows, 3))], axis=1
+        )
+    ahead = random.integers(0, 9, (rows, 2))
+    equal = random.integers(1, 5, (rows, 2)) if tied else np.ones((rows, 2))
+    return np.stack([ahead, equal], axis=-1).reshape(rows, RANKED).astype(float)
+
+
+def shard_of(rows: int, rank: int, size: int) -> slice:
+    """Ragged parts: two thirds, nothing, and so on; the last has one row at least."""
+    edges = [0, rows * 2 // 3, rows * 2 // 3, *[rows - 1] * (size - 3), rows]
+    edges = edges if size > 2 else [0, 0, rows]
+    return slice(edges[rank], edges[rank + 1])
+
+
+def add_up_together(names: tuple[str, ...]) -> int:
+    """Each rank measures its part; what they add up to, or gather, is what one process finds."""
+    world = World.join()
+    for name in names:
+        metric = reading(name)
+        for kind in sorted(metric.kinds - ({"binary"} if name == "top_2_accuracy" else set())):
+            predictions, labels = made(name, kind, 500, tied=True)
+            part = shard_of(500, world.rank, world.size)
+            mine = predictions[part], labels[part]
+            expected = metric.measure(predictions, labels)
+            if metric.sums is not None and metric.adds_up:
+                sums = torch.from_numpy(metric.sums(*mine, one_group(mine[1])))
+                found = float(metric.figure(world.sum(sums).numpy())[0])
+                assert math.isclose(found, expected, rel_tol=1e-12), (name, found, expected)
+            parts = world.to_first(mine)
+            if parts is not None:
+                gathered = [np.concatenate(column) for column in zip(*parts, strict=True)]
+                assert metric.measure(*gathered) == expected, name
+    world.barrier()
+    return 0

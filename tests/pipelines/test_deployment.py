@@ -1,0 +1,326 @@
+"""Deploying against a server that speaks KFP's wire format: once, twice, at once, broken off."""
+
+import sys
+import threading
+from contextlib import suppress
+from functools import cache
+
+import pytest
+
+from components.contracts.errors import PerennialError
+from deployments import DIGEST, contract, profile
+from pipeline_server import pipeline_server
+from pipelines.cli import main
+from pipelines.deployment.apply import Deployment, OvertakenError, observe
+from pipelines.deployment.credentials import connect
+from pipelines.deployment.desired import desire
+from pipelines.deployment.operations import (
+    Cause,
+    Site,
+    Start,
+    cancel,
+    difference,
+    follow,
+    start_deployed,
+    status_lines,
+    submit,
+    switch,
+    undeploy,
+)
+
+CALLS_OF_A_FIRST_DEPLOYMENT = 6
+CHANGED = {"schedules": {"monitoring": "0 4 * * *"}}
+
+
+@pytest.fixture
+def served():
+    with pipeline_server() as (server, url):
+        yield server, url
+
+
+def site_of(url, **sections):
+    where = profile(url, **sections)
+    return Site(where, connect(where))
+
+
+@cache
+def wanted(monitoring):
+    """Compiling takes a second; what is wanted does not depend on where the server is."""
+    return desire(contract(), profile(schedules={"monitoring": monitoring}))
+
+
+def deploy(url, **sections):
+    where = site_of(url, **sections)
+    return list(Deployment(where.api, wanted(where.profile.schedules.monitoring)).apply())
+
+
+def test_deploying_twice_changes_nothing_the_second_time(served):
+    server, url = served
+    assert len(deploy(url)) == CALLS_OF_A_FIRST_DEPLOYMENT
+    assert len(server.mutations) == CALLS_OF_A_FIRST_DEPLOYMENT
+    assert deploy(url) == []
+    assert len(server.mutations) == CALLS_OF_A_FIRST_DEPLOYMENT
+
+
+def test_a_change_makes_exactly_the_needed_calls(served):
+    server, url = served
+    deploy(url)
+    before = len(server.mutations)
+    deploy(url, **CHANGED)
+    (old, new) = "recurring_run-0006", "recurring_run-0007"
+    assert server.mutations[before:] == [
+        "POST /apis/v2beta1/recurringruns",
+        f"POST /apis/v2beta1/recurringruns/{old}:disable",
+        f"DELETE /apis/v2beta1/recurringruns/{old}",
+    ]
+    assert list(server.schedules) == [new]
+
+
+def test_the_schedule_starts_after_its_predecessor_is_switched_off_and_catches_up_on_nothing(
+    served,
+):
+    server, url = served
+    deploy(url)
+    (schedule,) = server.schedules.values()
+    cron = schedule["trigger"]["cron_schedule"]
+    assert cron["cron"] == "0 0 3 * * *"
+    assert cron["start_time"] > "2026"
+    assert schedule["no_catchup"] is True
+    assert schedule["max_concurrency"] == "1"
+    assert schedule["service_account"] == "pipeline-runner"
+
+
+def test_a_run_under_way_survives_a_change_of_its_schedule(served):
+    server, url = served
+    deploy(url)
+    (old,) = server.schedules
+    experiment = server.schedules[old]["experiment_id"]
+    run = server.add_run("RUNNING", recurring_run_id=old, experiment_id=experiment)
+    deploy(url, **CHANGED)
+    assert server.runs[run]["state"] == "RUNNING"
+    assert server.schedules[old]["status"] == "DISABLED"
+    server.runs[run]["state"] = "SUCCEEDED"
+    deploy(url, **CHANGED)
+    assert old not in server.schedules
+
+
+@pytest.mark.parametrize("how", ["refuse", "drop after"])
+@pytest.mark.parametrize("number", range(CALLS_OF_A_FIRST_DEPLOYMENT + 3))
+def test_broken_off_at_any_call_the_next_deployment_finishes(served, number, how):
+    server, url = served
+    server.fault = (number, how)
+    attempts = []
+    for sections in ({}, {}, CHANGED, CHANGED):
+        try:
+            deploy(url, **sections)
+        except PerennialError as error:
+            attempts.append(error)
+    # A dropped DELETE is repeated by itself.
+    assert len(attempts) == (
+        0 if how == "drop after" and number == CALLS_OF_A_FIRST_DEPLOYMENT + 2 else 1
+    )
+    assert len(server.enabled("monitoring")) == 1
+    assert len(server.schedules) == 1
+    assert server.enabled("monitoring")[0]["trigger"]["cron_schedule"]["cron"] == "0 0 4 * * *"
+    assert len(server.pipelines) == 2
+    assert len(server.versions) == 2
+    assert deploy(url, **CHANGED) == []
+
+
+@pytest.mark.parametrize("number", range(CALLS_OF_A_FIRST_DEPLOYMENT + 3))
+def test_another_deployment_in_between_leaves_one_schedule(served, number):
+    server, url = served
+    intruded = []
+
+    def intrude(count, call):
+        if count == number and not intruded and call.startswith(("POST", "DELETE")):
+            intruded.append(call)
+            other = threading.Thread(target=deploy, args=(url,), kwargs=CHANGED)
+            server._lock.release()  # the other one speaks to the server before this call is heard
+            other.start()
+            other.join()
+            server._lock.acquire()
+
+    server.before = intrude
+    for hour in (5, 6):
+        with suppress(OvertakenError):
+            deploy(url, schedules={"monitoring": f"0 {hour} * * *"})
+    assert intruded
+    assert len(server.enabled("monitoring")) == 1
+    assert len(server.schedules) == 1
+
+
+def test_deployments_at_once_leave_one_schedule(served):
+    server, url = served
+    hours = [str(hour) for hour in range(6)]
+    outcomes = []
+
+    def attempt(hour):
+        try:
+            deploy(url, schedules={"monitoring": f"0 {hour} * * *"})
+            outcomes.append("in place")
+        except OvertakenError:
+            outcomes.append("overtaken")
+
+    threads = [threading.Thread(target=attempt, args=(hour,)) for hour in hours]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == len(hours)
+    assert len(server.enabled("monitoring")) == 1
+    assert len(server.pipelines) == 2
+
+
+def test_paused_schedules_stay_paused_through_deployments(served):
+    server, url = served
+    deploy(url)
+    site = site_of(url)
+    assert len(switch(site, "flights-late", enabled=False)) == 1
+    deploy(url, **CHANGED)
+    assert server.enabled("monitoring") == []
+    assert "PAUSED" in "\n".join(status_lines(site, "flights-late"))
+    switch(site, "flights-late", enabled=True)
+    assert len(server.enabled("monitoring")) == 1
+
+
+def test_submitting_starts_the_contract_on_disk_and_leaves_schedules_alone(served):
+    server, url = served
+    deploy(url)
+    site = site_of(url)
+    run = submit(site, contract(), Start("training", Cause("looked odd")))
+    assert server.runs[run]["display_name"].startswith("flights-late training 20")
+    parameters = server.runs[run]["runtime_config"]["parameters"]
+    assert '"reason":"looked odd"' in parameters["trigger"]
+    assert len(server.schedules) == 1
+    with pytest.raises(PerennialError, match="1 runs of flights-late are under way"):
+        submit(site, contract(), Start("training", Cause("again")))
+
+
+def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
+    server, url = served
+    deploy(url)
+    site = site_of(url)
+    cause = Cause("new files", '{"files": 3}')
+    run = start_deployed(site, "flights-late", Start("training", cause))
+    started = server.runs[run]
+    version = started["pipeline_version_reference"]["pipeline_version_id"]
+    pipeline = server.versions[version]["pipeline_id"]
+    assert server.pipelines[pipeline]["display_name"] == "continuous-training"
+    assert '"evidence":{"files":3}' in started["runtime_config"]["parameters"]["trigger"]
+    with pytest.raises(PerennialError, match="no JSON object"):
+        start_deployed(
+            site, "flights-late", Start("training", Cause("x", "three files"), force=True)
+        )
+    with pytest.raises(PerennialError, match="nothing is deployed for a model 'flight'"):
+        start_deployed(site, "flight", Start("training", Cause("typo")))
+
+
+def test_a_terminated_run_is_called_cancelled_although_the_server_says_failed(served):
+    server, url = served
+    deploy(url)
+    site = site_of(url)
+    run = submit(site, contract(), Start("training", Cause("a test")))
+    assert cancel(site, run)
+    shown = []
+    assert follow(site, run, shown.append, sleep=lambda seconds: None).was_canceled
+    assert shown == [f"{server.runs[run]['display_name']}: cancelled"]
+    assert not cancel(site, run)
+    assert "cancelled" in "\n".join(status_lines(site, "flights-late"))
+
+
+def test_undeploying_stops_schedules_first_and_leaves_runs(served):
+    server, url = served
+    deploy(url)
+    (schedule,) = server.schedules
+    experiment = server.schedules[schedule]["experiment_id"]
+    run = server.add_run("RUNNING", recurring_run_id=schedule, experiment_id=experiment)
+    site = site_of(url)
+    told = list(undeploy(site, "flights-late", cancel_running=False))
+    assert server.runs[run]["state"] == "RUNNING"
+    assert "until its run is over; call again" in " ".join(told)
+    assert server.enabled("monitoring") == []
+    list(undeploy(site, "flights-late", cancel_running=True))
+    assert server.runs[run]["state"] == "FAILED"
+    list(undeploy(site, "flights-late", cancel_running=False))
+    assert server.schedules == {}
+
+
+def test_the_difference_names_options_schedules_and_images(served):
+    _, url = served
+    deploy(url)
+    digest = "sha256:" + "f" * 64
+    changed = site_of(
+        url, schedules={"monitoring": "0 4 * * *"},
+        images={"data": f"registry.example/perennial-data@{digest}"},
+    )  # fmt: skip
+    desired = desire(contract(uri="s3://perennial/new"), changed.profile)
+    lines = list(difference(changed, desired, observe(changed.api, desired)))
+    assert "- flights-late monitoring: 0 3 * * *" in lines
+    assert "+ flights-late monitoring: 0 4 * * *" in lines
+    assert '+ data.uri = "s3://perennial/new"' in lines
+    assert any(line.startswith("+ exec-snapshot-data = ") and digest in line for line in lines)
+
+
+def test_tokens_are_read_anew_for_each_request(served, tmp_path):
+    server, url = served
+    token = tmp_path / "token"
+    where = {"auth": {"kind": "in-cluster", "token_file": str(token)}}
+    with pytest.raises(PerennialError, match="there is no token"):
+        deploy(url, **where)
+    token.write_text("first\n")
+    server.token = "first"
+    site = site_of(url, **where)
+    assert site.api.find_experiment("flights-late") is None
+    token.write_text("second\n")
+    server.token = "second"
+    assert site.api.find_experiment("flights-late") is None
+    token.write_text("stale\n")
+    with pytest.raises(PerennialError, match="missing or expired"):
+        site.api.find_experiment("flights-late")
+
+
+def test_a_server_that_is_not_there_is_named():
+    with pytest.raises(PerennialError, match="cannot be reached to look for a pipeline"):
+        deploy("http://127.0.0.1:9")
+
+
+def test_data_on_this_machine_cannot_be_deployed():
+    with pytest.raises(PerennialError, match="is a folder of this machine"):
+        desire(contract(uri="/data/flights"), profile())
+
+
+def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
+    _, url = served
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "profile.toml").write_text(
+        f'[server]\npipelines_url = "{url}"\n[images]\n'
+        + "".join(f'{name} = "r.example/{name}@{DIGEST}"\n' for name in ("data", "trainer", "control"))
+        + '[stores]\nstore_uri = "s3://p/s"\ntracking_uri = "http://mlflow:5000"\n'
+        '[schedules]\nmonitoring = "0 3 * * *"\n'
+    )  # fmt: skip
+    (tmp_path / "contract.toml").write_text(
+        '[model]\nname = "flights"\ntask = "components.tasks.tabular:TabularClassification"\n'
+        '[data]\nuri = "s3://p/flights"\nlabel = "late"\nids = ["flight"]\n'
+    )
+    where = ["--profile", str(tmp_path / "profile.toml")]
+    contract_file = str(tmp_path / "contract.toml")
+
+    def say(*arguments):
+        code = main([*arguments, *where])
+        return code, capsys.readouterr().out
+
+    assert (
+        "would create the schedule 'flights monitoring' (0 3 * * *)"
+        in say("deploy", contract_file, "--dry-run", "--diff")[1]
+    )
+    assert say("deploy", contract_file)[1].count("✓") == CALLS_OF_A_FIRST_DEPLOYMENT
+    assert "nothing to do" in say("deploy", contract_file)[1]
+    assert "flights monitoring': 0 3 * * *, paused" in say("schedule", "flights", "--pause")[1]
+    code, told = say("trigger", "flights", "--reason", "labels corrected")
+    run = told.split()[1]
+    assert (code, told) == (0, f"started {run}\n")
+    assert run in say("status", "flights")[1]
+    assert "cancelled" in say("cancel", run)[1]
+    assert "over already: cancelled" in say("cancel", run)[1]
+    assert "deleted the schedule 'flights monitoring'" in say("undeploy", "flights")[1]

@@ -1,0 +1,64 @@
+"""A run's logs are its pods' own words, in order, without KFP's drivers."""
+
+import pytest
+
+from components.clients.cluster import Cluster
+from components.clients.environment import ClusterAddress
+from components.contracts.errors import PerennialError
+from fake_api_server import FakeCluster
+from fake_operator import step_pod
+from pipelines.deployment.logs import run_log_lines
+
+NODE = "workflows.argoproj.io/node-name"
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    fake = FakeCluster(tmp_path / "cluster")
+    for name, value in fake.environment("step-1").items():
+        monkeypatch.setenv(name, value)
+    for number, place in enumerate(
+        ["validate-data-driver", "validate-data.executor", "train-model.executor"]
+    ):
+        add(fake, step_pod(f"pod-{number}"), f"wf.root.{place}", number, f"{place} speaks")
+    job = step_pod("job-master-0")
+    job["metadata"]["labels"] = {"perennial/run": "run-1"}
+    job["spec"]["containers"] = [{"name": "pytorch", "image": "trainer"}]
+    add(fake, job, "", 9, "step 100 of 300")
+    address = Cluster.connect(ClusterAddress.read())
+    yield address
+    address.close()
+    fake.close()
+
+
+def add(fake, pod, node, number, said):
+    pod["metadata"]["creationTimestamp"] = f"2026-11-20T10:00:0{number}Z"
+    pod["metadata"]["annotations"] = {NODE: node} if node else {}
+    pod["status"] = {"phase": "Succeeded"}
+    fake.store.put("pods", pod)
+    fake.store.write_log(pod["metadata"]["name"], said)
+    fake.store.close_log(pod["metadata"]["name"])
+
+
+def test_steps_and_training_pods_are_told_in_order_and_drivers_are_not(cluster):
+    assert list(run_log_lines(cluster, "run-1")) == [
+        "── validate-data.executor (Succeeded)",
+        "validate-data.executor speaks",
+        "── train-model.executor (Succeeded)",
+        "train-model.executor speaks",
+        "── job-master-0 (Succeeded)",
+        "step 100 of 300",
+    ]
+
+
+def test_one_step_is_enough_and_the_trainings_pods_belong_to_it(cluster):
+    lines = list(run_log_lines(cluster, "run-1", "train_model"))
+    assert "step 100 of 300" in lines
+    assert "validate-data.executor speaks" not in lines
+
+
+def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
+    with pytest.raises(PerennialError, match="no pod of the run run-2 is left"):
+        list(run_log_lines(cluster, "run-2"))
+    with pytest.raises(PerennialError, match=r"'register_model'.*\n.*validate-data\.executor"):
+        list(run_log_lines(cluster, "run-1", "register_model"))

@@ -1,0 +1,89 @@
+"""New files start one monitoring run, when they are all there; nothing is started twice."""
+
+import pytest
+
+from components.clients.object_store import open_store
+from components.contracts.errors import PerennialError
+from deployments import contract, profile
+from pipeline_server import pipeline_server
+from pipelines.deployment.apply import Deployment
+from pipelines.deployment.credentials import connect
+from pipelines.deployment.desired import desire
+from pipelines.deployment.operations import Site
+from pipelines.deployment.watch import watch
+
+
+@pytest.fixture
+def deployed(bucket):
+    with pipeline_server() as (server, url):
+        where = profile(url, stores={"store_uri": f"{bucket}/store"})
+        site = Site(where, connect(where))
+        wanted = desire(contract(name="flights", uri=f"{bucket}/data"), where)
+        list(Deployment(site.api, wanted).apply())
+        yield server, site, open_store(f"{bucket}/data")
+
+
+def look(site, times=1):
+    return [watch(site, "flights") for _ in range(times)]
+
+
+def test_a_dataset_that_gained_files_is_monitored_once(deployed):
+    server, site, data = deployed
+    data.write("month=1/a.parquet", b"one")
+    first, second, third = look(site, 3)
+    assert "waiting until they stay the same" in first
+    assert "+1 files; started drift-monitoring" in second
+    assert "nothing new in 1 files" in third
+    (run,) = server.runs.values()
+    assert run["display_name"].startswith("flights monitoring")
+    assert '"new_files":1' in run["description"]
+    version = run["pipeline_version_reference"]["pipeline_version_id"]
+    assert server.versions[version]["display_name"] == site_version(site, "monitoring")
+
+
+def site_version(site, kind):
+    description = site.deployed("flights").description
+    return description.partition(f"{kind}=")[2].split()[0]
+
+
+def test_an_upload_under_way_is_waited_for(deployed):
+    server, site, data = deployed
+    for number in range(4):
+        data.write(f"part-{number}.parquet", b"rows")
+        assert "waiting" in look(site)[0]
+    assert "started" in look(site)[0]
+    assert len(server.runs) == 1
+
+
+def test_while_a_run_is_under_way_the_files_stay_unhandled(deployed):
+    server, site, data = deployed
+    data.write("a.parquet", b"one")
+    look(site, 2)
+    (run,) = server.runs.values()
+    data.write("b.parquet", b"two")
+    assert "a run is under way; the next look acts" in look(site, 2)[1]
+    run["state"] = "SUCCEEDED"
+    assert "+1 files; started" in look(site)[0]
+
+
+def test_files_of_another_kind_do_not_count(deployed):
+    server, site, data = deployed
+    data.write("_SUCCESS", b"")
+    assert look(site, 3) == ["flights: nothing new in 0 files"] * 3
+    assert server.runs == {}
+
+
+def test_a_server_that_refuses_the_run_leaves_the_files_unhandled(deployed):
+    server, site, data = deployed
+    data.write("a.parquet", b"one")
+    look(site)
+    server.fault = (len(server.mutations), "refuse")
+    with pytest.raises(PerennialError, match="refuses to start a run"):
+        look(site)
+    assert "started" in look(site)[0]
+
+
+def test_a_model_that_is_not_deployed_cannot_be_watched(deployed):
+    _, site, _ = deployed
+    with pytest.raises(PerennialError, match="nothing is deployed for a model 'trains'"):
+        watch(site, "trains")

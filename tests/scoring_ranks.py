@@ -1,0 +1,44 @@
+"""What ranks do in the tests of shared scoring: score a split together."""
+
+import pickle
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.contracts.snapshot import Snapshot
+from components.engine.distributed import World
+from components.engine.evaluation.scoring import score_split_together
+from tiny_training import TinyOptions, TinyTask
+
+KEPT = ("id", "y")
+
+
+class FewAtOnce(TinyTask):
+    """So few rows in each forward pass that a small split has several."""
+
+    scoring_rows = 7
+
+
+def trained(dataset: Dataset, rows_at_once: int) -> tuple[FewAtOnce, nn.Module]:
+    """The task, fitted, and a model with the same weights in every process."""
+    task = FewAtOnce(TinyOptions(), dataset.snapshot.task_columns)
+    task.fit(dataset.scan(Split.TRAIN))
+    task.scoring_rows = rows_at_once
+    torch.manual_seed(3)
+    return task, task.build_model()
+
+
+def score_validation(snapshot: Path, rows_at_once: int, result: Path) -> int:
+    """All ranks score the validation split; what the first has goes into a file."""
+    world = World.join()
+    dataset = Dataset(Snapshot.read(snapshot))
+    task, model = trained(dataset, rows_at_once)
+    scored = score_split_together(task, model, dataset, Split.VALIDATION, world, keep=KEPT)
+    assert (scored is None) == (world.rank > 0)
+    if scored is not None:
+        result.write_bytes(pickle.dumps(scored))
+    world.barrier()
+    return 0

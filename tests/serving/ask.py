@@ -1,0 +1,33 @@
+"""Run as `python -I ask.py MODEL_URI QUESTIONS ANSWERS`, with MLFLOW_TRACKING_URI: asks a model, as a stranger.
+
+QUESTIONS is a folder of Parquet files; ANSWERS becomes a JSON file: of each, its predictions or what was
+said in their place, and below `loaded`, where `components` came from and which packages were there.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import mlflow.pyfunc
+import polars as pl
+
+HEAVY = {"kfp", "great_expectations", "boto3", "kubernetes", "pipelines"}
+
+
+def answers(model_uri: str, questions: Path) -> dict[str, object]:
+    model = mlflow.pyfunc.load_model(model_uri)
+    found: dict[str, object] = {}
+    for file in sorted(questions.glob("*.parquet")):
+        try:
+            predicted = model.predict(pl.read_parquet(file).to_pandas())
+            found[file.stem] = {"names": list(predicted.columns), "rows": predicted.values.tolist()}
+        except mlflow.MlflowException as error:
+            found[file.stem] = {"refused": str(error)}
+    heavy = sorted(HEAVY.intersection(name.partition(".")[0] for name in sys.modules))
+    found["loaded"] = {"code": sys.modules["components"].__file__, "heavy": heavy}
+    return found
+
+
+if __name__ == "__main__":
+    model_uri, questions, target = sys.argv[1:]
+    Path(target).write_text(json.dumps(answers(model_uri, Path(questions))))

@@ -1,0 +1,101 @@
+"""A version is served by its alias alone: raw rows in, the evaluation's predictions out."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.datasets import load_digits
+
+import components.tasks
+from components.clients.dataset import Dataset
+from components.clients.model_registry import open_registry
+from components.contracts.data import DataSection, Split, SplitSection
+from components.contracts.training import Challenger
+from components.engine.evaluation.scoring import score_split
+from components.engine.export import load_model, write_weights
+from components.engine.serving.servable import make_servable
+from components.engine.task import load_task
+from components.evaluate_model.serving import serve_in_clean_process
+from components.snapshot_data.manifest import take_snapshot
+from registered_versions import NAME
+from small_models import GOOD, stream, write_snapshot
+
+
+def test_the_champion_answers_a_stranger_as_it_answered_the_gate(
+    register, environment, ask, tmp_path
+):
+    register(GOOD)
+    registry = open_registry(environment)
+    folder = registry.download(registry.version_by_alias(NAME, "champion"), tmp_path / "files")
+    dataset = Dataset(write_snapshot(tmp_path / "data", stream()))
+    evaluated = score_split(*load_model(folder), dataset, Split.TEST)
+    rows = dataset.collect(dataset.scan(Split.TEST))
+    questions = {
+        "raw": rows,
+        "other_order": rows.select(sorted(rows.columns, reverse=True)),
+        "missing": rows.drop("signal"),
+        "words": rows.with_columns(signal=pl.lit("far")),
+        "gaps": rows.head(2).with_columns(noise=pl.lit(None, dtype=pl.Float64)),
+    }
+    said = ask(f"models:/{NAME}@champion", questions, tracking_uri=environment.tracking_uri)
+
+    assert said["raw"]["names"] == ["probability_1"]
+    found = np.array(said["raw"]["rows"])[:, 0]
+    assert np.abs(found - evaluated.predictions).max() <= 1e-6
+    assert said["other_order"] == said["raw"], "columns are known by name; unknown ones are ignored"
+    assert len(said["gaps"]["rows"]) == 2, "a missing value is no missing column"
+    assert "missing inputs ['signal']" in said["missing"]["refused"]
+    assert "signal" in said["words"]["refused"]
+    assert "Can not safely convert" in said["words"]["refused"]
+    assert said["loaded"]["heavy"] == []
+    assert "/code/components/" in said["loaded"]["code"], "the version's own code, not this one's"
+
+
+@pytest.fixture
+def digit_images(tmp_path, monkeypatch):
+    """The task of the README in one file, a model of it, and its data."""
+    text = (Path(components.tasks.__path__[0]) / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    beside = tmp_path / "contract"
+    beside.mkdir()
+    (beside / "digit_images.py").write_text(code)
+    monkeypatch.syspath_prepend(beside)
+    digits = load_digits()
+    frame = pl.DataFrame(digits.data, schema=[f"pixel_{i:02}" for i in range(64)])
+    (tmp_path / "data").mkdir()
+    frame.with_columns(digit=digits.target, image=pl.int_range(frame.height)).write_parquet(
+        tmp_path / "data" / "part.parquet"
+    )
+    data = DataSection(uri=str(tmp_path / "data"), label="digit", ids=("image",))
+    dataset = Dataset(take_snapshot(data, SplitSection()))
+    task = load_task("digit_images:DigitImages", {}, dataset.snapshot.task_columns)
+    task.fit(dataset.scan(Split.TRAIN))
+    folder = tmp_path / "challenger"
+    Challenger(
+        task="digit_images:DigitImages", options={}, task_state=task.state(), columns=task.columns,
+        training_fingerprint="f", metric="accuracy", direction="maximize", chosen_step=1,
+        candidates=(), reason="the only one", diagnosis=(),
+        weights_sha256=write_weights(task.build_model(), folder),
+    ).write(folder)  # fmt: skip
+    make_servable(folder, dataset)
+    return folder, dataset
+
+
+def test_a_task_in_one_file_is_served_without_that_file(digit_images):
+    folder, dataset = digit_images
+    task, model = load_model(folder)
+    predictions = score_split(task, model, dataset, Split.TEST).predictions
+    assert (folder / "code" / "digit_images.py").is_file()
+    served = serve_in_clean_process(folder, task, dataset, predictions)
+    assert served.failure == ""
+    assert served.rows > 0
+
+
+def test_code_that_does_not_travel_is_found_by_the_gate(digit_images):
+    folder, dataset = digit_images
+    task, model = load_model(folder)
+    predictions = score_split(task, model, dataset, Split.TEST).predictions
+    (folder / "code" / "digit_images.py").unlink()
+    assert "digit_images" in serve_in_clean_process(folder, task, dataset, predictions).failure

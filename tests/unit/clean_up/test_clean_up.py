@@ -1,0 +1,60 @@
+"""When a run has ended, however it did, none of its jobs goes on."""
+
+import json
+
+import pytest
+
+from components.clean_up.leftovers import still_going
+from components.clean_up.step import clean_up_step
+from components.contracts.errors import PerennialError
+from fake_operator import step_pod
+from launching import launcher_for
+
+
+def job(*conditions, **metadata):
+    found = [{"type": kind, "status": status} for kind, status in conditions]
+    return {"metadata": {"name": "a", "uid": "1", **metadata}, "status": {"conditions": found}}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (job(), [("a", "1")]),
+        ({"metadata": {"name": "a", "uid": "1"}}, [("a", "1")]),
+        (job(("Running", "True")), [("a", "1")]),
+        (job(("Running", "False"), ("Succeeded", "True")), []),
+        (job(("Failed", "True")), []),
+        (job(("Complete", "True")), []),
+        (job(("Failed", "False")), [("a", "1")]),
+        (job(deletionTimestamp="2026-01-01T00:00:00Z"), []),
+    ],
+)
+def test_what_goes_on_is_deleted_and_what_has_ended_stays(found, expected):
+    assert still_going([found]) == expected
+
+
+def test_the_jobs_of_the_run_are_deleted_and_those_of_others_are_not(
+    cluster, launched, tmp_path, bucket
+):
+    launcher_for().start(launched("forever"))
+    (ours,) = cluster.store.all("pytorchjobs")
+    other = json.loads(json.dumps(ours))
+    other["metadata"] |= {"name": "other", "uid": "other"}
+    other["metadata"]["labels"]["perennial/run"] = "run-2"
+    cluster.store.put("pytorchjobs", other)
+    assert clean_up_step() == [ours["metadata"]["name"]]
+    assert cluster.store.deleted == [ours["metadata"]["name"]]
+    assert clean_up_step() == []
+
+
+def test_a_pod_outside_a_run_is_refused(cluster):
+    pod = step_pod()
+    pod["metadata"]["labels"] = {}
+    cluster.store.put("pods", pod)
+    with pytest.raises(PerennialError, match="belongs to no pipeline run"):
+        clean_up_step()
+
+
+def test_without_a_cluster_there_is_nothing_to_do(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert clean_up_step() == []

@@ -1,0 +1,52 @@
+"""Jobs that nobody follows any more are deleted, and no others."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from components.clean_up.reaping import decide_reaping
+from pipelines.cli import main
+
+NOW = datetime(2026, 11, 2, tzinfo=UTC)
+GRACE = timedelta(hours=24)
+
+
+def job(hours, *, run="run-1", name="a", **metadata):
+    made = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    labels = {"perennial/run": run, "app.kubernetes.io/managed-by": "perennial"}
+    return {
+        "metadata": {"name": name, "uid": name, "labels": labels, "creationTimestamp": made}
+        | metadata
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "phases", "is_due", "reason"),
+    [
+        (job(25), {"run-1": "Running"}, False, "goes on"),
+        (job(25), {"run-1": ""}, False, "goes on"),
+        (job(25), {"run-1": "Failed"}, True, "run run-1 is Failed"),
+        (job(25), {}, True, "run run-1 is gone"),
+        (job(23), {}, False, "only 23.0 h old"),
+        (job(25, deletionTimestamp="now"), {}, False, "being deleted"),
+    ],
+)
+def test_a_job_is_due_when_its_run_has_ended_and_it_is_old(found, phases, is_due, reason):
+    decision = decide_reaping(found, phases, NOW, GRACE)
+    assert decision.is_due is is_due
+    assert reason in decision.reason
+
+
+def test_the_command_deletes_what_is_due_and_says_so(cluster, capsys):
+    for name, run in (("orphan", "run-9"), ("kept", "run-1")):
+        cluster.store.put("pytorchjobs", job(1000, name=name, run=run))
+    workflow = {
+        "metadata": {"name": "wf", "labels": {"pipeline/runid": "run-1"}},
+        "status": {"phase": "Running"},
+    }
+    cluster.store.put("workflows", workflow)
+    assert main(["reap", "--dry-run"]) == 0
+    assert "would delete orphan: it goes on, and run run-9 is gone" in capsys.readouterr().out
+    assert cluster.store.deleted == []
+    assert main(["reap"]) == 0
+    assert cluster.store.deleted == ["orphan"]

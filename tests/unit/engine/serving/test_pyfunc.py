@@ -1,0 +1,87 @@
+"""Raw rows become what the model was trained on, or the sender is told what is wrong with them."""
+
+from datetime import UTC, date, datetime
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from components.contracts.errors import BadDataError
+from components.engine.serving.pyfunc import prediction_names, typed_rows
+
+LISTS = pl.List(pl.Float32)
+
+
+# pyarrow reads pandas' times with a zone in a way that pandas 4 will not have.
+@pytest.mark.filterwarnings("ignore:Series.values returning")
+@pytest.mark.parametrize(
+    ("sent", "dtype", "read"),
+    [
+        ([1.5, None], pl.Float64, [1.5, None]),
+        ([1, 2], pl.Float32, [1.0, 2.0]),
+        ([1.0, float("nan")], pl.Int64, [1, None]),  # as pandas keeps whole numbers that miss one
+        ([None, None], pl.Int64, [None, None]),
+        (["a", None], pl.String, ["a", None]),
+        (["a", "b"], pl.Categorical(), ["a", "b"]),
+        ([True, None], pl.Boolean, [True, None]),
+        ([b"\x89PNG"], pl.Binary, [b"\x89PNG"]),
+        ([[1, 2], [3.5]], LISTS, [[1.0, 2.0], [3.5]]),
+        (["2025-01-02"], pl.Date, [date(2025, 1, 2)]),
+        (["2025-01-02T03:00:00"], pl.Datetime("ms"), [datetime(2025, 1, 2, 3)]),
+        (["2025-01-02T03:00:00+00:00"], pl.Datetime("us", "UTC"), [datetime(2025, 1, 2, 3, tzinfo=UTC)]),
+        ([datetime(2025, 1, 2, tzinfo=UTC)], pl.Datetime("us", "UTC"), [datetime(2025, 1, 2, tzinfo=UTC)]),
+    ],
+)  # fmt: skip
+def test_values_arrive_in_the_type_of_the_training_data(sent, dtype, read):
+    rows = typed_rows(pd.DataFrame({"x": sent, "more": 1}), pl.Schema({"x": dtype}))
+    assert rows.columns == ["x"], "columns that the model does not know are ignored"
+    assert rows["x"].dtype == dtype
+    assert rows["x"].to_list() == read
+
+
+@pytest.mark.parametrize(
+    ("sent", "dtype"),
+    [
+        (["12"], pl.Int64),
+        (["far"], pl.Float64),
+        ([1.5, 2.0], pl.Int64),
+        ([300], pl.Int8),
+        ([["a"]], LISTS),
+        ([{"a": 1}, 2], pl.String),
+        (["yesterday"], pl.Date),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name_with_what_came(sent, dtype):
+    with pytest.raises(BadDataError, match="column 'x' cannot be read as") as refused:
+        typed_rows(pd.DataFrame({"x": sent}), pl.Schema({"x": dtype}))
+    assert str(sent[0])[:3] in str(refused.value)
+
+
+def test_missing_columns_and_missing_rows_are_named():
+    schema = pl.Schema({"a": pl.Int64, "b": pl.Int64})
+    with pytest.raises(BadDataError, match=r"lack the columns \['b'\]"):
+        typed_rows(pd.DataFrame({"a": [1], "c": [2]}), schema)
+    with pytest.raises(BadDataError, match="no rows"):
+        typed_rows(pd.DataFrame({"a": [], "b": []}), schema)
+
+
+class Named:
+    def __init__(self, *names):
+        self.prediction_names = names
+
+
+@pytest.mark.parametrize(
+    ("own", "width", "names"),
+    [
+        ((), 1, ["prediction"]),
+        ((), 2, ["prediction_0", "prediction_1"]),
+        (("late",), 1, ["late"]),
+    ],
+)
+def test_predictions_have_the_names_of_the_task_or_numbers(own, width, names):
+    assert prediction_names(Named(*own), width) == names
+
+
+def test_names_that_do_not_fit_the_predictions_are_refused():
+    with pytest.raises(BadDataError, match="name each column"):
+        prediction_names(Named("late"), 2)

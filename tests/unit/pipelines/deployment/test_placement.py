@@ -1,0 +1,95 @@
+"""A placed pipeline has pinned images, secrets by reference only, and pods that are allowed to run."""
+
+import pytest
+import yaml
+from google.protobuf import json_format
+from kfp.kubernetes import kubernetes_executor_config_pb2
+
+from components.contracts.errors import PerennialError
+from deployments import DIGEST, profile
+from pipelines.compilation import PIPELINES, compile_pipeline
+from pipelines.deployment.placement import images_in, place
+
+SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-access/word"}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compiled")
+    return {name: compile_pipeline(name, folder / f"{name}.yaml").read_text() for name in PIPELINES}
+
+
+def parts(placed):
+    spec, platform = yaml.safe_load_all(placed)
+    pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    return spec, pods
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_image_is_pinned_by_digest(compiled, name):
+    images = images_in(place(compiled[name], profile()))
+    assert images
+    assert all(image.endswith(f"@{DIGEST}") for image in images.values())
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_pod_is_what_kfp_reads_and_may_run_under_restricted_security(compiled, name):
+    placed = place(compiled[name], profile(stores={"secrets": SECRETS}))
+    spec, pods = parts(placed)
+    assert set(pods) == set(spec["deploymentSpec"]["executors"])
+    for pod in pods.values():
+        read = json_format.ParseDict(pod, kubernetes_executor_config_pb2.KubernetesExecutorConfig())
+        assert read.security_context.run_as_non_root
+        assert read.security_context.run_as_user > 0
+        assert [mount.mount_path for mount in read.empty_dir_mounts] == ["/tmp"]
+        assert read.field_path_as_env[0].field_path == "metadata.labels['pipeline/runid']"
+        (secret,) = read.secret_as_env
+        assert secret.secret_name == "s3-access"
+        assert {key.env_var for key in secret.key_to_env} == set(SECRETS)
+
+
+def test_equal_inputs_give_equal_bytes_and_a_new_image_gives_others(compiled):
+    text = compiled["continuous_training"]
+    assert place(text, profile()) == place(text, profile())
+    other = profile(images={"data": f"registry.example/perennial-data@sha256:{'f' * 64}"})
+    assert place(text, other) != place(text, profile())
+
+
+def test_the_training_waits_for_days_and_is_not_started_twice(compiled):
+    spec, pods = parts(place(compiled["continuous_training"], profile()))
+    assert int(pods["exec-train-model"]["activeDeadlineSeconds"]) == 7 * 24 * 3600
+    assert int(pods["exec-validate-data"]["activeDeadlineSeconds"]) == 3600
+    tasks = {}
+    for component in [spec["root"], *spec["components"].values()]:
+        tasks |= component.get("dag", {}).get("tasks", {})
+    assert "retryPolicy" not in tasks["train-model"]
+    assert tasks["validate-data"]["retryPolicy"]["maxRetryCount"] == 2
+    assert tasks["register-model"]["retryPolicy"]["maxRetryCount"] == 2
+
+
+def test_a_step_asks_for_what_the_profile_says(compiled):
+    big = profile(pods={"steps": {"validate_data": {"cpu": "4", "memory": "16Gi"}}})
+    executors = parts(place(compiled["drift_monitoring"], big))[0]["deploymentSpec"]["executors"]
+    asked = executors["exec-validate-data"]["container"]["resources"]
+    assert asked == {
+        "resourceCpuRequest": "4", "resourceMemoryRequest": "16Gi", "resourceMemoryLimit": "16Gi",
+    }  # fmt: skip
+    # The monitoring pipeline has the step twice, the second time inside the nested training.
+    assert executors["exec-validate-data-2"]["container"]["resources"] == asked
+
+
+def test_an_image_that_no_profile_knows_is_refused(compiled):
+    text = compiled["continuous_training"].replace("image: perennial-data", "image: python:3.11")
+    with pytest.raises(PerennialError, match=r"'python:3\.11'"):
+        place(text, profile())
+
+
+def test_selectors_tolerations_and_pull_secrets_reach_every_pod(compiled):
+    where = profile(
+        pods={"node_selector": {"pool": "cpu"}, "tolerations": ({"key": "spot", "operator": "Exists"},)},
+        images={"pull_secrets": ("registry-login",)},
+    )  # fmt: skip
+    for pod in parts(place(compiled["continuous_training"], where))[1].values():
+        assert pod["nodeSelector"] == {"labels": {"pool": "cpu"}}
+        assert pod["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+        assert pod["imagePullSecret"] == [{"secretName": "registry-login"}]

@@ -1,0 +1,70 @@
+"""A profile says where to deploy, holds no secret, and explains its mistakes."""
+
+import pytest
+
+from components.contracts.errors import PerennialError
+from deployments import DIGEST
+from pipelines.deployment.profile import load_profile
+
+GOOD = f"""
+[server]
+pipelines_url = "https://kubeflow.example/pipeline"
+namespace = "team-a"
+multi_user = true
+ca_file = "ca.pem"
+
+[auth]
+kind = "token"
+
+[images]
+data = "registry.example/perennial-data@{DIGEST}"
+trainer = "registry.example/perennial-trainer@{DIGEST}"
+control = "registry.example/perennial-control@{DIGEST}"
+
+[stores]
+store_uri = "s3://perennial/store"
+tracking_uri = "http://mlflow.mlflow:5000"
+secrets = {{ AWS_SECRET_ACCESS_KEY = "perennial-store/secret-key" }}
+
+[schedules]
+monitoring = "0 3 * * *"
+"""
+
+
+def read(tmp_path, text):
+    path = tmp_path / "profile.toml"
+    path.write_text(text)
+    return load_profile(path)
+
+
+def test_a_profile_of_a_few_lines_is_enough(tmp_path):
+    profile = read(tmp_path, GOOD)
+    assert profile.pods.service_account == "pipeline-runner"
+    assert profile.server.ca_file == str(tmp_path / "ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (f"perennial-data@{DIGEST}", "perennial-data:latest", r"\[images\] data"),
+        ("[server]", "[sever]", r"did you mean this\?"),
+        ("https://kubeflow.example", "http://kubeflow.example", "send credentials in the clear"),
+        ("https://kubeflow.example", "https://me:word@kubeflow.example", "comes with a user or password"),
+        ('"s3://perennial/store"', '"/var/store"', "no address that a pod can reach"),
+        ("secrets = { AWS_SECRET_ACCESS_KEY =", "environment = { AWS_SECRET_ACCESS_KEY =", "look like secrets"),
+        ("perennial-store/secret-key", "secret-key", r"\[stores\] secrets"),
+        ('"0 3 * * *"', '"at three"', "2 fields, not five"),
+        ("[schedules]", "[pods.steps.train]\ncpu = \"2\"\n[schedules]", r"\['train'\] are no steps"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_place(tmp_path, old, new, complaint):
+    assert old in GOOD
+    with pytest.raises(PerennialError, match=complaint):
+        read(tmp_path, GOOD.replace(old, new))
+
+
+def test_a_password_in_an_address_is_not_repeated_by_the_message(tmp_path):
+    with pytest.raises(PerennialError) as caught:
+        read(tmp_path, GOOD.replace("//mlflow.mlflow", "//me:hidden-word@mlflow.mlflow"))
+    assert "comes with a user or password" in str(caught.value)
+    assert "hidden-word" not in str(caught.value)

@@ -1,0 +1,75 @@
+"""Before a training: can the test split find what the contract calls worth finding?"""
+
+import numpy as np
+import pytest
+
+from components.clients.journal import Journal
+from components.contracts.gate import Comparison, Interval, Verdict
+from components.evaluate_model.config import GateSection
+from pipelines.contract import Contract
+from pipelines.registry.foresight import foresight_lines
+from pipelines.runs import Home
+from small_models import ROWS_PER_DAY, TASK, stream, write_snapshot
+
+
+@pytest.fixture
+def foreseen(tmp_path):
+    """The lines for a gate, after an earlier comparison with the given standard error."""
+
+    def lines(error=None, days=90, **gate):
+        snapshot = write_snapshot(tmp_path / "data", stream(days=days))
+        contract = Contract.model_validate(
+            {
+                "model": {"name": "clicks", "task": TASK},
+                "data": snapshot.data,
+                "gate": GateSection(**gate),
+            }
+        )
+        home = Home(tmp_path / "home")
+        run = home.new_run(contract, "continuous_training", "code")
+        folder = home.folder(run.run_id)
+        if error is not None:
+            write_verdict(folder, error)
+        return list(foresight_lines(home, contract, snapshot))
+
+    return lines
+
+
+def write_verdict(folder, error):
+    journal = Journal(folder)
+    journal.append("step_started", step="evaluate_model", key="evaluate_model-1", log="log")
+    journal.append("step_finished", step="evaluate_model", key="evaluate_model-1", summary="")
+    improvement = Interval(estimate=0.0, low=-0.1, high=0.1)
+    comparison = Comparison(
+        metric="log_loss", challenger=0.4, champion=0.4, improvement=improvement,
+        standard_error=error, degrees=8.0,
+    )  # fmt: skip
+    Verdict(
+        promote=False, summary="", reasons=(), comparisons=(comparison,), baselines={},
+        test_rows=20 * ROWS_PER_DAY, test_blocks=20, performance_reference=(),
+    ).write(folder / "steps" / "evaluate_model-1" / "verdict")  # fmt: skip
+
+
+def test_without_an_earlier_comparison_it_says_when_one_will_tell(foreseen):
+    days, later = foreseen(worth_finding=0.02)
+    assert days.startswith("the gate judges on 21 independent blocks (days)")
+    assert "after the first comparison" in later
+    assert len(foreseen()) == 1
+
+
+def test_an_earlier_comparison_tells_what_the_days_of_now_find(foreseen):
+    _, enough = foreseen(0.01, worth_finding=0.2)
+    assert enough.startswith("21 test days find an improvement in log_loss of 0.0")
+    _, warning = foreseen(0.05, worth_finding=0.02)
+    assert warning.startswith("WARNING: ")
+    needed = int(warning.split("would take ")[1].split(":")[0].replace(",", ""))
+    assert needed > 21 * (np.float64(0.05) / 0.02) ** 2
+
+
+def test_an_error_of_another_metric_tells_nothing(foreseen):
+    assert len(foreseen(0.01, metric="roc_auc")) == 1
+
+
+def test_a_test_split_that_can_promote_nothing_is_warned_of(foreseen):
+    lines = foreseen(days=29)
+    assert "WARNING: it wants 8 at least and will promote nothing" in lines[1]

@@ -1,0 +1,121 @@
+"""Averaged weights of a network with batch statistics, and how much memory figures take."""
+
+import tracemalloc
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from components.clients.dataset import Dataset
+from components.contracts.data import DataSection, Split, SplitSection
+from components.contracts.training import ScoredCandidate
+from components.engine.evaluation.scoring import score_split
+from components.engine.export import WEIGHTS_FILE
+from components.engine.task import load_task
+from components.select_checkpoint.candidates import export, score_checkpoints, score_means
+from components.select_checkpoint.config import SelectionSection
+from components.select_checkpoint.rescoring import Rescoring
+from components.select_checkpoint.running_statistics import (
+    normalizations,
+    sampled_rows,
+    training_batches,
+)
+from components.snapshot_data.manifest import take_snapshot
+
+TASK = "components.tasks.image_classification:ImageClassification"
+OPTIONS = {"shape": [8, 8], "resnet": {"depths": [1], "widths": [4]}}
+ROWS = 400
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Rows of 8 x 8 pixels whose brighter half is the label, as a snapshot on disk."""
+    random = np.random.default_rng(0)
+    label = random.integers(0, 2, ROWS)
+    pixels = random.integers(0, 128, (ROWS, 8, 8))
+    pixels[label == 1, :4] += 100
+    frame = pl.DataFrame(
+        {
+            "id": range(ROWS),
+            "image": pl.Series(pixels.reshape(ROWS, 64).tolist(), dtype=pl.List(pl.UInt8)),
+            "label": label,
+        }
+    )
+    (tmp_path / "data").mkdir()
+    frame.write_parquet(tmp_path / "data" / "part.parquet")
+    data = DataSection(uri=str(tmp_path / "data"), label="label", ids=("id",))
+    snapshot = take_snapshot(data, SplitSection())
+    snapshot.write(tmp_path / "snapshot")
+    return snapshot
+
+
+@pytest.fixture
+def rescoring(pictures, leave_training, tmp_path):
+    """Two checkpoints of different weights; statistics as a training leaves them."""
+    task = load_task(TASK, OPTIONS, pictures.task_columns)
+    task.fit(Dataset(pictures).scan(Split.TRAIN))
+    states = {}
+    for step in (1, 2):
+        torch.manual_seed(step)
+        model, other = task.build_model(), task.build_model()
+        with torch.no_grad():
+            for batch in training_batches(
+                task, sampled_rows(Dataset(pictures)), torch.device("cpu")
+            ):
+                for _ in range(20):
+                    model.train()(batch["image"])
+        states[step] = (model.state_dict(), dict(other.named_parameters()))
+    folder = leave_training(TASK, task, states)
+    (tmp_path / "scratch").mkdir()
+    return Rescoring(folder, tmp_path / "snapshot", tmp_path / "scratch", processes=1)
+
+
+@pytest.mark.parametrize(("steps", "averaged"), [((1, 2), False), ((1,), True)])
+def test_averaged_weights_have_the_statistics_of_what_reaches_them(rescoring, steps, averaged):
+    task, model = rescoring.untrained(steps, averaged=averaged)
+    (batch,) = training_batches(task, sampled_rows(rescoring.dataset), torch.device("cpu"))
+    reached = []
+    first = normalizations(model)[0]
+    first.register_forward_hook(lambda module, inputs, output: reached.append(inputs[0]))
+    with torch.no_grad():
+        model(batch["image"])
+    mean, variance = reached[0].mean((0, 2, 3)), reached[0].var((0, 2, 3))
+    torch.testing.assert_close(first.running_mean, mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(first.running_var, variance, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["plain", "averaged", "mean"])
+def test_the_exported_weights_score_what_the_candidate_did(rescoring, pictures, tmp_path, kind):
+    task = load_task(TASK, OPTIONS, pictures.task_columns)
+    task.load_state(rescoring.result.task_state)
+    kept = score_checkpoints(rescoring)
+    section = SelectionSection(average_last=2)
+    means = score_means(
+        task, rescoring, kept, section=section, metric="log_loss", direction="minimize"
+    )
+    wanted = {"plain": kept[0], "averaged": kept[1], "mean": means[0]}[kind]
+    chosen = ScoredCandidate(
+        step=wanted.record.step, uri=wanted.record.uri, metrics={}, standard_error=0.0,
+        kept_as=("best",), averaged=wanted.averaged, members=wanted.members,
+    )  # fmt: skip
+    export(chosen, rescoring, tmp_path / "challenger")
+    model = task.build_model()
+    model.load_state_dict(load_file(tmp_path / "challenger" / WEIGHTS_FILE))
+    again = score_split(task, model.eval(), Dataset(pictures), Split.VALIDATION)
+    assert again.metrics(task) == wanted.scored.metrics(task)
+
+
+def test_the_figures_of_candidates_are_held_on_disk(rescoring, tmp_path):
+    """Whatever a row held, what remains of it are a few numbers, and those not in memory."""
+    next(rescoring.scores([(1,)]))  # what is imported and cached meanwhile
+    tracemalloc.start()
+    held = list(rescoring.scores([(1,)] * 4))
+    arrays = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
+    traces = tracemalloc.take_snapshot().filter_traces([arrays]).traces
+    tracemalloc.stop()
+    (_, scored), *_ = held[-1]
+    assert len(held) == 4
+    assert sum(trace.size for trace in traces) < scored.losses.nbytes
+    assert len(list(tmp_path.glob("scratch/array-*.npy"))) == 5 * 2 * 4

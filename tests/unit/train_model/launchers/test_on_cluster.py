@@ -1,0 +1,198 @@
+"""What becomes of a training on a cluster, whatever the cluster does to it."""
+
+import threading
+import time
+
+import pytest
+
+from components.clients.object_store import open_store
+from components.contracts.errors import TrainingFailedError
+from components.train_model.attempts import run_to_end
+from components.train_model.launchers.launcher import JobState
+from fake_api_server import NAMESPACE
+from launching import launcher_for, small_resources
+
+# The first attempt's script → its state, and what is said about it.
+ENDINGS = [
+    ("success", JobState.SUCCEEDED, "every rank finished"),
+    ("success_of_the_master_first", JobState.SUCCEEDED, "every rank finished"),
+    ("claimed_success", JobState.FAILED, "claims to have succeeded, but not every rank"),
+    ("worker_failure", JobState.FAILED, "worker-0 Failed: Error, exit code 1"),
+    ("out_of_memory", JobState.FAILED, "worker-0 Failed: OOMKilled, exit code 137"),
+    ("evicted", JobState.DISPLACED, "worker-0 Failed: Evicted (The node was low on resource)"),
+    ("preempted", JobState.INTERRUPTED, "PreemptionByScheduler"),
+]
+
+
+@pytest.mark.parametrize(("script", "state", "cause"), ENDINGS, ids=[row[0] for row in ENDINGS])
+def test_an_attempt_ends_as_its_pods_did(launched, script, state, cause):
+    job = launched(script)
+    launcher = launcher_for()
+    launcher.start(job)
+    assert launcher.wait() is state
+    assert cause in launcher.cause
+    assert job.first_step.exists()
+
+
+GIVEN_UP = [
+    ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
+    ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
+    ("forever", "it has been running", "2 pods run"),
+    ("deadline", "DeadlineExceeded", "active on the node too long"),
+]
+
+
+@pytest.mark.parametrize(("script", "reason", "evidence"), GIVEN_UP, ids=[r[0] for r in GIVEN_UP])
+def test_what_takes_too_long_is_given_up_and_deleted(cluster, launched, script, reason, evidence):
+    job = launched(script)
+    with pytest.raises(TrainingFailedError) as caught:
+        run_to_end(job, launcher_for(), max_restarts=3)
+    assert reason in caught.value.problem
+    assert evidence in caught.value.evidence
+    assert eventually(lambda: not cluster.active_jobs())
+
+
+def test_the_real_exception_of_a_worker_is_the_steps_error(cluster, launched):
+    job = launched("worker_failure")
+    with pytest.raises(TrainingFailedError, match="rank 1 failed at step 7: KeyError: 'price'"):
+        run_to_end(job, launcher_for(), max_restarts=3)
+    assert len(cluster.store.created) == 1
+    assert b"KeyError" in open_store(job.store_uri).read("error.json")
+
+
+@pytest.mark.parametrize("first", ["evicted", "preempted", "out_of_memory"])
+def test_what_was_killed_is_trained_on_in_a_new_job_of_the_same_name(cluster, launched, first):
+    job = launched(first, "success")
+    run_to_end(job, launcher_for(), max_restarts=1)
+    names = [made["metadata"]["name"] for made in cluster.store.created]
+    assert names == ["prices-ffffffffffff"] * 2
+    attempts = {
+        made["metadata"]["annotations"]["perennial/attempt"] for made in cluster.store.created
+    }
+    assert len(attempts) == 2
+
+
+def test_every_pods_log_is_kept_and_the_first_ranks_is_shown(launched, caplog):
+    job = launched("success")
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(), max_restarts=0)
+    store = open_store(job.store_uri)
+    kept = {item.key: store.read(item.key) for item in store.list("attempts/")}
+    logs = {key.rpartition("/")[2][:5]: text for key, text in kept.items() if "/pod-" in key}
+    assert logs["pod-0"].splitlines() == [
+        b"INFO rank=0 begins",
+        *(b"INFO rank=0 step=%d" % step for step in range(3)),
+    ]
+    assert logs["pod-1"] == b"INFO rank=1 begins\n"
+    assert "INFO rank=0 step=2" in caplog.messages
+    assert "INFO rank=1 begins" not in caplog.messages
+
+
+def outage(cluster, seconds):
+    cluster.faults.down_until = time.monotonic() + seconds
+
+
+def drop_streams(cluster, seconds):
+    cluster.faults.drop_streams = True
+    time.sleep(seconds)
+    cluster.faults.drop_streams = False
+
+
+def forget_versions(cluster, seconds):
+    cluster.store.forgotten = cluster.store.version + 1
+    drop_streams(cluster, seconds)
+
+
+TROUBLES = [
+    ("the API server restarts for 60 s", lambda cluster: outage(cluster, 0.6)),
+    ("too many requests, then a webhook that fails",
+     lambda cluster: cluster.faults.next.extend([429, 500, 503, 0])),
+    ("the token is rotated", lambda cluster: cluster.rotate_token("token-1")),
+    ("every stream is dropped", lambda cluster: drop_streams(cluster, 0.1)),
+    ("the watch's version is gone", lambda cluster: forget_versions(cluster, 0.1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "trouble"), TROUBLES, ids=[row[0] for row in TROUBLES])
+@pytest.mark.parametrize("moment", ["before the creation", "while it runs"])
+def test_trouble_with_the_api_server_costs_nothing_but_time(
+    cluster, launched, name, trouble, moment
+):
+    job = launched("success")
+    launcher = launcher_for()
+    if moment == "before the creation":
+        thread = threading.Thread(target=trouble, args=(cluster,))
+        thread.start()
+        launcher.start(job)
+    else:
+        launcher.start(job)
+        thread = threading.Thread(target=trouble, args=(cluster,))
+        thread.start()
+    assert launcher.wait() is JobState.SUCCEEDED
+    thread.join()
+    assert len(cluster.store.created) == 1
+
+
+def test_a_second_try_of_the_step_adopts_the_running_job(cluster, launched):
+    job = launched("forever")
+    launcher_for().start(job)
+    # The step's pod is gone without a word; its job runs on.
+    again = launcher_for(resources=small_resources())
+    again.start(job)
+    (made,) = cluster.store.created
+    assert again._followed.uid == made["metadata"]["uid"]
+    again.close()
+    assert eventually(lambda: not cluster.active_jobs())
+
+
+def test_a_failed_job_that_is_found_is_replaced(cluster, launched):
+    job = launched("worker_failure", "success")
+    first = launcher_for()
+    first.start(job)
+    assert first.wait() is JobState.FAILED
+    run_to_end(job, launcher_for(), max_restarts=0)
+    assert len(cluster.store.created) == 2
+
+
+def test_a_job_that_somebody_deletes_is_said_to_be_deleted(cluster, launched):
+    job = launched("forever")
+    launcher = launcher_for()
+    launcher.start(job)
+    threading.Timer(0.3, cluster.store.drop, ["pytorchjobs", "prices-ffffffffffff"]).start()
+    with pytest.raises(TrainingFailedError, match="was deleted while it ran"):
+        launcher.wait()
+
+
+def test_the_job_belongs_to_the_workflow_and_names_its_run(cluster, launched):
+    job = launched("success")
+    run_to_end(job, launcher_for(), max_restarts=0)
+    metadata = cluster.store.created[0]["metadata"]
+    assert metadata["namespace"] == NAMESPACE
+    assert metadata["labels"]["perennial/run"] == "run-1"
+    (owner,) = metadata["ownerReferences"]
+    assert owner == {
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "wf-run-1",
+        "uid": "wf-uid-run-1",
+    }  # fmt: skip
+
+
+def test_the_launcher_uses_these_rights_and_no_others(cluster, launched):
+    run_to_end(launched("evicted", "success"), launcher_for(), max_restarts=1)
+    assert cluster.rights == {
+        ("", "pods", "get"),
+        ("", "pods", "list"),
+        ("", "pods", "watch"),
+        ("", "pods/log", "get"),
+        ("kubeflow.org", "pytorchjobs", "create"),
+        ("kubeflow.org", "pytorchjobs", "delete"),
+        ("kubeflow.org", "pytorchjobs", "get"),
+    }
+
+
+def eventually(condition, seconds=3.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
