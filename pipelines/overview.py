@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from components.clients.model_registry import CHAMPION, ModelVersion
-from components.contracts.gate import Verdict
+from components.contracts.gate import Registration, Verdict
 from components.contracts.monitoring import RetrainingDecision
 from pipelines.registry.catalogue import Catalogue
 from pipelines.runs import Home, RunRecord, age, step_records
@@ -58,15 +58,18 @@ def _last_words(home: Home, runs: list[RunRecord], step: str) -> str:
 def _verdict_word(home: Home, run: RunRecord) -> str:
     """`promoted`, `kept champion`, `no retraining`, or the step that failed."""
     folder = home.folder(run.run_id)
-    word = ""
+    retraining, promoted = "", None
     for record in step_records(folder):
         outputs = folder / "steps" / record.key
         if record.status == "failed":
             return f"{record.step} failed"
         if record.step == "decide_retraining" and (outputs / "decision").is_dir():
             decision = RetrainingDecision.read(outputs / "decision")
-            word = f"retrained: {decision.trigger}" if decision.retrain else "no retraining"
+            retraining = f"retrained: {decision.trigger}" if decision.retrain else "no retraining"
         if record.step == "evaluate_model" and (outputs / "verdict").is_dir():
             promoted = Verdict.read(outputs / "verdict").promote
-            word += f"{', ' if word else ''}{'promoted' if promoted else 'champion kept'}"
-    return word
+        if record.step == "register_model" and (outputs / "registration").is_dir():
+            # The champion may have moved, and then not been beaten.
+            promoted = CHAMPION in Registration.read(outputs / "registration").aliases
+    gate = {True: "promoted", False: "champion kept", None: ""}[promoted]
+    return ", ".join(word for word in (retraining, gate) if word)

@@ -8,6 +8,7 @@ from components.contracts.data import ModelSection
 from components.contracts.gate import BlockPerformance, GateReason, Verdict
 from components.contracts.training import Challenger, TrainingResult
 from components.contracts.validation import ValidationReport
+from components.evaluate_model.config import GateSection
 from components.register_model.config import RegisterModelConfig, RegistrySection
 from small_models import GOOD, TASK, stream, write_challenger, write_skeleton, write_snapshot
 
@@ -46,6 +47,7 @@ def step_arguments(folder: Path, contract=CONTRACT, trigger=TRIGGER) -> dict[str
     config = RegisterModelConfig(
         model=ModelSection(name=NAME, task=TASK),
         registry=RegistrySection(description="Predicts clicks.", tags={"team": "ads"}),
+        gate=GateSection(resamples=300),
     )
     return {
         "config": config.to_json(), "contract": contract, "trigger": trigger,

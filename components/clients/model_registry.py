@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import Self
 
 from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
@@ -48,7 +49,14 @@ class ModelVersion:
 class ChampionMovedError(PerennialError):
     """The champion is no longer the version that the challenger was compared with."""
 
-    stale_steps = ("evaluate_model",)
+    @classmethod
+    def between(cls, name: str, expected: str, champion: str) -> Self:
+        """The champion moved from the expected version to another; empty for none."""
+        return cls(
+            f"the champion of {name} moved while a challenger was being judged",
+            evidence=f"compared with {expected or 'no champion'}, now it is {champion or 'none'}",
+            action="compare it with the champion of now, as `perennial promote` does",
+        )
 
 
 class Move(Section):
@@ -294,13 +302,7 @@ class MlflowModelRegistry(ModelRegistry):
             if champion == version:
                 return
             if champion != expected_champion:
-                raise ChampionMovedError(
-                    f"the champion of {name} moved while version {version} was being judged",
-                    evidence=f"compared with {expected_champion or 'no champion'}, "
-                    f"now it is {champion or 'none'}",
-                    action=f"`perennial promote {name} {version} --reason …` compares it with the "
-                    "champion of now",
-                )
+                raise ChampionMovedError.between(name, expected_champion, champion)
             said = {moved: dict(own) for moved, own in tags.items()}
             move = Move(champion=version, replaced=champion, done=False, tags=said)
             try:

@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from components.contracts.artifact import Artifact
 from components.contracts.section import Section
 
+Alias = Literal["champion", "challenger"]
+
 
 class Interval(Section):
     """An estimate with its confidence interval."""
@@ -194,7 +196,8 @@ class Registration(Artifact):
 
     name: str
     version: str
-    aliases: tuple[Literal["champion", "challenger"], ...]
+    """Empty where a champion that had moved meanwhile was not beaten, and none was made."""
+    aliases: tuple[Alias, ...]
     weights_sha256: str
     tracking_run_id: str
     replaced_version: str = ""

@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints, field_validator
 
 from components.contracts.data import ModelSection
 from components.contracts.section import Section
+from components.evaluate_model.config import GateSection
 
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[\w. /-]+$")]
 TagValue = Annotated[str, StringConstraints(max_length=1000)]
@@ -35,3 +36,5 @@ class RegisterModelConfig(Section):
 
     model: ModelSection
     registry: RegistrySection
+    gate: GateSection
+    """By which the challenger is judged again when the champion moved meanwhile."""

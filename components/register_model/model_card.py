@@ -1,7 +1,8 @@
 """Model card: what a person must know before relying on a model version, as Markdown."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from components.contracts.data import Split
 from components.contracts.gate import Verdict
@@ -26,6 +27,11 @@ class CardContent:
     challenger: Challenger
     verdict: Verdict
     lineage: Lineage
+
+    def judged_again(self, verdict: Verdict) -> Self:
+        """The same challenger beside another champion."""
+        origin = self.lineage.model_copy(update={"parent_version": verdict.champion_version})
+        return replace(self, verdict=verdict, lineage=origin)
 
 
 def model_card(content: CardContent) -> str:

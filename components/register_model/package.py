@@ -88,7 +88,7 @@ def uncommitted(environment: Environment) -> bytes:
 
 
 def write_package(
-    folder: Path, challenger: Path, content: CardContent, *, contract: str, diff: bytes
+    folder: Path, challenger: Path, content: CardContent, contract: str, diff: bytes
 ) -> None:
     """Everything needed to score raw rows, to watch the model, and to say where it came from.
 

@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.clients.model_registry import CHALLENGER, ModelRegistry, ModelVersion
+from components.clients.model_registry import (
+    CHALLENGER,
+    CHAMPION,
+    ChampionMovedError,
+    ModelRegistry,
+    ModelVersion,
+)
 from components.clients.tracking import Tracking
 from components.contracts.moves import GATE, Said, tags_of_promotion
 
@@ -44,11 +50,16 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
     earlier attempt registered is taken over and its files are left alone.
 
     Raises:
-        ChampionMovedError: the champion is no longer the one that was compared with.
+        ChampionMovedError: the champion is no longer the one that was compared with. What was found
+            before the upload leaves no trace; one that moved later leaves the version on record.
     """
     registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
     version = registry.take_over(candidate.name, candidate.fingerprint)
     if version is None:
+        registry.finish_move(candidate.name)
+        champion = registry.aliases(candidate.name).get(CHAMPION, "")
+        if champion != candidate.champion:
+            raise ChampionMovedError.between(candidate.name, candidate.champion, champion)
         # Keyed by the fingerprint: two models of one run must not share a folder.
         path = f"model-{candidate.fingerprint[:12]}"
         tracking.log_artifacts(candidate.package, path, settled=candidate.settled)

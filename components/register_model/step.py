@@ -1,18 +1,19 @@
 """The step `register_model`: puts the challenger on record and makes it champion."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from components.clients.environment import Environment
-from components.clients.model_registry import ModelVersion, open_registry
+from components.clients.model_registry import open_registry
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import open_tracking
 from components.contracts.errors import PerennialError
-from components.contracts.gate import Registration, Verdict
+from components.contracts.gate import Verdict
 from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger, TrainingResult
 from components.contracts.validation import ValidationReport
+from components.evaluate_model.config import EvaluateModelConfig
+from components.evaluate_model.judgement import judge_challenger
 from components.register_model.config import RegisterModelConfig
 from components.register_model.model_card import CardContent
 from components.register_model.package import (
@@ -21,8 +22,9 @@ from components.register_model.package import (
     uncommitted,
     write_package,
 )
-from components.register_model.promotion import promote
+from components.register_model.promotion import Candidate
 from components.register_model.report import write_report
+from components.register_model.rounds import register_or_keep
 
 
 @pipeline_step("register_model", outputs=("registration", "report", "metrics"))
@@ -71,30 +73,18 @@ def register_model_step(
             parent_version=decided.champion_version,
         ),
     )
-    with TemporaryDirectory() as scratch:
-        package = Path(scratch) / "package"
-        write_package(
-            package, Path(challenger), content, contract=contract, diff=uncommitted(environment)
-        )
-        candidate = candidate_of(package, content, section.registry.tags)
-        version = promote(candidate, tracking, open_registry(environment))
-    tracking.set_tags({"perennial.version": version.version})
-    tracking.finish()
-    return _result(version, content, Path(registration), Path(report))
 
+    def pack(folder: Path, content: CardContent) -> Candidate:
+        write_package(folder, Path(challenger), content, contract, uncommitted(environment))
+        return candidate_of(folder, content, section.registry.tags)
 
-def _result(
-    version: ModelVersion, content: CardContent, registration: Path, report: Path
-) -> StepResult:
-    registered = Registration(
-        name=version.name,
-        version=version.version,
-        aliases=("champion", "challenger"),
-        weights_sha256=content.challenger.weights_sha256,
-        tracking_run_id=version.run_id,
-        replaced_version=content.verdict.champion_version,
-    )
-    registered.write(registration)
-    write_report(report, registered, content)
-    summary = f"{version.name} version {version.version} is champion"
-    return StepResult(metrics={"version": float(version.version)}, summary=summary)
+    def judge() -> Verdict:
+        gate = EvaluateModelConfig(model=section.model, gate=section.gate)
+        folders = (Path(snapshot), Path(challenger), Path(skeleton))
+        return judge_challenger(gate, *folders, page=Path(report))
+
+    ended = register_or_keep(content, pack, judge, tracking, open_registry(environment))
+    ended.registration.write(Path(registration))
+    if ended.promoted:
+        write_report(Path(report), ended.registration, ended.content)
+    return ended.result()

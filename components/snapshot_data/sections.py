@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "training": ("resources",),
         "selection": (),
         "gate": (),
-        "registry": (),
+        "registry": ("gate",),
         "triggers": (),
     }
 )

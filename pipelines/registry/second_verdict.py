@@ -1,6 +1,5 @@
 """Second verdict: a registered version judged against the champion of now, by its own gate."""
 
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from components.contracts.gate import Verdict
 from components.contracts.lineage import CONTRACT_FILE
 from components.contracts.skeleton import SkeletonReport
 from components.evaluate_model.config import EvaluateModelConfig
-from components.evaluate_model.step import evaluate_model_step
+from components.evaluate_model.judgement import judge_challenger
 from pipelines.contract import Contract
 from pipelines.registry.addresses import set_addresses
 from pipelines.registry.catalogue import Catalogue
@@ -27,23 +26,13 @@ def second_verdict(catalogue: Catalogue, version: ModelVersion) -> Verdict:
     Raises:
         PerennialError: the version has no contract, or its data cannot be read any more.
     """
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory()))
-        folder = catalogue.registry.download(version, scratch)
+    with TemporaryDirectory() as scratch:
+        folder = catalogue.registry.download(version, Path(scratch))
         config = _gate(version, folder)
         now = datetime.now(UTC)
         run = f"{version.name}-{version.version}-judged-again-{now:%Y%m%d-%H%M%S-%f}"
         set_addresses(replace(catalogue.environment, run_id=run))
-        evaluate_model_step(
-            config=config.to_json(),
-            snapshot=str(folder),
-            challenger=str(folder),
-            skeleton=str(folder),
-            verdict=str(scratch / "verdict"),
-            report=str(scratch / "report.html"),
-            metrics=str(scratch / "metrics"),
-        )
-        return Verdict.read(scratch / "verdict")
+        return judge_challenger(config, folder, folder, folder, page=Path(scratch) / "report.html")
 
 
 def _gate(version: ModelVersion, folder: Path) -> EvaluateModelConfig:

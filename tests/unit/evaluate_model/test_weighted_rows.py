@@ -12,7 +12,7 @@ from components.engine.evaluation.scoring import Scored
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import Contender, Match, compare
 from components.evaluate_model.config import GateSection
-from components.evaluate_model.performance import performance_by_block
+from components.evaluate_model.figures import performance_by_block
 from components.evaluate_model.verdict import JudgedRows, reach_verdict
 from components.tasks.language_modeling import LanguageModel
 

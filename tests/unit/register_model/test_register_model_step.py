@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from components.clients.dataset import Dataset
-from components.clients.model_registry import ChampionMovedError, open_registry
+from components.clients.model_registry import MlflowModelRegistry, open_registry
+from components.clients.tracking import open_mlflow
 from components.contracts.data import Split
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Registration, Verdict
@@ -103,12 +104,45 @@ def test_a_retry_makes_no_second_version(register, environment):
     assert len(open_registry(environment).versions(NAME)) == 1
 
 
-def test_a_champion_that_moved_meanwhile_stays(register, environment):
-    register()
-    with pytest.raises(ChampionMovedError, match="perennial promote clicks 2"):
-        register(NOISY, champion="")
+def test_a_champion_that_moved_meanwhile_is_compared_with(register, environment, tmp_path):
+    register(NOISY)
+    second = register(GOOD, champion="")  # judged when there was no champion yet
+    assert (second.version, second.replaced_version) == (champion_of(environment), "1")
+    assert second.aliases == ("champion", "challenger")
+    registry = open_registry(environment)
+    found = registry.version_by_alias(NAME, "champion")
+    assert found.tags["perennial.parent_version"] == found.tags[REPLACED_TAG] == "1"
+    verdict = Verdict.read(registry.download(found, tmp_path / "downloads"))
+    assert verdict.champion_version == "1"
+    assert Said.of(found.tags, "promoted").reason == verdict.summary
+
+
+def test_a_champion_that_moved_meanwhile_and_is_not_beaten_stays(register, environment, tmp_path):
+    register(GOOD)
+    second = register(NOISY, champion="")
+    assert (second.version, second.aliases) == ("", ())
     assert champion_of(environment) == "1"
-    assert open_registry(environment).version_by_alias(NAME, "challenger").version == "2"
+    assert len(open_registry(environment).versions(NAME)) == 1
+    assert "version 1" in (tmp_path / "report.html").read_text()
+    run = open_mlflow(environment).get_run(second.tracking_run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["perennial.verdict"].startswith("Do not promote")
+
+
+def test_a_champion_that_moves_during_registration_is_compared_with(
+    register, environment, monkeypatch
+):
+    """The version is on record by then, and stays as challenger."""
+    register(GOOD)
+    before, found = [{}], MlflowModelRegistry.aliases
+    monkeypatch.setattr(
+        MlflowModelRegistry,
+        "aliases",
+        lambda self, name: before.pop() if before else found(self, name),
+    )
+    second = register(NOISY, champion="")
+    assert (second.version, second.aliases) == ("2", ("challenger",))
+    assert champion_of(environment) == "1"
 
 
 def test_a_rejected_challenger_cannot_be_registered(register, environment):

@@ -1,0 +1,91 @@
+"""Judgement: scores challenger and champion on the same rows, decides, puts it on record."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from components.clients.dataset import Dataset
+from components.clients.environment import Environment
+from components.clients.model_registry import CHAMPION, open_registry
+from components.clients.tracking import open_tracking
+from components.contracts.data import Split
+from components.contracts.gate import Verdict
+from components.contracts.skeleton import SkeletonReport
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import Challenger
+from components.engine.evaluation.resampling import block_columns
+from components.engine.evaluation.scoring import score_split, scoring_device
+from components.engine.export import load_model
+from components.evaluate_model.champion import Champion, read_champion
+from components.evaluate_model.comparison import Contender, columns_to_keep, finite_contender
+from components.evaluate_model.config import EvaluateModelConfig
+from components.evaluate_model.figures import performance_by_block
+from components.evaluate_model.report import write_report
+from components.evaluate_model.serving import serve_in_clean_process
+from components.evaluate_model.verdict import judged_rows, reach_verdict, scalars_of
+
+
+def judge_challenger(
+    section: EvaluateModelConfig, snapshot: Path, challenger: Path, skeleton: Path, *, page: Path
+) -> Verdict:
+    """What the gate says of a challenger and the champion of now, on the snapshot's test rows.
+
+    The verdict's scalars go to the tracking run, which ends here when the challenger is rejected.
+
+    Args:
+        section: What the gate asks for.
+        snapshot: Folder of the `Snapshot`.
+        challenger: Folder of the `Challenger` and its weights.
+        skeleton: Folder of the `SkeletonReport`, whose baselines the challenger must beat.
+        page: The HTML file to write.
+
+    Raises:
+        PerennialError: a slice, metric or baseline is unknown, or the champion's files are gone.
+    """
+    environment = Environment.read()
+    dataset = Dataset(Snapshot.read(snapshot))
+    keep = columns_to_keep(dataset.snapshot, section.gate)
+    task, model = load_model(challenger, scoring_device())
+    contender = finite_contender(task, score_split(task, model, dataset, Split.TEST, keep=keep))
+    test = judged_rows(dataset, contender, section.gate)
+    data = dataset.snapshot.data
+    validated = score_split(task, model, dataset, Split.VALIDATION, keep=block_columns(data))
+    with TemporaryDirectory() as scratch:
+        champion = _champion(environment, section.model.name, dataset, contender, Path(scratch))
+        decided = reach_verdict(
+            section.gate,
+            contender,
+            champion,
+            test,
+            weights_sha256=Challenger.read(challenger).weights_sha256,
+            baselines=SkeletonReport.read(skeleton).baselines,
+            performance=performance_by_block((validated, contender.scored), data),
+            serving=serve_in_clean_process(
+                challenger,
+                task,
+                dataset,
+                contender.scored.predictions,
+                rival=champion.folder if section.gate.times_champion else None,
+            ),
+        )
+    write_report(page, verdict=decided, gate=section.gate, task=task, unit=test.blocks.unit)
+    _record(environment, section.model.name, decided)
+    return decided
+
+
+def _champion(
+    environment: Environment, name: str, dataset: Dataset, challenger: Contender, scratch: Path
+) -> Champion:
+    registry = open_registry(environment)
+    version = registry.version_by_alias(name, CHAMPION)
+    if version is None:
+        return Champion()
+    folder = registry.download(version, scratch)
+    return read_champion(folder, version.version, dataset, challenger)
+
+
+def _record(environment: Environment, name: str, verdict: Verdict) -> None:
+    tracking = open_tracking(environment, name)
+    tracking.log_metrics(scalars_of(verdict))
+    tracking.set_tags({"perennial.verdict": verdict.summary})
+    if not verdict.promote:
+        tracking.finish()
