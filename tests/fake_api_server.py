@@ -1,7 +1,8 @@
 """A server that speaks the Kubernetes API's wire format: TLS, Status objects, watches, logs.
 
 It holds pods, jobs and workflows, refuses what a real one refuses, and fails as it is told to:
-refused connections, 429, 5xx, watches that are dropped or answer 410, tokens that expire.
+refused connections, 429, 5xx, watches that are dropped or answer 410, tokens that expire, discovery
+that is not allowed.
 """
 
 import datetime
@@ -21,6 +22,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 PLURALS = {"pods", "pytorchjobs", "trainjobs", "workflows"}
+# Notebooks share a group and version with PyTorchJobs.
+GROUPS = {
+    "notebooks": "kubeflow.org", "pytorchjobs": "kubeflow.org", "trainjobs": "trainer.kubeflow.org"
+}  # fmt: skip
 NAMESPACE = "team-a"
 
 
@@ -89,7 +94,7 @@ class Faults:
         self.rate = 0.0  # share of requests that fail at random
         self.drop_streams = False
         self.tokens = {"token-0"}
-        self.conflicts = 0
+        self.hides_discovery = False
 
     def pick(self):
         if time.monotonic() < self.down_until:
@@ -166,6 +171,11 @@ class Handler(BaseHTTPRequestHandler):
             getattr(self, f"_{verb}")(plural, name, query, body)
 
     def _discover(self, words):
+        if self.faults.hides_discovery:
+            user = f"system:serviceaccount:{NAMESPACE}:pipeline-runner"
+            refusal = f'forbidden: User "{user}" cannot get path "/{"/".join(words)}"'
+            self._status(403, "Forbidden", refusal)
+            return
         if words[0] == "openapi":
             group, version = words[3], words[4]
             kind = {"group": group, "kind": "TrainJob", "version": version}
@@ -175,8 +185,7 @@ class Handler(BaseHTTPRequestHandler):
             }
             self._json(200, {"components": {"schemas": {"TrainJob": schema}}})
             return
-        groups = {"pytorchjobs": "kubeflow.org", "trainjobs": "trainer.kubeflow.org"}
-        found = [name for name in self.served if groups.get(name) == words[1]]
+        found = [name for name in self.served if GROUPS.get(name) == words[1]]
         if not found:
             self._status(404, "NotFound", "the server could not find the requested resource")
             return

@@ -63,8 +63,12 @@ class ApiError(PerennialError):
     def __init__(self, request: str, status: int, message: str, retry_after: float = 0.0) -> None:
         self.status = status
         self.retry_after = retry_after
+        is_discovery = "/namespaces/" not in request
         actions = {
-            FORBIDDEN: "grant the service account this verb; k8s/ has a role with all that is used",
+            FORBIDDEN: "bind the cluster role system:discovery to the service account, or to the "
+            "group system:authenticated as Kubernetes does: what the cluster serves is read there"
+            if is_discovery
+            else "grant the service account this verb; k8s/ has a role with all that is used",
             UNAUTHORIZED: "check that the service account's token is mounted and not expired",
             0: "check that the API server is up and that network policies let this pod reach it",
         }

@@ -91,7 +91,7 @@ class ResourcesSection(Section):
 
     launcher: Literal["auto", "local", "pytorchjob", "trainjob"] = "auto"
     """Where the processes run: `local` beside the step, else as this kind of job. `auto` takes what
-    the cluster serves, and says why; outside a cluster it is `local`."""
+    the cluster serves, and says why; outside a pipeline's step on a cluster it is `local`."""
     num_processes: Annotated[int, Field(ge=1, le=4096)] = 2
     """Processes that train together: one per GPU, or one per few processor cores."""
     threads_per_process: Annotated[int, Field(ge=1, le=256)] = 1

@@ -62,7 +62,9 @@ def choose(
             return Choice("trainjob", "both kinds are served, and Kueue overlooks PyTorchJobs")
         return Choice("pytorchjob", "both kinds are served, and its API is stable")
     if has_pytorchjob:
-        return Choice("pytorchjob", "the cluster serves PyTorchJob alone, which Kubeflow retires")
+        alone = "the cluster serves PyTorchJob alone, which Kubeflow retires"
+        held = "; the queue holds it only where Kueue's integration kubeflow.org/pytorchjob is on"
+        return Choice("pytorchjob", alone + (held if has_queue else ""))
     if has_trainjob:
         return Choice("trainjob", "the cluster serves TrainJob alone")
     raise _not_served('resources.launcher = "auto"', served)
@@ -71,12 +73,18 @@ def choose(
 def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
     """The launcher of a step.
 
+    A run on one machine may be started in a pod, such as a notebook: only a pipeline's step is
+    told its pod's name.
+
     Raises:
-        PerennialError: the cluster cannot run the training as wanted.
+        PerennialError: the cluster cannot run the training as wanted, or does not say what it
+            serves.
     """
     address = ClusterAddress.read()
-    if resources.launcher == "local" or (resources.launcher == "auto" and address is None):
-        why = "the contract says so" if resources.launcher == "local" else "this is no cluster"
+    is_step = address is not None and bool(address.pod)
+    if resources.launcher == "local" or (resources.launcher == "auto" and not is_step):
+        is_told = resources.launcher == "local"
+        why = "the contract says so" if is_told else "this is no pipeline's step on a cluster"
         logger.info("launcher=local: %s", why)
         return LocalLauncher(resources.threads_per_process)
     cluster = Cluster.connect(address)
