@@ -8,12 +8,10 @@ that is not allowed.
 import datetime
 import ipaddress
 import json
-import random
 import ssl
 import threading
 import time
 import uuid
-from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,89 +19,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-PLURALS = {"pods", "pytorchjobs", "trainjobs", "workflows"}
+from fake_cluster_state import Faults, Store
+
+NAMESPACE = "team-a"
 # Notebooks share a group and version with PyTorchJobs.
 GROUPS = {
     "notebooks": "kubeflow.org", "pytorchjobs": "kubeflow.org", "trainjobs": "trainer.kubeflow.org"
 }  # fmt: skip
-NAMESPACE = "team-a"
-
-
-class Store:
-    """Objects, their versions, and what happened to them."""
-
-    def __init__(self):
-        self.lock = threading.Condition()
-        self.objects = {plural: {} for plural in PLURALS}
-        self.version = 100
-        self.events = deque(maxlen=5000)  # (version, plural, type, object)
-        self.forgotten = 0  # versions up to this one are gone: 410
-        self.logs = {}  # pod → [lines]
-        self.closed_logs = set()
-        self.created = []
-        self.deleted = []
-
-    def put(self, plural, body):
-        with self.lock:
-            self.version += 1
-            name = body["metadata"]["name"]
-            kind = "MODIFIED" if name in self.objects[plural] else "ADDED"
-            body = json.loads(json.dumps(body))
-            body["metadata"]["resourceVersion"] = str(self.version)
-            self.objects[plural][name] = body
-            self.events.append((self.version, plural, kind, body))
-            self.lock.notify_all()
-            return body
-
-    def drop(self, plural, name):
-        with self.lock:
-            body = self.objects[plural].pop(name, None)
-            if body is not None:
-                self.version += 1
-                gone = json.loads(json.dumps(body))
-                gone["metadata"]["resourceVersion"] = str(self.version)
-                self.events.append((self.version, plural, "DELETED", gone))
-                self.lock.notify_all()
-
-    def get(self, plural, name):
-        with self.lock:
-            return self.objects[plural].get(name)
-
-    def all(self, plural):
-        with self.lock:
-            return list(self.objects[plural].values())
-
-    def write_log(self, pod, line):
-        stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
-        with self.lock:
-            self.logs.setdefault(pod, []).append(f"{stamp} {line}")
-            self.lock.notify_all()
-
-    def close_log(self, pod):
-        with self.lock:
-            self.closed_logs.add(pod)
-            self.lock.notify_all()
-
-
-class Faults:
-    """What goes wrong, and until when."""
-
-    def __init__(self):
-        self.down_until = 0.0
-        self.next = deque()  # statuses of the next answers; 0 drops the connection
-        self.rate = 0.0  # share of requests that fail at random
-        self.drop_streams = False
-        self.tokens = {"token-0"}
-        self.hides_discovery = False
-
-    def pick(self):
-        if time.monotonic() < self.down_until:
-            return 0
-        if self.next:
-            return self.next.popleft()
-        if random.random() < self.rate:
-            return random.choice([0, 429, 500, 503])
-        return None
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -160,6 +82,9 @@ class Handler(BaseHTTPRequestHandler):
         verb = {"POST": "create", "DELETE": "delete"}.get(method, "get" if name else "list")
         if query.get("watch"):
             verb = "watch"
+        if plural in self.faults.forbidden:
+            self._forbid(f'cannot {verb} resource "{plural}" in API group "{group}"')
+            return
         self.rights.add((group, f"{plural}/{below}" if below else plural, verb))
         if below == "log":
             self._log(name, query)
@@ -172,9 +97,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _discover(self, words):
         if self.faults.hides_discovery:
-            user = f"system:serviceaccount:{NAMESPACE}:pipeline-runner"
-            refusal = f'forbidden: User "{user}" cannot get path "/{"/".join(words)}"'
-            self._status(403, "Forbidden", refusal)
+            self._forbid(f'cannot get path "/{"/".join(words)}"')
             return
         if words[0] == "openapi":
             group, version = words[3], words[4]
@@ -300,6 +223,10 @@ class Handler(BaseHTTPRequestHandler):
     def _end_stream(self):
         self.wfile.write(b"0\r\n\r\n")
 
+    def _forbid(self, what):
+        user = f"system:serviceaccount:{NAMESPACE}:pipeline-runner"
+        self._status(403, "Forbidden", f'forbidden: User "{user}" {what}')
+
     def _status(self, code, reason, message, headers=None):
         status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason}
         self._json(code, status | {"message": message}, headers)
@@ -339,7 +266,7 @@ class Server(ThreadingHTTPServer):
 class FakeCluster:
     """The server, and the folder that tells a pod about it."""
 
-    def __init__(self, folder, served=("pytorchjobs", "workflows")):
+    def __init__(self, folder, served=("pytorchjobs", "workflows", "workloads")):
         self.store, self.faults, self.rights = Store(), Faults(), set()
         self.folder = folder
         folder.mkdir()

@@ -43,6 +43,50 @@ def step_pod(name="step-1", run_id="run-1"):
     }  # fmt: skip
 
 
+# Conditions that Kueue 0.19 gives a Workload: type, status, reason, message.
+WAITING = [
+    ("QuotaReserved", "False", "Pending",
+     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in "
+     "flavor a100, 2 more needed"),
+]  # fmt: skip
+ADMITTED = [
+    ("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue team-a"),
+    ("Admitted", "True", "Admitted", "The workload is admitted"),
+]
+
+
+def workload(job, conditions, **status):
+    """What Kueue makes of a job that names a queue."""
+    metadata = job["metadata"]
+    now = "2026-01-01T00:00:00Z"
+    owner = {
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": metadata["name"],
+        "uid": metadata["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    told = [
+        {"type": kind, "status": value, "reason": reason, "message": message,
+         "lastTransitionTime": now, "observedGeneration": 1}
+        for kind, value, reason, message in conditions
+    ]  # fmt: skip
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {
+            "name": f"pytorchjob-{metadata['name']}-5e3de", "uid": f"w-{metadata['uid']}",
+            "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]}, "ownerReferences": [owner],
+            "creationTimestamp": now, "generation": 1,
+        },
+        "spec": {
+            "active": True, "queueName": "team", "priority": 0,
+            "podSets": [
+                {"name": name.lower(), "count": replica["replicas"],
+                 "template": {"spec": replica["template"]["spec"]}}
+                for name, replica in job["spec"]["pytorchReplicaSpecs"].items()
+            ],
+        },
+        "status": {"conditions": told, **status},
+    }  # fmt: skip
+
+
 class Operator:
     """Makes pods of jobs, and lets each attempt go as its script says.
 
@@ -223,6 +267,29 @@ class Operator:
         for pod in self._pods(job):
             why = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
             self._pod(pod, "Pending", scheduled=False, why=why)
+
+    def _suspended(self, job):
+        """As Kueue's webhook leaves it; nobody answers for it."""
+        held = json.loads(json.dumps(self.store.objects[PLURAL][job["metadata"]["name"]]))
+        held["spec"]["runPolicy"]["suspend"] = True
+        self.store.put(PLURAL, held)
+        self._condition(job, "Suspended", "PyTorchJob is suspended.")
+
+    def _admitted_but_suspended(self, job):
+        self._suspended(job)
+        self.store.put("workloads", workload(job, ADMITTED))
+
+    def _admitted_after_a_while(self, job):
+        self._suspended(job)
+        self.store.put("workloads", workload(job, WAITING))
+        time.sleep(60 * TICK)
+        self.store.put("workloads", workload(job, ADMITTED))
+        time.sleep(10 * TICK)
+        resumed = json.loads(json.dumps(self.store.objects[PLURAL][job["metadata"]["name"]]))
+        resumed["spec"]["runPolicy"]["suspend"] = False
+        resumed["status"]["conditions"] = []
+        self.store.put(PLURAL, resumed)
+        self._success(job)
 
     def _image_pull_error(self, job):
         for pod in self._pods(job):

@@ -34,7 +34,8 @@ class Budgets(Section):
     """From being placed until every pod runs: images of many GB on new machines take longest."""
     stuck_minutes: Annotated[float, Field(gt=0)] = 3.0
     """How long a pod may fail to start for the same reason, such as an image that cannot be pulled
-    or a missing secret. Raise it where registries are flaky."""
+    or a missing secret, and how long a job may stay suspended that Kueue has admitted. Raise it
+    where registries are flaky."""
     running_hours: Annotated[float, Field(gt=0)] = 72.0
     """One attempt, once it runs. The kubelet ends the pods then, even if nobody is watching; an
     attempt that is resumed begins anew."""

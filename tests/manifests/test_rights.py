@@ -41,6 +41,7 @@ VERBS = {
 RESOURCES = {
     "PODS": {("", "pods")},
     "WORKFLOWS": {("argoproj.io", "workflows")},
+    "WORKLOADS": {("kueue.x-k8s.io", "workloads")},
     "kind.resource": JOBS,
     "self._kind.resource": JOBS,
 }
@@ -61,6 +62,7 @@ LAUNCHER |= {
     for (group, _, verb), why in LAUNCHER.items()
     if group == "kubeflow.org"
 }
+LAUNCHER |= {("kueue.x-k8s.io", "workloads", "list"): "why a job is suspended, in Kueue's words"}
 # What the Pipelines server lets an account do is asked of the API server too, in these words (KFP's sources).
 OF_PIPELINES = {
     "experiments": "experiments",

@@ -6,6 +6,7 @@ from typing import Literal
 
 from components.contracts.errors import TrainingFailedError
 from components.train_model.config import Budgets
+from components.train_model.launchers.admission import Admission
 from components.train_model.launchers.kind import JobView
 from components.train_model.launchers.launcher import JobState
 from components.train_model.launchers.pods import (
@@ -26,15 +27,20 @@ class Standing:
     Attributes:
         phase: How far it got.
         reason: Why it is no further, in a line.
-        is_stuck: Whether a container cannot begin.
+        is_stuck: Whether it cannot go on by itself: a container cannot begin, or Kueue has admitted
+            the job in vain.
+        remedy: What a person can do about it, where that is known.
     """
 
     phase: Phase
     reason: str
     is_stuck: bool = False
+    remedy: str = "mend what the pods wait for"
 
 
-def standing(job: JobView, pods: Sequence[PodView], machines: int) -> Standing:
+def standing(
+    job: JobView, pods: Sequence[PodView], machines: int, admission: Admission | None = None
+) -> Standing:
     """How a job stands, by its pods first: its conditions claim what is not so.
 
     The operator says Succeeded as soon as the first pod has ended, and Failed late or never when a
@@ -44,6 +50,7 @@ def standing(job: JobView, pods: Sequence[PodView], machines: int) -> Standing:
         job: The job.
         pods: Those of this job that exist.
         machines: How many there must be.
+        admission: What Kueue says about a job that is suspended.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     if failed:
@@ -52,8 +59,10 @@ def standing(job: JobView, pods: Sequence[PodView], machines: int) -> Standing:
         return Standing("ended", job.message or job.outcome)
     if len(pods) == machines and all(pod.phase == "Succeeded" for pod in pods):
         return Standing("ended", "every pod succeeded")
+    if admission is not None and admission.remedy:
+        return Standing("queued", admission.reason, is_stuck=True, remedy=admission.remedy)
     if job.is_suspended:
-        return Standing("queued", "it waits to be admitted")
+        return Standing("queued", admission.reason if admission else "it is suspended")
     return _before_the_end(pods, machines)
 
 
@@ -76,7 +85,7 @@ def overdue(now: Standing, phase_seconds: float, stuck_seconds: float, budgets: 
     Args:
         now: How it stands.
         phase_seconds: Since the phase began.
-        stuck_seconds: Since a container first could not begin, without a pause.
+        stuck_seconds: Since it first could not go on by itself, without a pause.
         budgets: The contract's.
     """
     limits = {
@@ -86,7 +95,8 @@ def overdue(now: Standing, phase_seconds: float, stuck_seconds: float, budgets: 
     }
     stuck_limit = budgets.stuck_minutes * SECONDS_PER_MINUTE
     if now.is_stuck and stuck_seconds > stuck_limit:
-        return f"a pod cannot start, for {stuck_seconds:.0f} s (stuck_minutes)"
+        what = "it cannot start" if now.phase == "queued" else "a pod cannot start"
+        return f"{what}, for {stuck_seconds:.0f} s (stuck_minutes)"
     if now.phase == "ended":
         return ""
     limit, name = limits[now.phase]
@@ -139,13 +149,13 @@ def ending(
     return Ending(JobState.FAILED, seen)
 
 
-def given_up(job: str, reason: str, evidence: str) -> TrainingFailedError:
+def given_up(job: str, reason: str, now: Standing) -> TrainingFailedError:
     """What a person needs to know of a job that was deleted because it took too long."""
     return TrainingFailedError(
         f"the training job {job} was given up and deleted: {reason}",
-        evidence=evidence,
-        action="mend what the pods wait for, or raise the budget in [resources.cluster.budgets]; "
-        "run again to resume from the last checkpoint",
+        evidence=now.reason,
+        action=f"{now.remedy}, or raise the budget in [resources.cluster.budgets]; run again to "
+        "resume from the last checkpoint",
     )
 
 

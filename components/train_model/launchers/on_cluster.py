@@ -19,6 +19,7 @@ from components.engine.checkpoints.shelf import is_remote
 from components.engine.handover import CURVES, fetch_errors, hand_over, obtain_result, read_end
 from components.engine.job import JobFailure, TrainingJob
 from components.train_model.config import ResourcesSection
+from components.train_model.launchers.admission import read_admission
 from components.train_model.launchers.adoption import decide_adoption
 from components.train_model.launchers.kind import JobKind, JobView
 from components.train_model.launchers.launcher import JobState, Launcher
@@ -200,11 +201,12 @@ class ClusterLauncher(Launcher):
             curves.fetch(self._pace.curves)
             if view is None:
                 return self._vanished(followed)
-            now = standing(view, seen, self._resources.cluster.machines)
+            said = read_admission(self._direct, view.uid) if view.is_suspended else None
+            now = standing(view, seen, self._resources.cluster.machines, said)
             reason = progress.update(now)
             if deadline_in(seen) or reason:
                 self._give_up(followed)
-                raise given_up(followed.name, reason or "DeadlineExceeded", now.reason)
+                raise given_up(followed.name, reason or "DeadlineExceeded", now)
             if now.phase == "ended":
                 view = self._settled(followed, view, pods)
                 return self._judged(job, view, pods.seen())
