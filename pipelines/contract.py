@@ -18,8 +18,6 @@ from components.train_model.config import ResourcesSection
 from components.validate_data.config import ExpectationsSection
 from pipelines.toml_sections import ContractError, Problem, read_document, toml_line, where_in
 
-MAX_BYTES = 64 * 1024  # KFP's task payload must stay under 128 KiB with everything else in it
-
 
 class Contract(Section):
     """Everything Perennial needs to know to keep one model trained."""
@@ -162,14 +160,6 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
             f'metric = "{chosen_by}", or leave it out',
         )  # fmt: skip
-    yield from _payload_problems(path, contract.to_json())
-
-
-def _payload_problems(path: Path, payload: str) -> Iterator[Problem]:
-    """What KFP could not carry."""
-    if len(payload.encode()) > MAX_BYTES:
-        limit = f"at most {MAX_BYTES:,} bytes, as KFP passes it as a parameter"
-        yield Problem(path.name, "", limit, "shorten lists of columns or categories")
-    if "python3" in payload:
+    if "python3" in contract.to_json():
         limit = 'no text "python3", which KFP\'s local runner rewrites in every value'
         yield Problem(path.name, "", limit, "rename the folder or column whose name contains it")

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from components.clients.environment import STORE_URI, TRACKING_URI
 from components.clients.journal import Journal
+from components.clients.parcels import Parcel, receive
 from components.contracts.artifact import Artifact
 from components.contracts.errors import PerennialError
 from components.contracts.training import TrainingResult
@@ -66,7 +67,7 @@ class RunRecord(Artifact):
     @property
     def data_uri(self) -> str:
         """The dataset that the run reads."""
-        return Contract.from_json(self.parameters["contract"]).data.uri
+        return Contract.from_json(receive(self.parameters["contract"])).data.uri
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Home:
                 "status": "running",
                 "created": now,
                 "attempts": 0,
-                "parameters": {"contract": contract.to_json()},
+                "parameters": {"contract": Parcel(contract.to_json(), self.store_uri).send()},
             }
         )
         run.write(self.folder(run.run_id))

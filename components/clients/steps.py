@@ -17,6 +17,7 @@ from components.clients.environment import Environment
 from components.clients.journal import Journal
 from components.clients.lease import follow_lease
 from components.clients.object_store import copy_tree, sha256_of_file
+from components.clients.parcels import Parcel, receive
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section, canonical_json
@@ -41,9 +42,9 @@ def pipeline_step(
     """Make a function a pipeline step.
 
     The function takes keyword arguments only, all strings: configuration, paths of input artifacts
-    and, named in `outputs`, paths to write. An output called `metrics` is written from the
-    result's metrics. In a local run, a step that finished before in the same run, with the same
-    inputs and code, is not run again: its outputs are copied.
+    and, named in `outputs`, paths to write. Long texts come and go by their address. An output
+    called `metrics` is written from the result's metrics. In a local run, a step that finished
+    before in the same run, with the same inputs and code, is not run again: its outputs are copied.
 
     Args:
         name: The step's name, as in the dashboard.
@@ -60,7 +61,9 @@ def pipeline_step(
             if finished is not None:
                 return finished
             with attempt.recorded():
-                result = work(*args, **kwargs)
+                for key, value in kwargs.items():
+                    kwargs[key] = receive(str(value))
+                result = attempt.sent(work(*args, **kwargs))
                 attempt.keep(result)
             return result
 
@@ -75,6 +78,7 @@ class _Attempt:
     def __init__(self, name: str, values: dict[str, str], outputs: Sequence[str]) -> None:
         environment = Environment.read()
         self.name = name
+        self.store_uri = environment.store_uri
         self.outputs = {key: Path(values[key]) for key in outputs}
         self.journal = Journal(environment.run_folder)
         inputs = {
@@ -135,6 +139,14 @@ class _Attempt:
             for step in steps:
                 for folder in self.folder.parent.glob(f"{step}-*"):
                     shutil.rmtree(folder)
+
+    def sent(self, result: StepResult) -> StepResult:
+        """The result with output parameters as KFP can carry them."""
+        carried = {
+            key: Parcel(value, self.store_uri).send() if isinstance(value, str) else value
+            for key, value in result.parameters.items()
+        }
+        return result.model_copy(update={"parameters": carried})
 
     def keep(self, result: StepResult) -> None:
         """Store outputs, then the result as the commit marker, then say so."""

@@ -16,6 +16,7 @@ from pipelines.deployment.plan import (
     DeleteSchedule,
     DisableSchedule,
     Observed,
+    StoreContract,
     UploadVersion,
     plan,
 )
@@ -40,13 +41,14 @@ def observe(api: PipelineApi, desired: Desired) -> Observed:
         version = api.find_version(found, pipeline.version)
         if version is not None:
             versions[pipeline.name] = version
+    is_stored = desired.contract.is_in_place
     experiment = api.find_experiment(desired.experiment)
     if experiment is None:
-        return Observed(pipelines, versions)
+        return Observed(pipelines, versions, contract_is_in_place=is_stored)
     schedules = tuple(api.schedules(experiment))
     running = api.unfinished_runs(experiment) if len(schedules) > len(desired.schedules) else []
     busy = frozenset(run.schedule_id for run in running if run.schedule_id)
-    return Observed(pipelines, versions, experiment, schedules, busy)
+    return Observed(pipelines, versions, experiment, schedules, busy, is_stored)
 
 
 class Deployment:
@@ -116,6 +118,8 @@ class Deployment:
             case UploadVersion(name, version):
                 package = self._desired.pipeline(name).package
                 api.upload_version(observed.pipelines[name], version, package, "")
+            case StoreContract():
+                self._desired.contract.send()
             case CreateExperiment(name):
                 api.create_experiment(name, f"Everything about the model {name}.")
             case CreateSchedule(wanted, paused):

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from components.clients.parcels import Parcel
 from components.contracts.errors import PerennialError
 from components.contracts.section import canonical_json
 from pipelines.compilation import PIPELINES, compile_pipeline
@@ -87,6 +88,7 @@ class Desired:
     """Everything that one contract asks for."""
 
     experiment: str
+    contract: Parcel
     pipelines: tuple[DesiredPipeline, ...]
     schedules: dict[Kind, DesiredSchedule] = field(default_factory=dict)
 
@@ -107,6 +109,7 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             evidence="the steps run in pods elsewhere",
             action="put the dataset into an object store, such as s3://bucket/flights",
         )
+    parcel = Parcel(contract.to_json(), profile.stores.store_uri)
     pipelines = tuple(
         DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
         for name in PIPELINES
@@ -123,18 +126,24 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             name=f"{contract.model.name} {kind}",
             cron=with_seconds(cron),
             versions=versions,
-            parameters=parameters_of(kind, contract.to_json(), '{"trigger":"schedule"}'),
+            parameters=parameters_of(kind, parcel.value, '{"trigger":"schedule"}'),
             service_account=profile.pods.service_account,
             pipeline_root=profile.stores.pipeline_root,
         )
         for kind, cron in crons.items()
         if cron
     }
-    return Desired(contract.model.name, pipelines, schedules)
+    return Desired(contract.model.name, parcel, pipelines, schedules)
 
 
 def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
-    """What a pipeline is started with; monitoring finds its trigger itself."""
+    """What a pipeline is started with; monitoring finds its trigger itself.
+
+    Args:
+        kind: Which of a model's pipelines.
+        contract: Its JSON text, or the address of it.
+        trigger: Why, as JSON.
+    """
     return {"contract": contract} | ({"trigger": trigger} if kind == "training" else {})
 
 

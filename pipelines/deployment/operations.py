@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
+from components.clients.parcels import receive
 from components.clients.pipeline_api import PipelineApi
 from components.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
 from components.contracts.errors import PerennialError
@@ -146,16 +147,18 @@ def submit(site: Site, contract: Contract, start: Start) -> str:
         pass
     observed = observe(site.api, desired)
     version = observed.versions[PIPELINE_OF[start.kind]]
-    return _start(site, desired.experiment, version, contract.to_json(), start)
+    return _start(site, desired.experiment, version, desired.contract.value, start)
 
 
 def start_deployed(site: Site, model: str, start: Start) -> str:
     """Start what is deployed, now; the run's id.
 
     Raises:
-        PerennialError: the model has no schedule, or a run of it is under way.
+        PerennialError: the model has no schedule, a run of it is under way, or its contract is not
+            in the object store any more.
     """
     newest = site.deployed(model)
+    receive(newest.parameters["contract"])
     mark = mark_of(newest.description)
     name = mark.version_of(start.kind) if mark else ""
     pipeline = site.api.find_pipeline(PIPELINE_OF[start.kind])
@@ -264,7 +267,8 @@ def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str
             yield f"- {wanted.name}: {old.cron[2:]}"
             yield f"+ {wanted.name}: {wanted.cron[2:]}"
         before, after = (
-            _flat(json.loads(values["contract"])) for values in (old.parameters, wanted.parameters)
+            _flat(json.loads(text))
+            for text in (receive(old.parameters["contract"]), desired.contract.text)
         )
         yield from _changes(before, after)
         images = site.api.version_images(old.version)

@@ -25,6 +25,8 @@ class Observed:
     """Of the experiment, oldest first."""
     busy: frozenset[str] = frozenset()
     """Schedules of which a run is under way."""
+    contract_is_in_place: bool = True
+    """Whether a contract that is too long for KFP lies in the object store."""
 
     def of_kind(self, kind: Kind) -> list[Schedule]:
         """Those that deployments made, oldest first."""
@@ -58,6 +60,16 @@ class UploadVersion:
 
     def __str__(self) -> str:
         return f"upload version {self.version} of {self.pipeline}"
+
+
+@dataclass(frozen=True)
+class StoreContract:
+    """A contract that KFP cannot carry."""
+
+    address: str
+
+    def __str__(self) -> str:
+        return f"store the contract, which is too long for KFP, as {self.address}"
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,7 @@ class DeleteSchedule:
 Action = (
     CreatePipeline
     | UploadVersion
+    | StoreContract
     | CreateExperiment
     | CreateSchedule
     | DisableSchedule
@@ -126,6 +139,8 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
             actions.append(CreatePipeline(pipeline.name))
         if pipeline.name not in observed.versions:
             actions.append(UploadVersion(pipeline.name, pipeline.version))
+    if not observed.contract_is_in_place:
+        actions.append(StoreContract(desired.contract.value))
     if observed.experiment_id is None:
         actions.append(CreateExperiment(desired.experiment))
     for kind in kinds:

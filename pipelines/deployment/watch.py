@@ -8,6 +8,7 @@ import hashlib
 import json
 
 from components.clients.object_store import ConflictError, ObjectStore, open_store
+from components.clients.parcels import receive
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 from pipelines.contract import Contract
@@ -38,7 +39,7 @@ def watch(site: Site, model: str) -> str:
             cannot be listed.
     """
     deployed = site.deployed(model)
-    contract = Contract.from_json(deployed.parameters["contract"])
+    contract = Contract.from_json(receive(deployed.parameters["contract"]))
     listed, files = _listing(open_store(contract.data.uri), contract.data.format)
     store = open_store(site.profile.stores.store_uri)
     key = f"watch/{model}/state.json"

@@ -7,8 +7,9 @@ import pytest
 
 from components.clients import environment
 from components.clients.journal import Journal
+from components.clients.parcels import CARRIED_BYTES, Parcel, receive
 from components.clients.steps import StepResult, pipeline_step
-from components.contracts.errors import BadDataError
+from components.contracts.errors import BadDataError, PerennialError
 
 
 @pytest.fixture
@@ -125,3 +126,28 @@ def test_outside_a_local_run_nothing_is_recorded(run_folder, tmp_path, monkeypat
 def test_metrics_that_kfp_cannot_carry_are_refused(value):
     with pytest.raises(ValueError, match="finite"):
         StepResult(metrics={"loss": value})
+
+
+def test_long_texts_come_and_go_by_their_address(run_folder, tmp_path):
+    seen, long = [], "x" * (CARRIED_BYTES + 1)
+
+    @pipeline_step("echo", outputs=())
+    def echo_step(*, config: str) -> StepResult:
+        seen.append(config)
+        return StepResult(parameters={"long": config, "short": "s", "good": True})
+
+    address = Parcel(long, str(tmp_path / "elsewhere")).send()
+    first, again = echo_step(config=address), echo_step(config=address)
+    assert seen == [long]
+    assert first == again
+    assert first.parameters["long"].startswith(f"{tmp_path}/store/parcels/")
+    assert receive(first.parameters["long"]) == long
+    assert (first.parameters["short"], first.parameters["good"]) == ("s", True)
+
+
+def test_a_lost_text_fails_the_step_on_record(run_folder, tmp_path):
+    step, calls = counting_step()
+    with pytest.raises(PerennialError, match="there is no"):
+        run(step, tmp_path, 1, config=f"{tmp_path}/store/parcels/{'0' * 64}.json")
+    assert calls == []
+    assert kinds(run_folder) == ["step_started", "step_failed"]

@@ -1,0 +1,130 @@
+"""A contract that is too long for KFP's parameters works as any other, here and on a cluster."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from components.clients.object_store import open_store
+from components.contracts.errors import PerennialError
+from components.validate_data.config import ColumnExpectation, ExpectationsSection
+from deployments import contract, profile
+from pipeline_server import pipeline_server
+from pipelines.contract import Contract
+from pipelines.deployment.apply import Deployment, observe
+from pipelines.deployment.credentials import connect
+from pipelines.deployment.desired import desire
+from pipelines.deployment.operations import Cause, Site, Start, difference, start_deployed, submit
+from pipelines.deployment.plan import StoreContract, plan
+from pipelines.deployment.watch import watch
+from pipelines.runs import Home, step_records
+
+PLACES = [f"shelf {number}" for number in range(20_000)]
+MANUAL = Start("training", Cause("looked odd"))
+
+
+def long_contract(uri, places=PLACES):
+    allowed = ColumnExpectation(allowed=tuple(places))
+    return contract(
+        name="flights", uri=uri, expectations=ExpectationsSection(columns={"place": allowed})
+    )
+
+
+def test_on_a_laptop_contract_and_section_reach_their_steps_whole(project):
+    # Linux takes no argument of a program that is longer than 128 KiB.
+    allowed = ", ".join(f'"{place}"' for place in ["home", "search", *PLACES])
+    with (project / "contract.toml").open("a") as file:
+        file.write(f"\n[expectations.columns.place]\nallowed = [{allowed}]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "run", str(project / "contract.toml")],
+        env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    # The one place of three that is not listed stops the run: the list has arrived.
+    assert "validate_data failed" in done.stderr
+    assert "place: unlisted share at most 0, observed 0.33" in done.stderr
+    home = Home(project / "home")
+    (run,) = home.runs()
+    assert [step.status for step in step_records(home.folder(run.run_id))] == ["finished", "failed"]
+    assert run.parameters["contract"].startswith(f"{home.store_uri}/parcels/")
+    assert run.data_uri == str(project / "data")
+
+
+@pytest.fixture
+def cluster(bucket):
+    with pipeline_server() as (server, url):
+        where = profile(url, stores={"store_uri": f"{bucket}/store"})
+        yield server, Site(where, connect(where)), open_store(f"{bucket}/store")
+
+
+def deploy(site, wanted):
+    return list(Deployment(site.api, desire(wanted, site.profile)).apply())
+
+
+def parcels(store):
+    return [item.key for item in store.list("parcels/")]
+
+
+def test_a_deployment_stores_it_once_and_passes_its_address(cluster, bucket):
+    server, site, store = cluster
+    wanted = long_contract(f"{bucket}/data")
+    assert StoreContract in {type(action) for action in deploy(site, wanted)}
+    (key,) = parcels(store)
+    assert Contract.from_json(store.read(key)) == wanted
+    (schedule,) = server.schedules.values()
+    assert schedule["runtime_config"]["parameters"]["contract"] == f"{bucket}/store/{key}"
+    assert deploy(site, wanted) == []
+
+
+def test_looking_first_stores_nothing(cluster, bucket):
+    _, site, store = cluster
+    wanted = desire(long_contract(f"{bucket}/data"), site.profile)
+    said = [str(action) for action in plan(wanted, observe(site.api, wanted))]
+    assert any(line.startswith("store the contract, which is too long for KFP") for line in said)
+    assert parcels(store) == []
+
+
+def test_a_contract_that_kfp_can_carry_needs_no_store(cluster, bucket):
+    server, site, store = cluster
+    deploy(site, contract(name="flights", uri=f"{bucket}/data"))
+    (schedule,) = server.schedules.values()
+    assert schedule["runtime_config"]["parameters"]["contract"].startswith("{")
+    assert parcels(store) == []
+
+
+def test_what_reads_a_deployed_contract_follows_the_address(cluster, bucket):
+    _, site, _ = cluster
+    deploy(site, long_contract(f"{bucket}/data"))
+    open_store(f"{bucket}/data").write("a.parquet", b"rows")
+    assert "started" in [watch(site, "flights") for _ in range(2)][1]
+    changed = desire(long_contract(f"{bucket}/data", PLACES[:-1]), site.profile)
+    lines = list(difference(site, changed, observe(site.api, changed)))
+    assert [line[:36] for line in lines] == [
+        f"{sign} expectations.columns.place.allowed"[:36] for sign in "-+"
+    ]
+
+
+def test_a_submitted_run_gets_the_contract_on_disk(cluster, bucket):
+    server, site, store = cluster
+    run = submit(site, long_contract(f"{bucket}/data"), MANUAL)
+    (key,) = parcels(store)
+    given = server.runs[run]["runtime_config"]["parameters"]["contract"]
+    assert given == f"{bucket}/store/{key}"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "overwritten"])
+def test_a_lost_contract_starts_no_run_and_the_next_deployment_brings_it_back(
+    cluster, bucket, damage
+):
+    server, site, store = cluster
+    wanted = long_contract(f"{bucket}/data")
+    deploy(site, wanted)
+    (key,) = parcels(store)
+    store.delete(key) if damage == "deleted" else store.write(key, b"{}")
+    with pytest.raises(PerennialError, match="parcels/") as caught:
+        start_deployed(site, "flights", MANUAL)
+    assert "`perennial deploy` or `submit` the contract again" in caught.value.action
+    assert server.runs == {}
+    assert [type(action) for action in deploy(site, wanted)] == [StoreContract]
+    assert start_deployed(site, "flights", MANUAL) in server.runs
