@@ -133,11 +133,11 @@ class Operator:
 
     # -- what pods do ----------------------------------------------------------------------------
 
-    def _pods(self, job):
+    def _pods(self, job, kinds=("Master", "Worker")):
         name = job["metadata"]["name"]
         replicas = job["spec"]["pytorchReplicaSpecs"]
         made = []
-        for kind in ("Master", "Worker"):
+        for kind in kinds:
             for index in range(replicas.get(kind, {}).get("replicas", 0)):
                 labels = dict(replicas[kind]["template"]["metadata"]["labels"])
                 labels |= {
@@ -290,6 +290,22 @@ class Operator:
         resumed["status"]["conditions"] = []
         self.store.put(PLURAL, resumed)
         self._success(job)
+
+    def _refused_worker(self, job):
+        """Pod Security lets the master in only. The operator then keeps no condition up to date."""
+        (master,) = self._pods(job, kinds=["Master"])
+        self._pod(master, "Running", state={"running": {}})
+        time.sleep(20 * TICK)
+        self._exit(master, 1)
+
+    def _master_failure_before_the_worker_starts(self, job):
+        master, worker = self._pods(job)
+        self._pod(worker, "Pending", state={"waiting": {"reason": "PodInitializing"}})
+        self._pod(master, "Running", state={"running": {}})
+        time.sleep(20 * TICK)
+        self._exit(master, 1)
+        self._fail(job, "1 Master replica(s) failed.")
+        self.store.drop("pods", worker)
 
     def _image_pull_error(self, job):
         for pod in self._pods(job):

@@ -18,6 +18,12 @@ from components.train_model.launchers.pods import (
 Phase = Literal["queued", "starting", "running", "ended"]
 DEADLINE = "DeadlineExceeded"
 DELETED = "Deleted"  # by whom is not known
+# Nothing that a launcher may read tells more: the refusal is in the events alone.
+REFUSED = (
+    "the operator is refused the others, and the job's events say why (kubectl describe): a quota, "
+    "or Pod Security, which does not let in the init container that the training operator gives "
+    "the workers of PyTorchJobs; k8s/components/training-operator takes that away"
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,11 @@ def _before_the_end(pods: Sequence[PodView], machines: int) -> Standing:
     unplaced = [pod for pod in pods if not pod.is_scheduled]
     if unplaced or len(pods) < machines:
         shown = "; ".join(pod.describe() for pod in unplaced)
-        return Standing("queued", shown or f"{len(pods)} of {machines} pods exist")
+        if not shown:
+            shown = f"{len(pods)} of {machines} pods exist"
+            # An operator creates all at once: those that are not there when one runs were refused.
+            shown += f"; {REFUSED}" if any(pod.has_started for pod in pods) else ""
+        return Standing("queued", shown)
     waiting = [pod for pod in pods if not pod.has_started]
     if waiting:
         stuck = [pod for pod in waiting if pod.is_stuck]
@@ -119,8 +129,9 @@ class Ending:
 
 
 def ending(
-    job: JobView, pods: Sequence[PodView], *, all_ranks_finished: bool, was_interrupted: bool
-) -> Ending:
+    job: JobView, pods: Sequence[PodView], *, missing: int, all_ranks_finished: bool,
+    was_interrupted: bool,
+) -> Ending:  # fmt: skip
     """How an attempt ended, once nothing of it runs.
 
     Succeeded is what rank 0 has put on record after every rank told it so, and what no pod
@@ -130,11 +141,14 @@ def ending(
     Args:
         job: The job.
         pods: As they were seen last, those included that are gone.
+        missing: How many never existed.
         all_ranks_finished: What rank 0's record says.
         was_interrupted: Whether it says that a signal stopped them behind a checkpoint.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     seen = "; ".join(pod.describe() for pod in failed) or job.message or "no pod says why"
+    if missing:
+        seen = f"{missing} of its pods never existed; {REFUSED}. The others: {seen}"
     if all_ranks_finished and all(pod.is_leaving or pod.is_displaced for pod in failed):
         return Ending(JobState.SUCCEEDED, "every rank finished")
     if was_interrupted:

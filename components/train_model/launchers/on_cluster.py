@@ -209,7 +209,7 @@ class ClusterLauncher(Launcher):
                 raise given_up(followed.name, reason or "DeadlineExceeded", now)
             if now.phase == "ended":
                 view = self._settled(followed, view, pods)
-                return self._judged(job, view, pods.seen())
+                return self._judged(job, view, pods)
 
     def _look(self, followed: JobView) -> JobView | None:
         """The job as it is now; None when it is gone, or another one has its name."""
@@ -241,7 +241,7 @@ class ClusterLauncher(Launcher):
             self._give_up(followed)
         return view
 
-    def _judged(self, job: TrainingJob, view: JobView, pods: list[PodView]) -> Ending:
+    def _judged(self, job: TrainingJob, view: JobView, pods: "_WatchedPods") -> Ending:
         end = read_end(job)
         ranks = set(end.ranks) if end is not None else set()
         are_all = ranks == set(range(job.num_processes))
@@ -251,7 +251,8 @@ class ClusterLauncher(Launcher):
         if first is not None:
             job.first_step.touch()
         return ending(
-            view, pods,
+            view, pods.seen(),
+            missing=self._resources.cluster.machines - len(pods.machines),
             all_ranks_finished=end is not None and end.is_finished and are_all,
             was_interrupted=end is not None and not end.is_finished,
         )  # fmt: skip
@@ -289,6 +290,8 @@ class _WatchedPods:
         self._ended = ended
         self._now: Mapping[str, Object] = {}
         self._last: dict[str, tuple[int, PodView]] = {}
+        self.machines: set[int] = set()
+        """Those that have ever had a pod."""
         selector = label_selector(kind.pod_selector(name))
         threading.Thread(target=self._watch, args=(cluster, selector), daemon=True).start()
 
@@ -308,8 +311,9 @@ class _WatchedPods:
         now = dict(self._now)
         present = {pod["metadata"]["uid"] for pod in now.values()}
         for pod in now.values():
-            view = self._kind.pod_view(pod)
-            self._last[view.uid] = (self._kind.rank_of(pod), view)
+            view, machine = self._kind.pod_view(pod), self._kind.rank_of(pod)
+            self.machines.add(machine)
+            self._last[view.uid] = (machine, view)
         for uid, (machine, view) in list(self._last.items()):
             if uid in present:
                 continue

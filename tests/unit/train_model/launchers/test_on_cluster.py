@@ -34,6 +34,27 @@ def test_an_attempt_ends_as_its_pods_did(launched, script, state, cause):
     assert job.first_step.exists()
 
 
+NOT_THERE = "1 of its pods never existed; the operator is refused the others"
+
+
+def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launched, caplog):
+    """The operator says nothing in the job's conditions, and events may not be read."""
+    job = launched("refused_worker")
+    with pytest.raises(TrainingFailedError) as caught, caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(), max_restarts=3)
+    assert NOT_THERE in caught.value.evidence
+    assert "k8s/components/training-operator" in caught.value.evidence
+    assert any("queued: 1 of 2 pods exist; the operator is" in line for line in caplog.messages)
+
+
+def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_refused(launched):
+    launcher = launcher_for()
+    launcher.start(launched("master_failure_before_the_worker_starts"))
+    assert launcher.wait() is JobState.FAILED
+    assert "master-0 Failed" in launcher.cause
+    assert NOT_THERE not in launcher.cause
+
+
 GIVEN_UP = [
     ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
     ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
