@@ -2,11 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+from components.clean_up.leftovers import training_jobs
 from components.clean_up.reaping import Reaping, decide_reaping
 from components.clients.api_server import WORKFLOWS
-from components.clients.cluster import Cluster, label_selector
+from components.clients.cluster import Cluster
 from components.clients.environment import ClusterAddress
-from components.clients.training_jobs import KFP_RUN_LABEL, MANAGED_BY, PYTORCHJOBS, TRAINJOBS
+from components.clients.training_jobs import KFP_RUN_LABEL
 
 
 def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
@@ -19,12 +20,7 @@ def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
     """
     cluster = Cluster.connect(ClusterAddress.read(), namespace)
     # Jobs before runs: a run that is not listed has ended before its job was seen.
-    jobs = [
-        (resource, job)
-        for resource in (PYTORCHJOBS, TRAINJOBS)
-        if cluster.serves(resource)
-        for job in cluster.list(resource, label_selector(MANAGED_BY))
-    ]
+    jobs = list(training_jobs(cluster, {}))
     phases = {
         workflow["metadata"]["labels"][KFP_RUN_LABEL]: workflow.get("status", {}).get("phase", "")
         for workflow in cluster.list(WORKFLOWS, KFP_RUN_LABEL)

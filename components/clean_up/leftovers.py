@@ -1,21 +1,31 @@
-"""Leftovers: which training jobs of a run still go on when the run has ended?"""
+"""Leftovers: which training jobs are there, and which of them still go on?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 
-from components.clients.cluster import Object
-from components.clients.training_jobs import ENDED
+from components.clients.api_server import Resource
+from components.clients.cluster import Cluster, Object, label_selector
+from components.clients.training_jobs import ENDED, MANAGED_BY, PYTORCHJOBS, TRAINJOBS
 
 
-def still_going(jobs: Iterable[Object]) -> list[tuple[str, str]]:
-    """Names and uids of the jobs to delete.
+def training_jobs(cluster: Cluster, labels: Mapping[str, str]) -> Iterator[tuple[Resource, Object]]:
+    """Perennial's jobs of every kind that the cluster serves.
 
-    Those that have ended stay for their evidence; those that are being deleted need no help.
+    Args:
+        cluster: The namespace to look in.
+        labels: What they must have besides.
     """
-    return [
-        (job["metadata"]["name"], job["metadata"]["uid"])
-        for job in jobs
-        if "deletionTimestamp" not in job["metadata"] and not has_ended(job)
-    ]
+    for resource in (PYTORCHJOBS, TRAINJOBS):
+        if cluster.serves(resource):
+            for job in cluster.list(resource, label_selector({**MANAGED_BY, **labels})):
+                yield resource, job
+
+
+def still_goes_on(job: Object) -> bool:
+    """Whether a job is to be deleted when its run has ended.
+
+    One that has ended stays for its evidence; one that is being deleted needs no help.
+    """
+    return "deletionTimestamp" not in job["metadata"] and not has_ended(job)
 
 
 def has_ended(job: Object) -> bool:

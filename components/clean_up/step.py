@@ -6,16 +6,10 @@ pipeline has branches, and when the run was terminated.
 
 import logging
 
-from components.clean_up.leftovers import still_going
-from components.clients.cluster import Cluster, label_selector
+from components.clean_up.leftovers import still_goes_on, training_jobs
+from components.clients.cluster import Cluster
 from components.clients.environment import ClusterAddress
-from components.clients.training_jobs import (
-    KFP_RUN_LABEL,
-    MANAGED_BY,
-    PYTORCHJOBS,
-    RUN_LABEL,
-    TRAINJOBS,
-)
+from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
 from components.contracts.errors import PerennialError
 
 logger = logging.getLogger(__name__)
@@ -39,13 +33,10 @@ def clean_up_step() -> list[str]:
             action="use clean_up as the exit task of a pipeline",
         )
     deleted = []
-    selector = label_selector({**MANAGED_BY, RUN_LABEL: run_id})
-    for resource in (PYTORCHJOBS, TRAINJOBS):
-        if not cluster.serves(resource):
-            continue
-        for name, uid in still_going(cluster.list(resource, selector)):
-            if cluster.delete(resource, name, uid=uid):
-                logger.warning("deleted %s %s, which the run had left behind", resource, name)
-                deleted.append(name)
+    for resource, job in training_jobs(cluster, {RUN_LABEL: run_id}):
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        if still_goes_on(job) and cluster.delete(resource, name, uid=uid):
+            logger.warning("deleted %s %s, which the run had left behind", resource, name)
+            deleted.append(name)
     cluster.close()
     return deleted

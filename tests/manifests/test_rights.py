@@ -37,11 +37,16 @@ VERBS = {
     "serves": set(),
     "spec_fields": set(),
 }
-# Expression that names a kind in a call → the kinds. `kind.resource` stands for both launchers'.
+# Whose code asks under which account; the clean-up at a run's end is a step, as the launcher is.
+CLEAN_UP = ROOT / "components" / "clean_up"
+LAUNCHING = [*(ROOT / "components" / "train_model").rglob("*.py"), *CLEAN_UP.glob("*.py")]
+REAPING = [ROOT / "pipelines" / "reap.py", CLEAN_UP / "leftovers.py"]
+# Expression that names a kind in a call → the kinds; a variable stands for both kinds of job.
 RESOURCES = {
     "PODS": {("", "pods")},
     "WORKFLOWS": {("argoproj.io", "workflows")},
     "WORKLOADS": {("kueue.x-k8s.io", "workloads")},
+    "resource": JOBS,
     "kind.resource": JOBS,
     "self._kind.resource": JOBS,
 }
@@ -94,10 +99,10 @@ def granted(role):
     }
 
 
-def asked_by_the_code():
-    """Every (group, resource, verb) in calls of a cluster's methods in the launchers."""
+def asked_by(paths):
+    """Every (group, resource, verb) in calls of a cluster's methods."""
     found = set()
-    for path in sorted((ROOT / "components" / "train_model").rglob("*.py")):
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
@@ -126,13 +131,11 @@ def test_a_role_grants_what_is_needed_and_nothing_else():
         assert granted(found[name]) == set(wanted), name
 
 
-def test_the_table_names_what_the_launchers_ask_and_nothing_else():
-    cleanup = {
-        right
-        for right in LAUNCHER
-        if right[1] in ("pytorchjobs", "trainjobs") and right[2] == "list"
-    }
-    assert asked_by_the_code() | cleanup == set(LAUNCHER)
+@pytest.mark.parametrize(
+    ("paths", "table"), [(LAUNCHING, LAUNCHER), (REAPING, REAPER)], ids=["launcher", "reaper"]
+)
+def test_the_table_names_what_the_code_asks_and_nothing_else(paths, table):
+    assert asked_by(paths) == set(table)
 
 
 def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_nothing_else(bucket):

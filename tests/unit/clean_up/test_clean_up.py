@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from components.clean_up.leftovers import still_going
+from components.clean_up.leftovers import still_goes_on
 from components.clean_up.step import clean_up_step
 from components.contracts.errors import PerennialError
 from fake_operator import step_pod
@@ -19,18 +19,18 @@ def job(*conditions, **metadata):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (job(), [("a", "1")]),
-        ({"metadata": {"name": "a", "uid": "1"}}, [("a", "1")]),
-        (job(("Running", "True")), [("a", "1")]),
-        (job(("Running", "False"), ("Succeeded", "True")), []),
-        (job(("Failed", "True")), []),
-        (job(("Complete", "True")), []),
-        (job(("Failed", "False")), [("a", "1")]),
-        (job(deletionTimestamp="2026-01-01T00:00:00Z"), []),
+        (job(), True),
+        ({"metadata": {"name": "a", "uid": "1"}}, True),
+        (job(("Running", "True")), True),
+        (job(("Running", "False"), ("Succeeded", "True")), False),
+        (job(("Failed", "True")), False),
+        (job(("Complete", "True")), False),
+        (job(("Failed", "False")), True),
+        (job(deletionTimestamp="2026-01-01T00:00:00Z"), False),
     ],
 )
 def test_what_goes_on_is_deleted_and_what_has_ended_stays(found, expected):
-    assert still_going([found]) == expected
+    assert still_goes_on(found) == expected
 
 
 def test_the_jobs_of_the_run_are_deleted_and_those_of_others_are_not(
