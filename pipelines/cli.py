@@ -316,7 +316,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_reap_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", default="", help="default: the pod's own, or `default`")
     parser.add_argument(
-        "--grace-hours", type=float, default=24.0, help="least age of what is deleted (24)"
+        "--grace-hours", type=float, default=24.0, help="how long what has ended is kept (24)"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be deleted")
 

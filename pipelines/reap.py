@@ -6,7 +6,13 @@ from components.clean_up.reaping import Reaping, decide_reaping
 from components.clients.api_server import WORKFLOWS
 from components.clients.cluster import Cluster, label_selector
 from components.clients.environment import ClusterAddress
-from components.clients.training_jobs import KFP_RUN_LABEL, MANAGED_BY, PYTORCHJOBS, TRAINJOBS
+from components.clients.training_jobs import (
+    KFP_RUN_LABEL,
+    MANAGED_BY,
+    PYTORCHJOBS,
+    RUN_LABEL,
+    TRAINJOBS,
+)
 
 
 def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
@@ -14,7 +20,7 @@ def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
 
     Args:
         namespace: Where; empty for the pod's own.
-        grace: Least age of what is deleted.
+        grace: How old a job that has ended is kept to be.
         is_dry: Decide only.
     """
     cluster = Cluster.connect(ClusterAddress.read(), namespace)
@@ -25,9 +31,11 @@ def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
         if cluster.serves(resource)
         for job in cluster.list(resource, label_selector(MANAGED_BY))
     ]
+    # Of these runs alone: a namespace keeps a day's Workflows, each of which is a long text.
     phases = {
-        workflow["metadata"]["labels"][KFP_RUN_LABEL]: workflow.get("status", {}).get("phase", "")
-        for workflow in cluster.list(WORKFLOWS, KFP_RUN_LABEL)
+        run_id: workflow.get("status", {}).get("phase", "")
+        for run_id in {job["metadata"]["labels"].get(RUN_LABEL, "") for _, job in jobs} - {""}
+        for workflow in cluster.list(WORKFLOWS, label_selector({KFP_RUN_LABEL: run_id}))
     }
     decided = []
     for resource, job in jobs:
