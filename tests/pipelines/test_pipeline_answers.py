@@ -10,6 +10,7 @@ from components.clients.pipeline_api import Connection, PipelineApi
 from components.contracts.errors import PerennialError
 from deployments import contract, profile
 from pipeline_server import pipeline_server
+from pipelines.cli import main
 from pipelines.deployment.apply import Deployment
 from pipelines.deployment.credentials import connect
 from pipelines.deployment.desired import desire
@@ -129,3 +130,17 @@ def test_a_refusal_to_cancel_a_run_that_goes_on_is_an_error(deployed):
     server.fault = (len(server.mutations), "refuse")
     with pytest.raises(PerennialError, match="refuses to terminate"):
         cancel(site, run)
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [("trigger", "goes on, and `perennial cancel` ends it"), ("deploy", "stopped\n")],
+)
+def test_who_stops_waiting_is_told_what_becomes_of_the_run(monkeypatch, capsys, verb, said):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.deployment.verbs._site", interrupted)
+    words = {"trigger": ["--reason", "x", "flights"], "deploy": ["contract.toml"]}[verb]
+    assert main([verb, "--profile", "profile.toml", *words]) == 130
+    assert capsys.readouterr().err.endswith(f"{said}\n" if verb == "trigger" else said)
