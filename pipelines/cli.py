@@ -11,7 +11,7 @@ from pathlib import Path
 from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract, check_task, load_beside_its_task, to_toml
-from pipelines.deployment.verbs import add_deployment_verbs
+from pipelines.deployment.verbs import ON_CLUSTER, add_deployment_verbs
 from pipelines.registry.verbs import add_registry_verbs
 from pipelines.runs import Home, RunRecord
 
@@ -35,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        again = "nothing is kept" if options.verb is sanity else CONTINUE
-        print(f"\nstopped; {again}", file=sys.stderr)
+        print(f"\nstopped{_after_stop(options.verb)}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -243,6 +242,14 @@ def _replay(options: argparse.Namespace, contract: Contract) -> int:
     return 0
 
 
+def _after_stop(verb: Callable[[argparse.Namespace], int]) -> str:
+    if verb in (run, monitor):
+        return f"; {CONTINUE}"
+    if verb in ON_CLUSTER:
+        return "; a run on the cluster goes on, and `perennial cancel` ends it"
+    return "; nothing is kept" if verb is sanity else ""
+
+
 def _home(options: argparse.Namespace) -> Home:
     return Home(options.home.resolve())
 
@@ -316,7 +323,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_reap_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", default="", help="default: the pod's own, or `default`")
     parser.add_argument(
-        "--grace-hours", type=float, default=24.0, help="least age of what is deleted (24)"
+        "--grace-hours", type=float, default=24.0, help="how long what has ended is kept (24)"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be deleted")
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from components.clean_up.leftovers import training_jobs
 from components.clean_up.reaping import Reaping, decide_reaping
 from components.clients.api_server import WORKFLOWS
-from components.clients.cluster import Cluster
+from components.clients.cluster import Cluster, label_selector
 from components.clients.environment import ClusterAddress
-from components.clients.training_jobs import KFP_RUN_LABEL
+from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
 
 
 def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
@@ -15,15 +15,17 @@ def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
 
     Args:
         namespace: Where; empty for the pod's own.
-        grace: Least age of what is deleted.
+        grace: How old a job that has ended is kept to be.
         is_dry: Decide only.
     """
     cluster = Cluster.connect(ClusterAddress.read(), namespace)
     # Jobs before runs: a run that is not listed has ended before its job was seen.
     jobs = list(training_jobs(cluster, {}))
+    # Of these runs alone: a namespace keeps a day's Workflows, each of which is a long text.
     phases = {
-        workflow["metadata"]["labels"][KFP_RUN_LABEL]: workflow.get("status", {}).get("phase", "")
-        for workflow in cluster.list(WORKFLOWS, KFP_RUN_LABEL)
+        run_id: workflow.get("status", {}).get("phase", "")
+        for run_id in {job["metadata"]["labels"].get(RUN_LABEL, "") for _, job in jobs} - {""}
+        for workflow in cluster.list(WORKFLOWS, label_selector({KFP_RUN_LABEL: run_id}))
     }
     decided = []
     for resource, job in jobs:

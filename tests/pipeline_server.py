@@ -3,7 +3,8 @@
 What it answers is checked key by key against the models that KFP generates from that description,
 and it refuses requests with keys that they lack. Behaviour follows what was seen on a live 2.16.1:
 names are unique, a terminated run ends FAILED behind CANCELING, a version must be named with its
-pipeline, five-field cron expressions are taken without complaint.
+pipeline, five-field cron expressions are taken without complaint. From KFP's sources: a run that
+is being cancelled or is over cannot be terminated, and MySQL keeps 255 characters of a description.
 """
 
 import json
@@ -197,6 +198,8 @@ class PipelineServer:
     def _create_run(self, query, body):
         shaped(shapes.V2beta1Run, body)
         self._check_reference(body)
+        if len(body.get("description", "")) > 255:
+            raise RefusedError(500, "Error 1406 (22001): Data too long for column 'Description'")
         body |= {"state": "PENDING", "state_history": [{"state": "PENDING"}]}
         return self._keep(self.runs, "run_id", shapes.V2beta1Run, body)
 
@@ -205,6 +208,8 @@ class PipelineServer:
 
     def _terminate(self, run, query, body):
         item = self._existing(self.runs, run)
+        if item["state"] not in ("PENDING", "RUNNING", "PAUSED"):
+            raise RefusedError(400, f"Failed to terminate a run {run}. Row not found")
         item["state_history"] += [{"state": "CANCELING"}, {"state": "FAILED"}]
         item["state"] = "FAILED"
         return {}

@@ -1,4 +1,4 @@
-"""Reaping: is a training job that nobody follows any more old enough to be deleted?"""
+"""Reaping: which training jobs does nobody follow, and which are kept as evidence?"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,16 +26,17 @@ class Reaping:
 
 
 def decide_reaping(job: Object, phases: dict[str, str], now: datetime, grace: timedelta) -> Reaping:
-    """Delete what belongs to no run that goes on, once it is older than the grace.
+    """Delete what belongs to no run that goes on.
 
-    Jobs that have ended are deleted, too: a TrainJob never goes by itself. A job is made by a run
-    that exists, so that only a young one can belong to a run that was not listed yet.
+    At once, if the job goes on: it holds accelerators for nobody. One that has ended is kept for
+    the grace, since its pods are the evidence, and deleted then: a TrainJob never goes by itself.
 
     Args:
         job: The job.
-        phases: Run's id → phase, of every run whose Workflow exists.
+        phases: Run's id → phase, of every run whose Workflow exists; listed after the job, which
+            is made by a run that exists.
         now: The time.
-        grace: Least age.
+        grace: Least age of a job that has ended.
     """
     metadata = job["metadata"]
     name, run_id = metadata["name"], metadata["labels"].get(RUN_LABEL, "")
@@ -45,8 +46,10 @@ def decide_reaping(job: Object, phases: dict[str, str], now: datetime, grace: ti
         return Reaping(name, False, "it is being deleted")
     if phase is not None and phase not in TERMINAL:
         return Reaping(name, False, f"run {run_id} goes on")
-    if age < grace:
-        return Reaping(name, False, f"it is only {age.total_seconds() / 3600:.1f} h old")
+    if has_ended(job) and age < grace:
+        return Reaping(
+            name, False, f"it has ended, and is only {age.total_seconds() / 3600:.1f} h old"
+        )
     ended = "has ended" if has_ended(job) else "goes on"
     run = f"is {phase}" if phase is not None else "is gone"
     return Reaping(name, True, f"it {ended}, and run {run_id} {run}")

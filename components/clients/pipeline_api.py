@@ -31,6 +31,9 @@ from components.contracts.errors import PerennialError
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 PAGE_SIZE = 100
+LONGEST_WAIT_SECONDS = 30  # a server that is busy may ask for hours
+LONGEST_DESCRIPTION = 255  # characters of the column in MySQL; a longer one fails the creation
+REDIRECTS = range(300, 400)
 CONFLICT, NOT_FOUND = 409, 404
 HINTS: Mapping[int, str] = {
     400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
@@ -38,6 +41,10 @@ HINTS: Mapping[int, str] = {
     403: "the account may not do this in the namespace: look at the role bindings in k8s/",
     404: "look at `pipelines_url` of the profile: it ends where /apis/v2beta1 begins",
 }
+LOGIN = (
+    "a login page answers like this: look at [auth] of the profile, whose credentials may have "
+    "expired, and at `pipelines_url`, which ends where /apis/v2beta1 begins"
+)
 
 
 class TakenError(Exception):
@@ -84,7 +91,9 @@ class PipelineApi:
         configuration = kfp_server_api.Configuration(host=connection.url.rstrip("/"))
         configuration.retries = Retry(
             total=4,
+            redirect=False,  # followed to a login page, whose 200 would read as an empty answer
             backoff_factor=0.5,
+            retry_after_max=LONGEST_WAIT_SECONDS,
             status_forcelist=(429, 502, 503, 504),
             allowed_methods=("GET", "DELETE"),
             raise_on_status=False,
@@ -96,6 +105,7 @@ class PipelineApi:
             configuration.api_key_prefix["authorization"] = "Bearer"
             configuration.refresh_api_key_hook = _token_hook(connection.token)
         client = kfp_server_api.ApiClient(configuration, cookie=connection.cookie or None)
+        self._client = client
         self.url = connection.url
         self._namespace = connection.namespace if connection.multi_user else None
         self._pipelines = kfp_server_api.PipelineServiceApi(client)
@@ -268,7 +278,7 @@ class PipelineApi:
         body = kfp_server_api.V2beta1Run(
             experiment_id=experiment_id,
             display_name=new.name,
-            description=new.description,
+            description=_shortened(new.description),
             pipeline_version_reference=version_reference(new.version),
             runtime_config=runtime_config(new.parameters, new.pipeline_root),
             service_account=new.service_account or None,
@@ -318,7 +328,16 @@ class PipelineApi:
     ):
         given = {key: value for key, value in options.items() if value is not None}
         with _explained(doing, self.url):
-            return call(*args, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **given)
+            answer = call(*args, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **given)
+        # The generated client makes an empty answer of what is no JSON.
+        text = str(self._client.last_response.data)
+        if not text.lstrip().startswith("{"):
+            raise PerennialError(
+                f"what answers is no pipeline server: asked to {doing}",
+                evidence=f"{self.url} sends {text[:60]!r}",
+                action=LOGIN,
+            )
+        return answer
 
 
 def _token_hook(token: Callable[[], str]) -> Callable[[kfp_server_api.Configuration], None]:
@@ -346,7 +365,8 @@ def _explained(doing: str, url: str) -> Iterator[None]:
 
 def _refused(doing: str, url: str, error: kfp_server_api.ApiException) -> PerennialError:
     kind = GoneError if error.status == NOT_FOUND else PerennialError
-    hint = HINTS.get(error.status or 0, "look at the log of the deployment ml-pipeline")
+    usual = LOGIN if error.status in REDIRECTS else "look at the log of the deployment ml-pipeline"
+    hint = HINTS.get(error.status or 0, usual)
     return kind(
         f"the pipeline server refuses to {doing}",
         evidence=f"{url}: {error.status} {error.reason}: {_message(error.body)}",
@@ -360,6 +380,12 @@ def _message(body: str | bytes | None) -> str:
         return str(json.loads(text)["message"])[:500]
     except (ValueError, KeyError, TypeError):
         return text[:500]
+
+
+def _shortened(description: str) -> str:
+    if len(description) <= LONGEST_DESCRIPTION:
+        return description
+    return f"{description[: LONGEST_DESCRIPTION - 1]}…"
 
 
 def _equals(key: str, value: str) -> str:

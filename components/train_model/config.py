@@ -23,6 +23,12 @@ class Toleration(Section):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
     """Of the taint; empty for all effects."""
 
+    @model_validator(mode="after")
+    def _compares_what_it_names(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise ValueError('Kubernetes refuses a value with "Exists"; write operator = "Equal"')
+        return self
+
 
 class Budgets(Section):
     """How long each phase of a training on a cluster may take before it is given up."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -76,19 +77,22 @@ def _dex_cookie(profile: Profile) -> str:
     server, auth = profile.server, profile.auth
     form = {"login": variable(auth.username_variable), "password": variable(auth.password_variable)}
     session = requests.Session()
-    session.verify = server.ca_file or True
+    # With each request: REQUESTS_CA_BUNDLE would win over the session's own.
+    how: dict[str, Any] = {"timeout": LOGIN_SECONDS, "verify": server.ca_file or None}
     try:
-        page = session.get(server.pipelines_url, timeout=LOGIN_SECONDS)
+        page = session.get(server.pipelines_url, **how)
         if not page.history:
             raise _login_failed(
                 server.pipelines_url, 'the server asks nobody to log in; set auth.kind = "none"'
             )
         if _is_choice_of_connectors(page.url):
-            page = session.get(urljoin(page.url, "auth/local?" + urlsplit(page.url).query),
-                               timeout=LOGIN_SECONDS)  # fmt: skip
-        answer = session.post(page.url, data=form, timeout=LOGIN_SECONDS)
+            local = urljoin(page.url, "auth/local?" + urlsplit(page.url).query)
+            page = session.get(local, **how)
+        if urlsplit(server.pipelines_url).scheme == "https" != urlsplit(page.url).scheme:
+            raise _login_failed(page.url, "this login page would get the password in the clear")
+        answer = session.post(page.url, data=form, **how)
         if _is_approval(answer.url):
-            answer = session.post(answer.url, data={"approval": "approve"}, timeout=LOGIN_SECONDS)
+            answer = session.post(answer.url, data={"approval": "approve"}, **how)
     except requests.RequestException as error:
         raise _login_failed(server.pipelines_url, str(error)) from error
     if not answer.history or answer.status_code >= requests.codes.bad_request:

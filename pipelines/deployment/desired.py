@@ -16,7 +16,7 @@ from pipelines.compilation import PIPELINES, compile_pipeline
 from pipelines.contract import Contract
 from pipelines.deployment.cron import with_seconds
 from pipelines.deployment.placement import place
-from pipelines.deployment.profile import Profile
+from pipelines.deployment.profile import Profile, check_address
 
 Kind = Literal["monitoring", "training"]
 KINDS: tuple[Kind, ...] = ("monitoring", "training")
@@ -101,7 +101,8 @@ def desire(contract: Contract, profile: Profile) -> Desired:
     """What should exist on the server.
 
     Raises:
-        PerennialError: the data lie where no pod can read them.
+        PerennialError: the data lie where no pod can read them, or the step that waits for the
+            training would end before it.
     """
     if "://" not in contract.data.uri:
         raise PerennialError(
@@ -109,6 +110,7 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             evidence="the steps run in pods elsewhere",
             action="put the dataset into an object store, such as s3://bucket/flights",
         )
+    _refuse_what_no_step_can_do(contract, profile)
     parcel = Parcel(contract.to_json(), profile.stores.store_uri)
     pipelines = tuple(
         DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
@@ -134,6 +136,21 @@ def desire(contract: Contract, profile: Profile) -> Desired:
         if cron
     }
     return Desired(contract.model.name, parcel, pipelines, schedules)
+
+
+def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
+    try:
+        check_address(contract.data.uri, ("s3",))
+    except ValueError as error:
+        raise PerennialError("no step can read data.uri", evidence=str(error)) from error
+    budgets, minutes = contract.resources.cluster.budgets, profile.pods.training_timeout_minutes
+    needed = 60 * (budgets.queued_hours + budgets.running_hours) + budgets.starting_minutes
+    if contract.resources.launcher != "local" and needed > minutes:
+        raise PerennialError(
+            f"pods.training_timeout_minutes = {minutes} ends the step before its training",
+            evidence=f"resources.cluster.budgets lets one attempt take {needed:.0f} minutes",
+            action="raise the one in the profile, or lower the others in the contract",
+        )
 
 
 def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from urllib3.exceptions import HTTPError
+
 from components.clients.api_server import PODS, ApiError
 from components.clients.cluster import Cluster, Object
 from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
@@ -53,6 +55,8 @@ def _lines_of(cluster: Cluster, pod: Object) -> Iterator[str]:
             yield line.partition(" ")[2]  # the server's time stands in front
     except ApiError as error:
         yield f"   no log: {error.evidence}"
+    except HTTPError as error:
+        yield f"   the connection was lost: {error}; call again for the rest"
 
 
 def _place(pod: Object) -> str:

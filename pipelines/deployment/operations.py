@@ -206,10 +206,10 @@ def follow(
 
 def cancel(site: Site, run_id: str) -> bool:
     """Ask for a run's end; False when it was over already."""
-    if site.api.run(run_id).is_over:
+    run = site.api.run(run_id)
+    if run.is_over:
         return False
-    site.api.terminate(run_id)
-    return True
+    return _terminate(site, run) or not site.api.run(run_id).is_over
 
 
 def undeploy(site: Site, model: str, *, cancel_running: bool) -> Iterator[str]:
@@ -227,8 +227,8 @@ def undeploy(site: Site, model: str, *, cancel_running: bool) -> Iterator[str]:
     under_way = site.api.unfinished_runs(experiment)
     if cancel_running:
         for run in under_way:
-            site.api.terminate(run.run_id)
-            yield f"cancelled {run.name!r} ({run.run_id})"
+            if _terminate(site, run):
+                yield f"cancelled {run.name!r} ({run.run_id})"
     busy = {run.schedule_id for run in under_way}
     for schedule in ours:
         if schedule.schedule_id in busy:
@@ -293,6 +293,20 @@ def _start(site: Site, model: str, version: PipelineVersion, contract: str, star
         pipeline_root=site.profile.stores.pipeline_root,
     )
     return site.api.start_run(experiment, new)
+
+
+def _terminate(site: Site, run: PipelineRun) -> bool:
+    """Whether it took this call: a server refuses runs that are being cancelled, or are over."""
+    if run.was_canceled:
+        return False
+    try:
+        site.api.terminate(run.run_id)
+    except PerennialError:
+        now = site.api.run(run.run_id)
+        if not (now.is_over or now.was_canceled):
+            raise
+        return False
+    return True
 
 
 def _run_line(run: PipelineRun) -> str:

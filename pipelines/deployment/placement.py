@@ -17,6 +17,7 @@ from components.clients.training_jobs import KFP_RUN_LABEL
 from components.contracts.errors import PerennialError
 from pipelines.deployment.profile import PodsSection, Profile, StepResources
 
+UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks
 Document = dict[str, Any]
 
@@ -29,7 +30,7 @@ def place(compiled: str, profile: Profile) -> str:
         profile: The environment.
 
     Raises:
-        PerennialError: the pipeline names an image that the profile does not.
+        PerennialError: the pipeline names an image that the profile does not, or has not pinned.
     """
     spec = next(iter(yaml.safe_load_all(compiled)))
     executors = spec["deploymentSpec"]["executors"]
@@ -70,6 +71,12 @@ def images_in(placed: str) -> dict[str, str]:
 def _image(logical: str, profile: Profile) -> str:
     images = profile.images
     known = {f"perennial-{name}": getattr(images, name) for name in ("data", "trainer", "control")}
+    if str(known.get(logical, "")).endswith(f":{UNPINNED}"):
+        raise PerennialError(
+            f"the profile's image {logical.removeprefix('perennial-')} was never pinned",
+            evidence=f"{known[logical]} stands for what a build prints",
+            action="write the digest of your build: `python k8s/pin_images.py`, see k8s/README.md",
+        )
     if logical not in known:
         raise PerennialError(
             f"the pipeline names the image {logical!r}, which no profile can pin",
@@ -88,9 +95,9 @@ def _variables(profile: Profile, image: str) -> Mapping[str, str]:
         # In an image, the code is the image.
         environment.CODE_DIGEST: digest.removeprefix("sha256:"),
         "HOME": SCRATCH,
-        "OMP_NUM_THREADS": "1",
     }
-    return {**profile.stores.environment, **{name: value for name, value in own.items() if value}}
+    unless_said = {"OMP_NUM_THREADS": "1"}
+    return {**unless_said, **profile.stores.environment, **own}
 
 
 def _resources(asked: StepResources) -> Document:
@@ -133,7 +140,10 @@ def _pod(step: str, profile: Profile) -> JsonValue:
         "activeDeadlineSeconds": str(minutes * 60),
         "imagePullSecret": [{"secretName": name} for name in profile.images.pull_secrets],
         "nodeSelector": {"labels": dict(pods.node_selector)} if pods.node_selector else {},
-        "tolerations": [dict(toleration) for toleration in pods.tolerations],
+        "tolerations": [
+            {key: value for key, value in toleration.model_dump().items() if value}
+            for toleration in pods.tolerations
+        ],
     }
     return {key: value for key, value in pod.items() if value}
 

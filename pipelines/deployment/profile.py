@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from components.clients import environment
 from components.contracts.section import Section
+from components.train_model.config import Toleration
 from pipelines.deployment.cron import check_cron
 from pipelines.runs import FLOW
 from pipelines.toml_sections import read_document
@@ -19,14 +21,32 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
 """`SECRET/KEY`: a Kubernetes secret and one of its keys."""
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
-SECRET_NAMES = re.compile(r"PASSWORD|SECRET|TOKEN|CREDENTIAL|PRIVATE|ACCESS_KEY|API_KEY", re.I)
+LabelKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+    ),
+]
+LabelValue = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
+]
+SECRET_NAMES = re.compile(
+    r"PASSW|PASS(PHRASE)?$|PWD$|SECRET|TOKEN|CREDENTIAL|PRIVATE|_KEY(_ID)?$|CONNECTION_STRING", re.I
+)
+# What a placed pipeline says itself, from the profile's other options.
+OWN_VARIABLES = frozenset(
+    {
+        environment.STORE_URI, environment.TRACKING_URI, environment.RUN_ID, "HOME",
+        environment.IMAGE_DIGEST, environment.CODE_DIGEST,
+    }
+)  # fmt: skip
 
 
 class ServerSection(Section):
     """The Kubeflow Pipelines server."""
 
     pipelines_url: str
-    """Where /apis/v2beta1 lies below: `http://ml-pipeline.kubeflow:8888` inside a cluster, the
+    """Where /apis/v2beta1 lies below: `http://ml-pipeline.kubeflow.svc:8888` inside a cluster, the
     address of a port-forward, or `https://HOST/pipeline` behind a Kubeflow gateway."""
     dashboard_url: str = ""
     """Where people open the dashboard; links are printed when it is set."""
@@ -87,17 +107,37 @@ class StoresSection(Section):
     environment: dict[VariableName, str] = Field(default_factory=dict)
     """Further variables of every step, such as `AWS_ENDPOINT_URL`; nothing secret."""
 
-    @field_validator("store_uri", "tracking_uri", "pipeline_root")
+    @field_validator("store_uri")
     @classmethod
-    def _can_be_reached_from_pods(cls, uri: str) -> str:
-        return (
-            check_address(uri, ("s3", "minio", "gs", "http", "https", "postgresql")) if uri else uri
-        )
+    def _is_a_store_that_steps_open(cls, uri: str) -> str:
+        return check_address(uri, ("s3",))
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _is_a_tracking_server(cls, uri: str) -> str:
+        return check_address(uri, ("http", "https", "postgresql"))
+
+    @field_validator("pipeline_root")
+    @classmethod
+    def _is_a_root_that_kfp_knows(cls, uri: str) -> str:
+        return check_address(uri, ("s3", "minio", "gs")) if uri else uri
+
+    @field_validator("secrets", "environment")
+    @classmethod
+    def _leaves_our_own_alone(cls, variables: dict[str, str]) -> dict[str, str]:
+        ours = sorted(OWN_VARIABLES.intersection(variables))
+        if ours:
+            raise ValueError(f"{ours} are set by Perennial, from the other options of the profile")
+        return variables
 
     @field_validator("environment")
     @classmethod
     def _holds_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
-        suspects = sorted(name for name in variables if SECRET_NAMES.search(name))
+        suspects = sorted(
+            name
+            for name, value in variables.items()
+            if SECRET_NAMES.search(name) or holds_password(value)
+        )
         if suspects:
             raise ValueError(
                 f"{suspects} look like secrets, which a compiled pipeline would show to everybody; "
@@ -122,12 +162,12 @@ class PodsSection(Section):
     """In whose name the steps' pods act; see k8s/ for what it needs."""
     run_as_user: Annotated[int, Field(ge=1)] = 65532
     """Numeric user of the steps; any number works with our images."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     """On every pod, such as your organisation's cost centre."""
-    node_selector: dict[str, str] = Field(default_factory=dict)
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     """Only nodes with these labels; set it to keep cheap steps off GPU nodes."""
-    tolerations: tuple[dict[str, str], ...] = ()
-    """Kubernetes tolerations, such as `{ key = "spot", operator = "Exists" }`."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of nodes that may be used in spite of them, such as `{ key = "spot" }`."""
     max_retries: Annotated[int, Field(ge=0, le=10)] = 2
     """How often a step whose pod failed is tried again, the training excepted, which resumes by
     itself. Raise it on nodes that come and go."""
@@ -182,10 +222,10 @@ class Profile(Section):
         inside = (url.hostname or "").endswith((".svc", ".svc.cluster.local", ".localhost"))
         local = url.hostname in ("localhost", "127.0.0.1", "::1") or "." not in (url.hostname or "")
         plain = url.scheme == "http" and not inside and not local
-        if plain and self.auth.kind in ("token", "dex"):
+        if plain and self.auth.kind != "none":
             raise ValueError(
                 f"server.pipelines_url = {self.server.pipelines_url!r} would send credentials in "
-                "the clear; use https"
+                "the clear; use https, or inside the cluster a name that ends with .svc"
             )
         return self
 
@@ -209,14 +249,20 @@ def check_address(uri: str, schemes: tuple[str, ...]) -> str:
     """An address that pods can reach and that holds no password.
 
     Raises:
-        ValueError: another scheme, no host, or a user in front of it.
+        ValueError: another scheme, no host, or a user or password in it.
     """
     parts = urlsplit(uri)
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    if parts.username or holds_password(uri):
+        raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
     if parts.scheme not in schemes or not parts.netloc:
         raise ValueError(
-            f"{uri!r} is no address that a pod can reach; begin it with {schemes[0]}://"
+            f"{shown!r} is no address that a pod can reach; begin it with {schemes[0]}://"
         )
-    if parts.username or parts.password:
-        shown = uri.replace(parts.netloc, parts.netloc.rpartition("@")[2])
-        raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
     return uri
+
+
+def holds_password(text: str) -> bool:
+    """Whether it is an address with a password, before its host or among its parameters."""
+    parts = urlsplit(text)
+    return bool(parts.password) or any(SECRET_NAMES.search(name) for name in parse_qs(parts.query))

@@ -133,6 +133,10 @@ def show_status(options: argparse.Namespace) -> int:
     return 0
 
 
+# What goes on there when the command is stopped.
+ON_CLUSTER = (submit, trigger, logs)
+
+
 def add_deployment_verbs(
     add: Callable[..., argparse.ArgumentParser], contract: argparse.ArgumentParser
 ) -> None:

@@ -1,9 +1,11 @@
 """Kustomizations build, without deprecated fields, from small files that say what they hold."""
 
 import re
+from ipaddress import ip_network
 
 import pytest
 import yaml
+from sqlalchemy import make_url
 
 from cluster_manifests import (
     BASE,
@@ -132,6 +134,51 @@ def test_an_overlay_leaves_no_object_without_a_namespace_and_no_image_without_a_
     images = re.findall(r"'image': '([^']+)'", str(objects))
     assert images
     assert [image for image in images if not re.search(r"@sha256:[0-9a-f]{64}$", image)] == []
+
+
+def wrong_ranges(policies):
+    """What the API server refuses: an exception that does not lie inside its range."""
+    return [
+        label(item)
+        for item in policies
+        for rule in (*item["spec"].get("egress", ()), *item["spec"].get("ingress", ()))
+        for peer in (*rule.get("to", ()), *rule.get("from", ()))
+        for left_out in peer.get("ipBlock", {}).get("except", ())
+        if ip_network(left_out) == ip_network(peer["ipBlock"]["cidr"])
+        or not ip_network(left_out).subnet_of(ip_network(peer["ipBlock"]["cidr"]))
+    ]
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS], ids=name_of)
+def test_what_a_network_policy_leaves_out_lies_inside_its_range(folder):
+    policies = [item for item in build(folder) if item["kind"] == "NetworkPolicy"]
+    assert policies
+    assert wrong_ranges(policies) == []
+
+
+def test_an_exception_outside_its_range_is_noticed():
+    item = yaml.safe_load((BASE / "network-policy-steps.yaml").read_text())
+    assert wrong_ranges([item]) == []
+    item["spec"]["egress"][0]["to"][0]["ipBlock"]["cidr"] = "10.0.0.0/8"
+    assert wrong_ranges([item]) == ["NetworkPolicy /perennial-steps"]
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_a_job_goes_by_itself_since_another_image_cannot_be_applied_to_it(overlay):
+    jobs = [item for item in build(overlay) if item["kind"] == "Job"]
+    assert [label(item) for item in jobs if "ttlSecondsAfterFinished" not in item["spec"]] == []
+    assert bool(jobs) is (overlay.name == "kind")
+
+
+def test_mlflows_database_is_reached_with_the_driver_that_its_image_gets():
+    text = (K8S / "README.md").read_text()
+    (address,) = re.findall(r"--from-literal=database-uri=(\S+)", text)
+    # Without a name, another version of SQLAlchemy takes another driver.
+    driver = make_url(address.replace("$", "")).get_dialect().driver
+    assert f"+{driver}:" in address
+    assert f"{driver}-binary" in text
 
 
 @needs_kubectl

@@ -288,6 +288,13 @@ def test_a_server_that_is_not_there_is_named():
 def test_data_on_this_machine_cannot_be_deployed():
     with pytest.raises(PerennialError, match="is a folder of this machine"):
         desire(contract(uri="/data/flights"), profile())
+    with pytest.raises(PerennialError, match="'gs://perennial/flights' is no address"):
+        desire(contract(uri="gs://perennial/flights"), profile())
+
+
+def test_a_step_that_would_end_before_its_training_is_not_deployed():
+    with pytest.raises(PerennialError, match=r"ends the step before its training\n.* 5780 minutes"):
+        desire(contract(), profile(pods={"training_timeout_minutes": 5779}))
 
 
 def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):

@@ -26,6 +26,7 @@ def cluster(tmp_path, monkeypatch):
     job["spec"]["containers"] = [{"name": "pytorch", "image": "trainer"}]
     add(fake, job, "", 9, "step 100 of 300")
     address = Cluster.connect(ClusterAddress.read())
+    address.fake = fake
     yield address
     address.close()
     fake.close()
@@ -62,3 +63,17 @@ def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
         list(run_log_lines(cluster, "run-2"))
     with pytest.raises(PerennialError, match=r"'register_model'.*\n.*validate-data\.executor"):
         list(run_log_lines(cluster, "run-1", "register_model"))
+
+
+def test_a_connection_that_is_lost_is_said_and_the_other_pods_are_told(cluster):
+    fake = cluster.fake
+    fake.store.closed_logs.discard("pod-1")  # it is still running
+    told = []
+    for line in run_log_lines(cluster, "run-1"):
+        told.append(line)
+        if line == "validate-data.executor speaks":
+            fake.faults.drop_streams = True
+        elif line.startswith("   the connection was lost"):
+            fake.faults.drop_streams = False
+    assert [line for line in told if "call again for the rest" in line]
+    assert told[-1] == "step 100 of 300"

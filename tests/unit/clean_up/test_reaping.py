@@ -11,6 +11,9 @@ NOW = datetime(2026, 11, 2, tzinfo=UTC)
 GRACE = timedelta(hours=24)
 
 
+ENDED = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+
+
 def job(hours, *, run="run-1", name="a", **metadata):
     made = (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
     labels = {"perennial/run": run, "app.kubernetes.io/managed-by": "perennial"}
@@ -27,11 +30,17 @@ def job(hours, *, run="run-1", name="a", **metadata):
         (job(25), {"run-1": ""}, False, "goes on"),
         (job(25), {"run-1": "Failed"}, True, "run run-1 is Failed"),
         (job(25), {}, True, "run run-1 is gone"),
-        (job(23), {}, False, "only 23.0 h old"),
+        (job(0), {"run-1": "Failed"}, True, "it goes on, and run run-1 is Failed"),
+        (job(0), {"run-1": "Pending"}, False, "goes on"),
+        (job(23) | ENDED, {}, False, "only 23.0 h old"),
+        (job(25) | ENDED, {}, True, "it has ended, and run run-1 is gone"),
+        (job(25) | ENDED, {"run-1": "Running"}, False, "run run-1 goes on"),
         (job(25, deletionTimestamp="now"), {}, False, "being deleted"),
     ],
 )
-def test_a_job_is_due_when_its_run_has_ended_and_it_is_old(found, phases, is_due, reason):
+def test_a_job_that_goes_on_without_its_run_is_due_at_once_and_one_that_has_ended_later(
+    found, phases, is_due, reason
+):
     decision = decide_reaping(found, phases, NOW, GRACE)
     assert decision.is_due is is_due
     assert reason in decision.reason
@@ -39,7 +48,7 @@ def test_a_job_is_due_when_its_run_has_ended_and_it_is_old(found, phases, is_due
 
 def test_the_command_deletes_what_is_due_and_says_so(cluster, capsys):
     for name, run in (("orphan", "run-9"), ("kept", "run-1")):
-        cluster.store.put("pytorchjobs", job(1000, name=name, run=run))
+        cluster.store.put("pytorchjobs", job(0, name=name, run=run))
     workflow = {
         "metadata": {"name": "wf", "labels": {"pipeline/runid": "run-1"}},
         "status": {"phase": "Running"},

@@ -1,13 +1,16 @@
 """Logging in as Kubeflow's login page wants it: redirects, a form, and cookies that are kept."""
 
+import ssl
 import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import certifi
 import pytest
 
 from components.contracts.errors import PerennialError
 from deployments import profile
+from fake_api_server import FakeCluster
 from pipelines.deployment.credentials import connect
 
 NAME, WORD = "someone@example.com", "right"
@@ -97,3 +100,35 @@ def test_a_missing_variable_is_named(url, monkeypatch, kind, name):
     monkeypatch.delenv(name, raising=False)
     with pytest.raises(PerennialError, match=f"the environment variable {name} is not set"):
         connect(profile(url, auth={"kind": kind})).find_experiment("flights")
+
+
+@pytest.fixture
+def encrypted(url, tmp_path):
+    """A server under TLS that sends whoever comes to the login page without."""
+
+    class Away(LoginPage):
+        def do_GET(self):
+            self._go(f"{url}/dex/auth/local")
+
+    FakeCluster(tmp_path / "tls").close()  # for its certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls" / "ca.crt", tmp_path / "tls" / "key.pem")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Away)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}", str(tmp_path / "tls" / "ca.crt")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_password_is_not_sent_in_the_clear_where_the_server_itself_is_encrypted(
+    encrypted, monkeypatch
+):
+    address, ca_file = encrypted
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())  # the profile's certificate wins
+    monkeypatch.setenv("DEX_USERNAME", NAME)
+    monkeypatch.setenv("DEX_PASSWORD", WORD)
+    with pytest.raises(PerennialError, match="would get the password in the clear"):
+        connect(profile(address, server={"ca_file": ca_file}, auth={"kind": "dex"}))

@@ -93,3 +93,20 @@ def test_selectors_tolerations_and_pull_secrets_reach_every_pod(compiled):
         assert pod["nodeSelector"] == {"labels": {"pool": "cpu"}}
         assert pod["tolerations"] == [{"key": "spot", "operator": "Exists"}]
         assert pod["imagePullSecret"] == [{"secretName": "registry-login"}]
+
+
+def test_an_image_that_was_never_pinned_is_refused(compiled):
+    zeros = profile(images={"data": f"registry.example/perennial-data@sha256:{'0' * 64}"})
+    with pytest.raises(PerennialError, match=r"image data was never pinned.*\n.*0000"):
+        place(compiled["continuous_training"], zeros)
+
+
+def test_variables_of_the_profile_reach_every_step_and_win_over_a_default(compiled):
+    where = profile(stores={"environment": {"OMP_NUM_THREADS": "4", "AWS_REGION": "eu-central-1"}})
+    for text, threads in ((place(compiled["continuous_training"], where), "4"),
+                          (place(compiled["continuous_training"], profile()), "1")):  # fmt: skip
+        for executor in parts(text)[0]["deploymentSpec"]["executors"].values():
+            values = {each["name"]: each["value"] for each in executor["container"]["env"]}
+            assert values["OMP_NUM_THREADS"] == threads
+            assert values["HOME"] == "/tmp"
+            assert values.get("AWS_REGION", "") == ("eu-central-1" if threads == "4" else "")

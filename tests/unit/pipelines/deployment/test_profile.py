@@ -46,6 +46,7 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
+        ("https://kubeflow.example/pipeline\"\n", "http://kubeflow.example\"\n", "in the clear"),
         (f"perennial-data@{DIGEST}", "perennial-data:latest", r"\[images\] data"),
         ("[server]", "[sever]", r"did you mean this\?"),
         ("https://kubeflow.example", "http://kubeflow.example", "send credentials in the clear"),
@@ -53,6 +54,16 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
         ('"s3://perennial/store"', '"/var/store"', "no address that a pod can reach"),
         ("secrets = { AWS_SECRET_ACCESS_KEY =", "environment = { AWS_SECRET_ACCESS_KEY =", "look like secrets"),
         ("perennial-store/secret-key", "secret-key", r"\[stores\] secrets"),
+        ('"s3://perennial/store"', '"gs://perennial/store"', "begin it with s3://"),
+        ('"token"', '"in-cluster"\n[pods]\nlabels = { "cost centre" = "a" }', r"\[pods\] labels"),
+        ('"token"', '"token"\n[pods]\nlabels = { team = "a b" }', r"\[pods\] labels"),
+        ('"token"', '"token"\n[pods]\ntolerations = [{ keys = "spot" }]', r"tolerations"),
+        ('"token"', '"token"\n[pods]\ntolerations = [{ key = "spot", operator = "Exist" }]', "'Exists' or 'Equal'"),
+        ('"token"', '"token"\n[pods]\ntolerations = [{ key = "a", value = "b" }]', 'write operator = "Equal"'),
+        ("secrets = {", 'environment = { HOME = "/home/me" }\nsecrets = {', "are set by Perennial"),
+        ("secrets = {", 'secrets = { PERENNIAL_RUN_ID = "a/b",', "are set by Perennial"),
+        ("secrets = {", 'environment = { HTTPS_PROXY = "http://me:word@proxy:3128" }\nsecrets = {', "look like secrets"),
+        ("secrets = {", 'environment = { OPENAI_KEY = "word" }\nsecrets = {', "look like secrets"),
         ('"0 3 * * *"', '"at three"', "2 fields, not five"),
         ("[schedules]", "[pods.steps.train]\ncpu = \"2\"\n[schedules]", r"\['train'\] are no steps"),
     ],
@@ -63,8 +74,25 @@ def test_a_mistake_is_named_with_its_place(tmp_path, old, new, complaint):
         read(tmp_path, GOOD.replace(old, new))
 
 
-def test_a_password_in_an_address_is_not_repeated_by_the_message(tmp_path):
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:hidden-word@mlflow.mlflow:5000",
+        "mysql://me:hidden-word@mlflow.mlflow/mlflow",
+        "postgresql://mlflow.mlflow/mlflow?user=me&password=hidden-word",
+    ],
+)
+def test_a_password_in_an_address_is_not_repeated_by_the_message(tmp_path, address):
     with pytest.raises(PerennialError) as caught:
-        read(tmp_path, GOOD.replace("//mlflow.mlflow", "//me:hidden-word@mlflow.mlflow"))
+        read(tmp_path, GOOD.replace("http://mlflow.mlflow:5000", address))
     assert "comes with a user or password" in str(caught.value)
     assert "hidden-word" not in str(caught.value)
+
+
+def test_a_token_of_the_pod_is_sent_in_the_clear_inside_the_cluster_alone(tmp_path):
+    inside = GOOD.replace('"token"', '"in-cluster"').replace(
+        "https://kubeflow.example/pipeline", "{}"
+    )
+    assert read(tmp_path, inside.replace("{}", "http://ml-pipeline.kubeflow.svc:8888"))
+    with pytest.raises(PerennialError, match=r"a name that ends with \.svc"):
+        read(tmp_path, inside.replace("{}", "http://kubeflow.example"))
