@@ -101,3 +101,19 @@ def test_the_example_is_importable_where_the_images_look(tmp_path):
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'images' / 'example'}", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.stdout.strip() == "SmoothClicks", done.stderr
+
+
+def test_what_packages_test_themselves_with_goes_and_nothing_else(locked_install, tmp_path):
+    gone = ["pandas/tests/io/test_csv.py", "torch/test/c10_test", "torch/bin/test_api"]
+    kept = [
+        "werkzeug/test.py", "sklearn/utils/_testing.py", "torch/bin/torch_shm_manager",
+        "torch-2.dist-info/licenses/json/test/LICENSE",
+    ]  # fmt: skip
+    for name in [*gone, "pandas/io/tests/deep/tests/a.py", *kept]:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    found = {
+        path.relative_to(tmp_path).as_posix() for path in locked_install.tests_of_others(tmp_path)
+    }
+    assert found == {"pandas/tests", "pandas/io/tests", "torch/test", "torch/bin/test_api"}
