@@ -70,7 +70,6 @@ class ModelCollector(Collector):
         self._registry = registry
         self._store = store
 
-    @override
     def describe(self) -> list[Metric]:
         return []  # asked for without need of the servers, when the collector is registered
 
