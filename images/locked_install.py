@@ -8,6 +8,7 @@ them, and fails when a version ended up in the environment that constraints.txt 
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -41,6 +42,8 @@ def main() -> None:
     if installed.returncode:
         hint = CPU_BUILDS if any("+cpu" in each for each in wanted) else ""
         sys.exit(f"pip found no way to install {wanted}. {hint}")
+    for path in list(tests_of_others(*Path(PYTHON).parents[1].glob("lib/python*/site-packages"))):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     packages = str(Path(PYTHON).parents[1] / "lib")
     compile_all = (PYTHON, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode")
     # Some packages carry files for other versions of Python; whoever imports them is told.
@@ -49,6 +52,16 @@ def main() -> None:
     strangers = list(unpinned(dict(pins(frozen)), pinned))
     if strangers:
         sys.exit(f"constraints.txt does not name these, so they are not locked: {strangers}")
+
+
+def tests_of_others(site_packages: Path) -> Iterator[Path]:
+    """What packages bring to test themselves: a fifth of the files, which no step imports."""
+    for folder in site_packages.iterdir():
+        if folder.suffix != ".dist-info":  # licences lie there, some below a folder `test`
+            found = (path for name in ("test", "tests") for path in folder.rglob(name))
+            folders = {path for path in found if path.is_dir()}
+            yield from (path for path in folders if folders.isdisjoint(path.parents))
+    yield from site_packages.glob("torch/bin/test_*")
 
 
 def torch_build(version: str, build: str) -> str:

@@ -19,6 +19,8 @@ K8S = ROOT / "k8s"
 BASE = K8S / "base"
 COMPONENTS = sorted(path.parent for path in (K8S / "components").glob("*/kustomization.yaml"))
 OVERLAYS = sorted(path.parent for path in (K8S / "overlays").glob("*/kustomization.yaml"))
+WATCHED = [K8S / "components" / name for name in ("exporter", "monitoring")]
+"""Components with alerts and a dashboard."""
 SCHEMAS = Path(__file__).parent / "manifests" / "schemas"
 # What a component patches must be there.
 NEEDS = {"multi-user": ("watcher",), "token": ("watcher",)}
@@ -33,6 +35,12 @@ Object = dict[str, Any]
 needs_kubectl = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kustomizations are built by kubectl, which is not here"
 )
+
+
+def rule_groups() -> list[Object]:
+    """Of the alerts, as Prometheus itself would read them."""
+    texts = [(folder / "prometheus-rule.yaml").read_text() for folder in WATCHED]
+    return [group for text in texts for group in yaml.safe_load(text)["spec"]["groups"]]
 
 
 @functools.cache

@@ -160,7 +160,7 @@ class PipelineServer:
         found = [
             item
             for item in self.schedules.values()
-            if item["experiment_id"] == query["experiment_id"]
+            if query.get("experiment_id") in (None, item["experiment_id"])
         ]
         return self._page(shapes.V2beta1ListRecurringRunsResponse, "recurring_runs", found, query)
 

@@ -214,13 +214,14 @@ class PipelineApi:
             experiment=experiment,
         )
 
-    def schedules(self, experiment_id: str) -> list[Schedule]:
-        """The recurring runs of an experiment, oldest first."""
+    def schedules(self, experiment_id: str = "") -> list[Schedule]:
+        """The recurring runs of an experiment, or of all there are, oldest first."""
         pages = self._pages(
             "list the recurring runs",
             self._schedules.recurring_run_service_list_recurring_runs,
             "recurring_runs",
-            experiment_id=experiment_id,
+            experiment_id=experiment_id or None,
+            namespace=None if experiment_id else self._namespace,
             # So that whatever is created while pages are read lies on a later one.
             sort_by="created_at asc",
         )

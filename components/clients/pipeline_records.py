@@ -30,6 +30,7 @@ class Schedule:
     created_at: datetime
     version: PipelineVersion
     parameters: Mapping[str, str] = field(default_factory=dict)
+    experiment_id: str = ""
 
     @property
     def age(self) -> tuple[datetime, str]:
@@ -61,6 +62,7 @@ class PipelineRun:
     version_id: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     tasks: tuple[PipelineTask, ...] = ()
+    pipeline_id: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -140,6 +142,7 @@ def read_schedule(item: kfp_server_api.V2beta1RecurringRun) -> Schedule:
             "",
         ),
         parameters=_parameters(item),
+        experiment_id=item.experiment_id or "",
     )
 
 
@@ -165,6 +168,7 @@ def read_run(item: kfp_server_api.V2beta1Run) -> PipelineRun:
             )
             for task in tasks
         ),
+        pipeline_id=(reference.pipeline_id if reference else "") or "",
     )  # fmt: skip
 
 

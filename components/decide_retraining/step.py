@@ -1,5 +1,6 @@
 """Reads the drift report and the trigger state, writes the decision."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from components.clients.environment import Environment
@@ -10,6 +11,7 @@ from components.contracts.monitoring import DriftReport, RetrainingDecision
 from components.contracts.section import canonical_json
 from components.contracts.snapshot import Snapshot
 from components.decide_retraining.config import DecideRetrainingConfig
+from components.decide_retraining.look import keep_look, look_of
 from components.decide_retraining.policy import Occasion, decide
 from components.decide_retraining.report import write_report
 from components.decide_retraining.state import Retraining, TriggerState, decide_and_record
@@ -48,6 +50,8 @@ def decide_retraining_step(
     store = open_store(environment.store_uri)
     claim = (environment.run_id, occasion.snapshot_digest)
     made, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
+    look = look_of(environment.run_id, datetime.now(UTC), current, seen, made)
+    keep_look(store, settings.model.name, look)
     made.write(Path(decision))
     write_atomically(Path(trigger), trigger_evidence(made).encode())
     write_report(

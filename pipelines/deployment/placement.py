@@ -19,6 +19,8 @@ from pipelines.deployment.profile import PodsSection, Profile, StepResources
 
 UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks
+SHARED_MEMORY = "/dev/shm"
+TASK_IMAGE = "perennial-trainer"  # the one whose steps run the task's own code
 Document = dict[str, Any]
 
 
@@ -38,13 +40,14 @@ def place(compiled: str, profile: Profile) -> str:
     for label, executor in executors.items():
         step = step_of(label)
         container = executor["container"]
+        runs_task = container["image"] == TASK_IMAGE
         container["image"] = _image(str(container["image"]), profile)
         container["env"] = [
             {"name": name, "value": value}
             for name, value in _variables(profile, container["image"]).items()
         ]
         container["resources"] = _resources(profile.pods.steps.get(step, StepResources()))
-        kubernetes[label] = _pod(step, profile)
+        kubernetes[label] = _pod(step, profile, runs_task=runs_task)
     for task in _tasks(spec):
         task["retryPolicy"] = _retry(profile.pods)
     json_format.ParseDict(
@@ -108,7 +111,7 @@ def _resources(asked: StepResources) -> Document:
     }
 
 
-def _pod(step: str, profile: Profile) -> JsonValue:
+def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
     pods = profile.pods
     minutes = pods.training_timeout_minutes if step == "train_model" else pods.timeout_minutes
     by_secret: dict[str, list[JsonValue]] = {}
@@ -128,9 +131,7 @@ def _pod(step: str, profile: Profile) -> JsonValue:
             # A sidecar would outlive the step and keep its pod.
             "annotations": {"sidecar.istio.io/inject": "false"},
         },
-        "emptyDirMounts": [
-            {"volumeName": "scratch", "mountPath": SCRATCH, "sizeLimit": pods.scratch}
-        ],
+        "emptyDirMounts": _mounts(pods, runs_task=runs_task),
         # The number is needed: without it a non-root check on a root image waits for ever.
         "securityContext": {
             "runAsUser": str(pods.run_as_user),
@@ -146,6 +147,22 @@ def _pod(step: str, profile: Profile) -> JsonValue:
         ],
     }
     return {key: value for key, value in pod.items() if value}
+
+
+def _mounts(pods: PodsSection, *, runs_task: bool) -> list[JsonValue]:
+    mounts: list[JsonValue] = [
+        {"volumeName": "scratch", "mountPath": SCRATCH, "sizeLimit": pods.scratch}
+    ]
+    if runs_task:
+        mounts.append(
+            {
+                "volumeName": "shm",
+                "mountPath": SHARED_MEMORY,
+                "medium": "Memory",
+                "sizeLimit": pods.shared_memory,
+            }
+        )
+    return mounts
 
 
 def _retry(pods: PodsSection) -> Document:

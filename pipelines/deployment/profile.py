@@ -177,6 +177,9 @@ class PodsSection(Section):
     """Of the step that waits for the training job."""
     scratch: Quantity = "10Gi"
     """Disk of each step's own temporary files: a download of the data must fit."""
+    shared_memory: Quantity = "1Gi"
+    """At most in /dev/shm of the steps that run your task's code, where Kubernetes gives 64 MiB.
+    Raise it when loading processes of yours end with a bus error; what is used counts as memory."""
     steps: dict[str, StepResources] = Field(default_factory=dict)
     """Step → what its pod asks for, where the default does not fit."""
 

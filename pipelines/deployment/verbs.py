@@ -85,6 +85,20 @@ def watch(options: argparse.Namespace) -> int:
     return 0
 
 
+def exporter(options: argparse.Namespace) -> int:
+    """Print what is known of every model as series for Prometheus, or serve them to it."""
+    from prometheus_client import generate_latest
+
+    from pipelines.deployment.exporter import collectors, serve
+
+    registry = collectors(_site(options))
+    if options.port is None:
+        print(generate_latest(registry).decode(), end="")
+    else:
+        serve(registry, options.port)
+    return 0
+
+
 def logs(options: argparse.Namespace) -> int:
     """Print what a run's pods print; needs access to the cluster, as kubectl has it."""
     from components.clients.cluster import Cluster
@@ -170,6 +184,9 @@ def add_deployment_verbs(
             help="which to start (default: training)",
         )  # fmt: skip
     add(watch, model, profile)
+    add(exporter, profile).add_argument(
+        "--port", type=int, help="serve /metrics there until SIGTERM, instead of printing once"
+    )
     switching = add(schedule, model, profile).add_mutually_exclusive_group()
     switching.add_argument("--pause", action="store_true", help="start no more runs")
     switching.add_argument("--resume", action="store_true", help="start runs again")

@@ -33,6 +33,23 @@ def test_every_image_has_a_target_an_extra_and_a_place_in_the_bake_file():
     assert re.findall(r'"(\w+)"', matrix) == list(IMAGES)
 
 
+def test_the_bake_file_says_what_the_dockerfile_asks_and_attests_every_image():
+    bake = re.sub(r"#.*", "", (ROOT / "images" / "docker-bake.hcl").read_text())
+    declared = set(re.findall(r'^variable "(\w+)"', bake, re.MULTILINE))
+    (target,) = re.findall(r'^target "image" \{\n(.*?)^\}', bake, re.MULTILINE | re.DOTALL)
+    (args,) = re.findall(r"^  args = \{\n(.*?)^  \}", target, re.MULTILINE | re.DOTALL)
+    given = dict(re.findall(r"^ +(\w+) += (\w+)$", args, re.MULTILINE))
+    assert given == {name: name for name in given}, "each argument is the variable of its name"
+    assert set(given) == set(re.findall(r"^ARG (\w+)", DOCKERFILE, re.MULTILINE))
+    interpolated = set(re.findall(r"\$\{(\w+)\}", bake)) - {"name"}
+    assert interpolated | set(given) == declared
+    assert re.search(r"^  target += name$", target, re.MULTILINE)
+    assert re.findall(r'"(type=[^"]+)"', target) == ["type=provenance,mode=max", "type=sbom"]
+    (secret,) = re.findall(r'"(id=[^"]+)"', target)
+    mounted = set(re.findall(r"--mount=type=secret,(id=\w+)", DOCKERFILE))
+    assert mounted == {secret.partition(",")[0]}
+
+
 @pytest.mark.parametrize("step", sorted((ROOT / "components").glob("*/component.py")))
 def test_every_step_names_an_image_that_is_built(step):
     (image,) = re.findall(r'base_image="perennial-(\w+)"', step.read_text())
@@ -101,3 +118,19 @@ def test_the_example_is_importable_where_the_images_look(tmp_path):
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'images' / 'example'}", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.stdout.strip() == "SmoothClicks", done.stderr
+
+
+def test_what_packages_test_themselves_with_goes_and_nothing_else(locked_install, tmp_path):
+    gone = ["pandas/tests/io/test_csv.py", "torch/test/c10_test", "torch/bin/test_api"]
+    kept = [
+        "werkzeug/test.py", "sklearn/utils/_testing.py", "torch/bin/torch_shm_manager",
+        "torch-2.dist-info/licenses/json/test/LICENSE",
+    ]  # fmt: skip
+    for name in [*gone, "pandas/io/tests/deep/tests/a.py", *kept]:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    found = {
+        path.relative_to(tmp_path).as_posix() for path in locked_install.tests_of_others(tmp_path)
+    }
+    assert found == {"pandas/tests", "pandas/io/tests", "torch/test", "torch/bin/test_api"}

@@ -10,10 +10,14 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
 # Image → what it is for, and what would only be weight and attack surface there.
 HOLDS = {
-    "data": ({"great_expectations", "polars"}, {"torch", "mlflow"}),
-    "trainer": ({"torch", "mlflow", "sklearn"}, {"great_expectations"}),
-    "control": ({"kfp", "kubernetes", "mlflow"}, {"torch", "polars", "pyarrow", "numpy"}),
-}
+    "data": ({"great_expectations", "polars"}, {"torch", "mlflow", "sklearn"}),
+    "trainer": (
+        {"torch", "mlflow", "sklearn"}, {"great_expectations", "flask", "matplotlib", "sqlalchemy"},
+    ),
+    "control": (
+        {"kfp", "kubernetes", "mlflow", "prometheus_client"}, {"torch", "polars", "pyarrow", "numpy"},
+    ),
+}  # fmt: skip
 ASK = """
 import importlib.util, json, os, pathlib, sys, tempfile
 found = {name: bool(importlib.util.find_spec(name)) for name in sys.argv[1:]}

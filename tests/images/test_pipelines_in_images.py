@@ -1,6 +1,7 @@
 """Each step of the placed pipelines runs inside its image, against a store of the S3 protocol."""
 
 import subprocess
+from importlib.metadata import version
 
 import pytest
 
@@ -8,6 +9,7 @@ from click_stream import CONTRACT, add_month
 from components.clients.environment import Environment
 from components.clients.model_registry import open_registry
 from components.clients.object_store import open_store
+from components.decide_retraining.look import newest_look
 from container_services import ACCOUNT
 from containers import ROOT, Pod, podman, reference
 from deployments import profile
@@ -71,19 +73,27 @@ def test_both_pipelines_run_in_their_images_and_a_champion_comes_out(
     training.run(contract=contract)
     assert training.executed == [
         "snapshot-data", "validate-data", "check-skeleton", "train-model", "select-checkpoint",
-        "evaluate-model", "register-model",
+        "evaluate-model", "register-model", "clean-up",
     ]  # fmt: skip
     reports = [key for key in training.keys("v2/artifacts") if key.endswith("/report")]
-    assert len(reports) == len(training.executed)
+    assert len(reports) == len(training.executed) - 1, "all but clean_up, which decides nothing"
     kept = open_store(environment.stores.store_uri).list("training/")
     assert any("/checkpoints/step-" in each.key for each in kept)
     registry = open_registry(
         Environment(environment.stores.store_uri, tracking_server, "test", None, "", "", "")
     )
     assert registry.aliases("clicks")["champion"] == "1"
+    champion = registry.version_by_alias("clicks", "champion")
+    required = registry.read_files(champion, ["requirements.txt"])["requirements.txt"].decode()
+    assert f"mlflow=={version('mlflow-skinny')}" in required.splitlines(), "all of it, to serve"
+    assert "mlflow-" not in required
 
     monitoring = backend("drift_monitoring")
     monitoring.run(contract=contract)
     assert monitoring.executed[:4] == [
         "snapshot-data", "validate-data", "detect-drift", "decide-retraining",
     ]  # fmt: skip
+    assert monitoring.executed[-1] == "clean-up"
+    look = newest_look(open_store(environment.stores.store_uri), "clicks")
+    assert look.champion_version == "1"
+    assert look.retrain is ("train-model" in monitoring.executed)

@@ -1,4 +1,4 @@
-"""What a CronJob runs needs no package that the control image lacks."""
+"""What a CronJob or the exporter runs needs no package that the control image lacks."""
 
 import subprocess
 import sys
@@ -20,8 +20,11 @@ import {module}
 """
 
 
-@pytest.mark.parametrize("module", ["pipelines.deployment.watch", "pipelines.deployment.verbs"])
-def test_the_watcher_imports_nothing_that_its_image_lacks(module):
+@pytest.mark.parametrize(
+    "module",
+    ["pipelines.deployment.watch", "pipelines.deployment.exporter", "pipelines.deployment.verbs"],
+)
+def test_what_watches_imports_nothing_that_its_image_lacks(module):
     program = PROGRAM.format(absent=set(ABSENT), module=module)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

@@ -24,10 +24,10 @@ DEPRECATED = {
     "patchesStrategicMerge", "vars",
 }  # fmt: skip
 # Not objects of a cluster.
-KUSTOMIZE = {"kustomization.yaml", "namespace.yaml"}
+KUSTOMIZE = {"kustomization.yaml", "name-reference.yaml", "namespace.yaml"}
 MANIFESTS = sorted(
     path for path in [*BASE.glob("*.yaml"), *(K8S / "components").glob("*/*.yaml")]
-    if path.name != "kustomization.yaml"
+    if path.name not in KUSTOMIZE
 )  # fmt: skip
 KUSTOMIZATIONS = sorted(K8S.rglob("kustomization.yaml"))
 LABELS = {f"app.kubernetes.io/{name}" for name in ("name", "component", "part-of")}

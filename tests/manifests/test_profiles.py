@@ -56,21 +56,27 @@ def test_a_profile_names_what_the_overlay_holds(overlay):
 
 @needs_kubectl
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
-def test_the_token_is_mounted_where_the_watchers_profile_reads_it(overlay):
+def test_the_token_is_mounted_where_the_profile_in_the_cluster_reads_it(overlay):
     auth = load_profile(overlay / "watcher.toml").auth
-    (pod,) = [
+    pods = [
         pod_template(item)["spec"] for item in build(overlay)
-        if item["metadata"]["name"] == "perennial-watcher" and item["kind"] == "CronJob"
+        if item["metadata"]["name"] in ("perennial-exporter", "perennial-watcher")
+        and pod_template(item)
     ]  # fmt: skip
-    mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
-    has_token = auth.token_file.rpartition("/")[0] in mounted
-    assert has_token is (auth.kind == "in-cluster")
+    assert pods
+    for pod in pods:
+        mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        has_token = auth.token_file.rpartition("/")[0] in mounted
+        assert has_token is (auth.kind == "in-cluster")
 
 
 @needs_kubectl
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
-def test_cron_jobs_call_verbs_that_perennial_has(overlay):
-    jobs = [item for item in build(overlay) if item["kind"] == "CronJob"]
+def test_what_runs_our_image_calls_verbs_that_perennial_has(overlay):
+    jobs = [
+        item for item in build(overlay)
+        if item["kind"] in ("CronJob", "Deployment") and "perennial/control@" in str(item)
+    ]  # fmt: skip
     assert jobs
     for job in jobs:
         (container,) = pod_template(job)["spec"]["containers"]

@@ -14,12 +14,15 @@ from cluster_manifests import (
     label,
     needs_kubectl,
 )
+from components.clients.environment import Environment
+from components.clients.model_registry import open_registry
 from components.clients.object_store import open_store
 from deployments import contract, profile
 from pipeline_server import pipeline_server
 from pipelines.deployment.apply import Deployment
 from pipelines.deployment.credentials import connect
 from pipelines.deployment.desired import desire
+from pipelines.deployment.exporter import ModelCollector
 from pipelines.deployment.operations import Site
 from pipelines.deployment.watch import watch
 
@@ -77,6 +80,7 @@ OF_PIPELINES = {
 }
 WATCHER = {("pipelines.kubeflow.org", kind, "list") for kind in OF_PIPELINES.values()}
 WATCHER |= {("pipelines.kubeflow.org", "runs", "create")}
+EXPORTER = {("pipelines.kubeflow.org", kind, "list") for kind in ("jobs", "pipelines", "runs")}
 REAPER = {
     **{(*kind, "list"): "the jobs that are ours, by label" for kind in JOBS},
     **{(*kind, "delete"): "those whose run is over" for kind in JOBS},
@@ -85,6 +89,7 @@ REAPER = {
 WANTED = {
     "perennial-launcher": LAUNCHER,
     "perennial-pipelines": WATCHER,
+    "perennial-pipelines-exporter": EXPORTER,
     "perennial-reaper": REAPER,
 }
 
@@ -153,6 +158,20 @@ def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_not
         asked = {as_right(call) for call in server.calls}
     assert "started" in said[1]
     assert asked == WATCHER
+
+
+def test_an_exporter_asks_the_pipelines_server_for_these_and_nothing_else(bucket, tmp_path):
+    with pipeline_server() as (server, url):
+        where = profile(url, stores={"store_uri": f"{bucket}/store"})
+        site = Site(where, connect(where))
+        list(Deployment(site.api, desire(contract(name="flights"), where)).apply())
+        server.calls.clear()
+        mlflow = Environment(f"{bucket}/store", f"sqlite:///{tmp_path}/m.db", "t", None, "", "", "")
+        store = open_store(f"{bucket}/store")
+        found = list(ModelCollector(site, open_registry(mlflow), store).collect())
+        asked = {as_right(call) for call in server.calls}
+    assert any(family.samples for family in found)
+    assert asked == EXPORTER
 
 
 def as_right(call):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OWN = __name__.partition(".")[0]
+WHOLE = {"mlflow-skinny": "mlflow", "mlflow-tracing": "mlflow"}
+"""Part of a package → the package. MLflow's parts have its version; what serves needs all of it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,10 @@ def _versions(top: str, file: Path) -> dict[str, str]:
         every = [importlib.metadata.distribution(name) for name in sorted(set(named))]
         found = [each for each in every if len(every) == 1 or file.as_posix() in _files(each)]
     # What follows a plus names a build, such as `cpu`, that package indexes do not list.
-    return {each.metadata["Name"]: each.version.partition("+")[0] for each in found}
+    return {
+        WHOLE.get(name := each.metadata["Name"], name): each.version.partition("+")[0]
+        for each in found
+    }
 
 
 def _is_shared(top: str) -> bool:

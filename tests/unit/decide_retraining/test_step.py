@@ -2,15 +2,17 @@ import json
 import os
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from components.clients.object_store import open_store
 from components.contracts.data import DataSection, ModelSection, SplitSection
 from components.contracts.lineage import Lineage
-from components.contracts.monitoring import RetrainingDecision
+from components.contracts.monitoring import DriftReport, RetrainingDecision
 from components.contracts.snapshot import Snapshot
 from components.decide_retraining.config import DecideRetrainingConfig
+from components.decide_retraining.look import newest_look
 from components.decide_retraining.step import decide_retraining_step
 
 CONFIG = DecideRetrainingConfig(model=ModelSection(name="demo", task="a:B")).to_json()
@@ -61,6 +63,19 @@ def decide_once(root):
         metrics=str(root / "metrics.json"),
         trigger=str(root / "trigger.json"),
     )
+
+
+def test_what_was_seen_and_decided_is_kept_for_the_exporter(inputs):
+    made = decide_once(inputs)
+    look = newest_look(open_store(str(inputs / "store")), "demo")
+    assert look.run_id == "run-1"
+    assert (look.champion_version, look.drifted, look.decayed) == ("3", True, False)
+    assert look.data_time == datetime(2024, 6, 6)
+    assert look.largest_z_score == pytest.approx(
+        max(w.max_z_score for w in DriftReport.read(inputs / "drift").windows)
+    )
+    assert (look.retrain, look.trigger) == (made.parameters["retrain"], "drift")
+    assert datetime.now(UTC) - look.at < timedelta(minutes=5)
 
 
 def test_the_decision_its_evidence_and_its_page(inputs):

@@ -1,5 +1,6 @@
 """A served model carries the files that it needs and no other, and names the packages exactly."""
 
+import importlib.metadata
 from importlib.metadata import version
 
 import pytest
@@ -72,6 +73,22 @@ def test_a_package_that_is_asked_for_by_name_counts_if_it_was_asked_for(
     else:
         monkeypatch.delitem(__import__("sys").modules, "sklearn", raising=False)
     assert ("scikit-learn" in sources_of(["beside"]).distributions) is asked
+
+
+def test_a_part_of_mlflow_in_the_trainers_image_is_required_as_the_whole(project, monkeypatch):
+    installed = importlib.metadata.distribution
+
+    def as_in_the_image(name):
+        if name == "mlflow":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    parts = {"mlflow": ["mlflow-skinny", "mlflow-tracing"]}
+    monkeypatch.setattr(importlib.metadata, "distribution", as_in_the_image)
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: parts)
+    found = sources_of(["components.engine.serving.pyfunc"]).distributions
+    assert found["mlflow"] == version("mlflow-skinny")
+    assert not {"mlflow-skinny", "mlflow-tracing"} & set(found)
 
 
 def test_what_serves_a_model_needs_nothing_of_its_training():

@@ -41,11 +41,30 @@ def test_every_pod_is_what_kfp_reads_and_may_run_under_restricted_security(compi
         read = json_format.ParseDict(pod, kubernetes_executor_config_pb2.KubernetesExecutorConfig())
         assert read.security_context.run_as_non_root
         assert read.security_context.run_as_user > 0
-        assert [mount.mount_path for mount in read.empty_dir_mounts] == ["/tmp"]
+        assert read.empty_dir_mounts[0].mount_path == "/tmp"
         assert read.field_path_as_env[0].field_path == "metadata.labels['pipeline/runid']"
         (secret,) = read.secret_as_env
         assert secret.secret_name == "s3-access"
         assert {key.env_var for key in secret.key_to_env} == set(SECRETS)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_steps_that_run_the_tasks_code_get_shared_memory_and_no_others(compiled, name):
+    _, pods = parts(place(compiled[name], profile(pods={"shared_memory": "3Gi"})))
+    mounted = {}
+    for label, pod in pods.items():
+        read = json_format.ParseDict(pod, kubernetes_executor_config_pb2.KubernetesExecutorConfig())
+        mounted[label] = [
+            (mount.medium, mount.size_limit)
+            for mount in read.empty_dir_mounts
+            if mount.mount_path == "/dev/shm"
+        ]
+    images = images_in(compiled[name])
+    assert mounted == {
+        label: [("Memory", "3Gi")] if image == "perennial-trainer" else []
+        for label, image in images.items()
+    }
+    assert set(images.values()) > {"perennial-trainer"}
 
 
 def test_equal_inputs_give_equal_bytes_and_a_new_image_gives_others(compiled):

@@ -1,0 +1,105 @@
+"""The newest look at a model's data: what monitoring saw last, kept in the object store."""
+
+from datetime import datetime
+
+from components.clients.object_store import ConflictError, ObjectStore
+from components.contracts.errors import PerennialError
+from components.contracts.monitoring import DriftReport, RetrainingDecision
+from components.contracts.section import Section
+from components.contracts.snapshot import Snapshot
+
+MAX_ATTEMPTS = 20
+"""Other looks that may get in between before this one gives up."""
+
+
+class Look(Section):
+    """One monitoring of a model: whether drift, decay, and what followed."""
+
+    schema_version: int = 1
+    """Raised when a field changes its meaning."""
+    at: datetime
+    """When it was decided, UTC."""
+    run_id: str
+    """The pipeline run that looked."""
+    champion_version: str
+    """Empty when there was none."""
+    data_time: datetime | None
+    """Time of the snapshot's newest row; None for data without a time column."""
+    windows: int
+    """Of new data; without any there was nothing to compare."""
+    drifted: bool
+    decayed: bool
+    largest_z_score: float
+    """Over the windows, in standard deviations (see `ColumnDrift`); 0 without windows."""
+    retrain: bool
+    trigger: str
+
+
+def look_of(
+    run_id: str,
+    at: datetime,
+    snapshot: Snapshot,
+    drift: DriftReport,
+    decision: RetrainingDecision,
+) -> Look:
+    """What is kept of one monitoring."""
+    return Look(
+        at=at,
+        run_id=run_id,
+        champion_version=drift.champion_version,
+        data_time=snapshot.time_max,
+        windows=len(drift.windows),
+        drifted=drift.drifted,
+        decayed=drift.decayed,
+        largest_z_score=max((window.max_z_score for window in drift.windows), default=0.0),
+        retrain=decision.retrain,
+        trigger=decision.trigger,
+    )
+
+
+def keep_look(store: ObjectStore, model: str, look: Look) -> None:
+    """Keep a look as `monitoring/<model>/look.json`, unless a later one is there already.
+
+    Raises:
+        PerennialError: what is stored is damaged, or others never stop writing.
+    """
+    key = _key(model)
+    for _ in range(MAX_ATTEMPTS):
+        previous = store.read(key)
+        if previous is not None and _parsed(previous, f"{store.uri}/{key}").at >= look.at:
+            return
+        try:
+            store.replace(key, look.to_json().encode(), previous=previous)
+        except ConflictError:
+            continue
+        return
+    raise PerennialError(
+        f"the newest look at {model} could not be written",
+        evidence=f"{MAX_ATTEMPTS} attempts met another writer",
+        action="look for monitoring runs that are started in a loop, then run this one again",
+    )
+
+
+def newest_look(store: ObjectStore, model: str) -> Look | None:
+    """What monitoring saw last; None before the first time.
+
+    Raises:
+        PerennialError: what is stored is damaged.
+    """
+    content = store.read(_key(model))
+    return None if content is None else _parsed(content, f"{store.uri}/{_key(model)}")
+
+
+def _key(model: str) -> str:
+    return f"monitoring/{model}/look.json"
+
+
+def _parsed(content: bytes, uri: str) -> Look:
+    try:
+        return Look.from_json(content)
+    except ValueError as error:
+        raise PerennialError(
+            "the newest look cannot be read: it is damaged or of another version",
+            evidence=f"{uri}: {error}",
+            action="delete it; the next monitoring writes a new one",
+        ) from error
