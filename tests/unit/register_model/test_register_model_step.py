@@ -14,7 +14,7 @@ from components.contracts.errors import PerennialError
 from components.contracts.gate import Registration, Verdict
 from components.contracts.lineage import Lineage
 from components.contracts.monitoring import Reference
-from components.contracts.moves import GATE, REPLACED_TAG, Said
+from components.contracts.moves import GATE, REPLACED_TAG, Said, tags_of_rollback
 from components.contracts.snapshot import Snapshot
 from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
@@ -143,6 +143,23 @@ def test_a_champion_that_moves_during_registration_is_compared_with(
     second = register(NOISY, champion="")
     assert (second.version, second.aliases) == ("2", ("challenger",))
     assert champion_of(environment) == "1"
+
+
+def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
+    register, environment
+):
+    """A retry of the same run, and the next run on the same data, find the version on record."""
+    register(NOISY)
+    register(GOOD, champion="1")
+    registry = open_registry(environment)
+    registry.promote(NAME, "1", "2", tags_of_rollback("2", "1", Said.now("ada", "clicks fell")))
+    with pytest.raises(PerennialError, match=r"version 2, which was taken out .*\n.*clicks fell"):
+        register(GOOD, champion="1")
+    assert registry.aliases(NAME) == {"champion": "1", "challenger": "2"}
+    registry.promote(
+        NAME, "2", "1", {"2": Said("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")}
+    )
+    assert register(GOOD, champion="1").version == champion_of(environment) == "2"
 
 
 def test_a_rejected_challenger_cannot_be_registered(register, environment):
