@@ -9,6 +9,8 @@ from components.contracts.errors import PerennialError
 GATE = "the gate"
 REASON_CHARACTERS = 1000
 """MLflow refuses longer tags in some of its databases."""
+DESCRIPTION_CHARACTERS = 5000
+"""So long are MLflow's columns for descriptions; PostgreSQL refuses more."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from components.clients.dataset import Dataset
 from components.clients.model_registry import MlflowModelRegistry, open_registry
@@ -97,6 +98,18 @@ def test_the_version_says_who_promoted_it_and_why(register, environment):
     said = Said.of(tags, "promoted")
     assert (said.by, said.reason) == (GATE, "Promote: it is better.")
     assert tags[REPLACED_TAG] == ""
+
+
+def test_words_that_a_database_refuses_are_cut_or_refused_before_anything_starts(
+    environment, tmp_path
+):
+    write_inputs(tmp_path)
+    long = Verdict.read(tmp_path / "verdict").model_copy(update={"summary": "x" * 6000})
+    long.write(tmp_path / "verdict")
+    register_model_step(**step_arguments(tmp_path))
+    assert len(open_registry(environment).version_by_alias(NAME, "champion").description) == 5000
+    with pytest.raises(ValidationError, match="5000 characters"):
+        RegistrySection(description="x" * 5001)
 
 
 def test_a_retry_makes_no_second_version(register, environment):
