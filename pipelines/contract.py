@@ -1,13 +1,15 @@
 """Training contract: one TOML file per model, checked whole before anything runs."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import Field
 
 from components.check_skeleton.config import SkeletonSection
 from components.contracts.data import DataSection, ModelSection, SplitSection
+from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.triggers import TriggersSection
 from components.engine.config import TrainingSection
@@ -96,8 +98,20 @@ def check_task(contract: Contract) -> None:
     )
 
     task_type = load_task_type(contract.model.task)
+    _require_recordable(task_type.__name__, getattr(task_type, "metrics", {}))
     options = check_options(task_type, contract.model.options)
     check_metrics(task_type, options, contract.metric_names())
+
+
+def _require_recordable(task: str, metrics: Iterable[str]) -> None:
+    """MLflow refuses other names, and would do so when the training is over."""
+    unfit = [name for name in metrics if not re.fullmatch(r"\w[\w. -]*(/\w[\w. -]*)*", name)]
+    if unfit:
+        raise BadTaskError(
+            f"the metrics of {task} cannot be recorded by MLflow",
+            evidence=f"unfit names: {', '.join(map(repr, unfit))}",
+            action="name them by letters, digits, spaces and any of _ - . / only",
+        )
 
 
 def to_toml(contract: Contract) -> str:
@@ -160,6 +174,29 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
             f'metric = "{chosen_by}", or leave it out',
         )  # fmt: skip
-    if "python3" in contract.to_json():
+    yield from _baseline_problems(at("gate", "must_beat"), contract)
+    yield from _payload_problems(path, contract.to_json())
+
+
+def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
+    """Baselines that nobody will have measured when the gate asks for them: nothing could pass."""
+    gate, human = contract.gate, contract.skeleton.human
+    for name in gate.must_beat:
+        other = f'must_beat without "{name}"'
+        if gate.metric == "loss" and name in ("linear", "last_value", "task"):
+            expected = "a metric of predictions: the loss of this baseline is unknown"
+            yield Problem(place, f'"{name}"', expected, f"another [gate] metric, or {other}")
+        elif name == "last_value" and contract.data.time is None:
+            expected = "a time column, which says what came last"
+            yield Problem(place, f'"{name}"', expected, f'[data] time = "…", or {other}')
+        elif name == "human" and not (gate.metric in human if gate.metric else human):
+            expected = f"a figure of {gate.metric or 'the gate metric'} that people reach"
+            remedy = f"[skeleton] human = {{ {gate.metric or 'METRIC'} = … }}, or {other}"
+            yield Problem(place, f'"{name}"', expected, remedy)
+
+
+def _payload_problems(path: Path, payload: str) -> Iterator[Problem]:
+    """What KFP could not carry."""
+    if "python3" in payload:
         limit = 'no text "python3", which KFP\'s local runner rewrites in every value'
         yield Problem(path.name, "", limit, "rename the folder or column whose name contains it")

@@ -135,7 +135,7 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
-        """Create the registered model if need be; set its description and tags."""
+        """Create the registered model if need be; set its tags and, unless empty, description."""
 
     @abstractmethod
     def set_alias(self, name: str, alias: str, version: str) -> None:
@@ -272,7 +272,7 @@ class MlflowModelRegistry(ModelRegistry):
         with tolerated("RESOURCE_ALREADY_EXISTS"):
             self._client.create_registered_model(name)
         known = self._client.get_registered_model(name)
-        if known.description != description:
+        if description and known.description != description:
             despite_rivals(self._client.update_registered_model, name, description)
         for key, value in tags.items():
             if known.tags.get(key) != value:

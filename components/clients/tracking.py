@@ -299,8 +299,11 @@ def _claimed(
     try:
         store.replace(key, run_id.encode(), previous=None)
     except ConflictError:
-        client.delete_run(run_id)
-        return (store.read(key) or b"").decode()
+        # Our own write, if its answer was lost and it was sent again.
+        winner = (store.read(key) or b"").decode()
+        if winner != run_id:
+            client.delete_run(run_id)
+        return winner
     return run_id
 
 

@@ -115,6 +115,8 @@ class Serving(Section):
 
     megabytes: float
     """Of all its files."""
+    model_megabytes: float | None = None
+    """Of its weights and preprocessing alone, by which it is compared with the champion."""
     rows: int = 0
     """Test rows that it predicted."""
     milliseconds: float | None = None

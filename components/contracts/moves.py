@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from components.contracts.errors import PerennialError
+
 GATE = "the gate"
 REASON_CHARACTERS = 1000
 """MLflow refuses longer tags in some of its databases."""
+DESCRIPTION_CHARACTERS = 5000
+"""So long are MLflow's columns for descriptions; PostgreSQL refuses more."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +71,23 @@ def is_rolled_back(tags: Mapping[str, str]) -> bool:
     out = Said.of(tags, "rolled_back")
     back = [found.at for event in ("promoted", "restored") if (found := Said.of(tags, event))]
     return out is not None and all(out.at >= moment for moment in back)
+
+
+def refuse_rolled_back(title: str, tags: Mapping[str, str], action: str) -> None:
+    """Refuse to promote what a person took out of production.
+
+    Args:
+        title: What people call the version.
+        tags: Of the version.
+        action: What they can do instead.
+
+    Raises:
+        PerennialError: a person took it out, and nobody put it back since.
+    """
+    said = Said.of(tags, "rolled_back")
+    if said is not None and is_rolled_back(tags):
+        raise PerennialError(
+            f"{title} was taken out of production",
+            evidence=f"rolled back {said.at} UTC by {said.by}: {said.reason}",
+            action=action,
+        )

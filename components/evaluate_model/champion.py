@@ -7,14 +7,17 @@ import numpy as np
 import polars as pl
 
 from components.clients.dataset import Dataset, selected_split
+from components.clients.pyfunc_flavor import CODE_FOLDER
 from components.contracts.data import Split
 from components.contracts.gate import Serving
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.evaluation.resampling import block_columns
-from components.engine.evaluation.scoring import MACHINE_FAILURES, score_split, scoring_device
-from components.engine.export import WEIGHTS_FILE, load_model
+from components.engine.evaluation.scoring import blames_machine, score_split, scoring_device
+from components.engine.export import load_model
+from components.engine.serving.sources import changed_sources
 from components.evaluate_model.comparison import Contender
+from components.evaluate_model.serving import model_megabytes
 
 # A model beside its own copy: the bound lay below 1.00 in 40 of 40 measurements on a busy machine.
 # A twentieth more, because a difference that small is gone on the next machine.
@@ -32,7 +35,7 @@ class Champion:
         weights_sha256: Of its weights.
         notes: What to know about the comparison.
         outdated: Its data end before the challenger's.
-        megabytes: Of its model's files.
+        megabytes: Of its weights and preprocessing.
         folder: Its files, as long as the step runs.
     """
 
@@ -47,7 +50,8 @@ class Champion:
 
     def gains(self, serving: Serving | None) -> dict[str, bool]:
         """What the challenger is better in, beside the metrics."""
-        smaller = serving is not None and serving.megabytes < self.megabytes
+        size = serving.model_megabytes if serving is not None else None
+        smaller = size is not None and size < self.megabytes
         times = serving.times_as_fast if serving is not None else None
         faster = times is not None and times > 1.0 + ALIKE
         return {"fresher": self.outdated, "smaller": smaller, "faster": faster}
@@ -68,9 +72,9 @@ def read_champion(folder: Path, version: str, dataset: Dataset, challenger: Cont
         scored = score_split(
             task, model, dataset, Split.TEST, keep=block_columns(dataset.snapshot.data)
         )
-    except MACHINE_FAILURES:
-        raise
     except Exception as error:  # its code is the user's, of years ago: it may raise anything
+        if blames_machine(error):
+            raise
         failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return Champion(version=version, failure=failure)
     weights = record.weights_sha256
@@ -85,7 +89,6 @@ def read_champion(folder: Path, version: str, dataset: Dataset, challenger: Cont
     if not (np.isfinite(scored.predictions).all() and np.isfinite(scored.losses).all()):
         return Champion(version, None, "its predictions are not finite", weights, notes)
     now, then = dataset.snapshot.time_max, Snapshot.read(folder).time_max
-    files = (folder / Challenger.file_name, folder / WEIGHTS_FILE)
     return Champion(
         version,
         Contender(task, scored),
@@ -93,7 +96,7 @@ def read_champion(folder: Path, version: str, dataset: Dataset, challenger: Cont
         weights,
         notes,
         outdated=now is not None and then is not None and then < now,
-        megabytes=sum(file.stat().st_size for file in files) / 1e6,
+        megabytes=model_megabytes(folder),
         folder=folder,
     )
 
@@ -109,6 +112,11 @@ def _notes(folder: Path, version: str, record: Challenger, dataset: Dataset) -> 
         )
         how = " and ".join(changed) or "with other column types"
         notes.append(f"version {version} was trained {how}")
+    if changed := changed_sources(folder / CODE_FOLDER, record.task):
+        notes.append(
+            f"version {version} is scored with the task's code of now, and {', '.join(changed)} "
+            "changed since it was registered: in production, it may predict otherwise"
+        )
     if _rule(then) != _rule(now):
         notes.append(_overlap_note(version, then, dataset))
     return tuple(notes)

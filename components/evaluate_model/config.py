@@ -36,8 +36,8 @@ class GateSection(Section):
         tuple[Literal["fresher", "smaller", "faster"], ...], Field(min_length=1)
     ] = ("fresher",)
     """For `non_inferior`: what must be better for certain, all of it. `fresher`: its data end later
-    than the champion's; `smaller`: its files take less space; `faster`: it takes less time to
-    encode and predict one row, measured with the champion in turns in a clean process."""
+    than the champion's; `smaller`: its weights and preprocessing take less space; `faster`: it
+    takes less time to encode and predict one row, in turns with the champion in a clean process."""
     min_improvement: NonNegative = 0.0
     """The improvement's lower bound must exceed this. Raise it to the smallest gain that is worth
     a change of models."""

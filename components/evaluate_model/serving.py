@@ -5,6 +5,7 @@ code that it carries, in a process that has neither the contract's folder nor th
 is timed in a process of its own, since it carries the code of its own day.
 """
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from components.clients.object_store import copy_tree
 from components.clients.pyfunc_flavor import PROGRAM
 from components.contracts.data import Split
 from components.contracts.gate import Serving
+from components.contracts.training import Challenger
+from components.engine.export import WEIGHTS_FILE
 from components.engine.task import Task
 
 INPUT_ROWS = 64
@@ -53,7 +56,7 @@ def serve_in_clean_process(
         predictions: What the evaluation predicted of them, in the same order.
         rival: The champion's folder, if it is to be timed as well.
     """
-    size = _size(artifact)
+    size, model_size = _size(artifact), model_megabytes(artifact)
     together = task.scored_together
     rows = next(dataset.batches(Split.TEST, max(INPUT_ROWS // together, 1) * together))
     try:
@@ -63,9 +66,10 @@ def serve_in_clean_process(
                 turns = _against(model, rival, rows, together) or turns
             found, seconds = model.predictions, model.loading_seconds
     except _NotServedError as error:
-        return Serving(megabytes=size, failure=str(error))
+        return Serving(megabytes=size, model_megabytes=model_size, failure=str(error))
     return Serving(
         megabytes=size,
+        model_megabytes=model_size,
         rows=len(found),
         milliseconds=1e3 * float(np.median(turns[0])),
         loading_seconds=seconds,
@@ -73,6 +77,12 @@ def serve_in_clean_process(
         champion_milliseconds=1e3 * float(np.median(turns[1])) if len(turns) > 1 else None,
         times_as_fast=lower_bound(turns[1] / turns[0]) if len(turns) > 1 else None,
     )
+
+
+def model_megabytes(artifact: Path) -> float:
+    """Of weights and preprocessing: the code and the records beside them are not the model."""
+    files = (artifact / Challenger.file_name, artifact / WEIGHTS_FILE)
+    return sum(file.stat().st_size for file in files) / 1e6
 
 
 def lower_bound(ratios: NDArray[np.float64]) -> float:
@@ -177,8 +187,9 @@ def _why(process: "subprocess.Popen[str]", errors: Path) -> str:
     code = process.wait()
     text = errors.read_text(errors="replace")
     last = [line.strip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
-    if code == -9 and not last:
-        return f"it did not answer within {SECONDS} s"
+    if code == -signal.SIGKILL:
+        reason = f"it was killed: it did not answer within {SECONDS} s, or memory ran out"
+        return " / ".join((reason, *last))
     return " / ".join(last) or f"the process ended with {code}"
 
 

@@ -67,11 +67,20 @@ def compare_slices(
 
 
 def undefined_slices(match: Match, metric: str, gate: GateSection) -> tuple[str, ...]:
-    """The declared slices that are not judged because their rows do not define the metric."""
-    found = []
-    for each in _declared(match.challenger.scored.rows, gate):
-        for reason in undefined(match.at(each.rows), [metric]).values():
-            found.append(f"the slice {each.column} = {each.value} is not judged: {reason}")
+    """The declared slices that are not judged, and why: too few rows or blocks, or no metric."""
+    declared = list(_declared(match.challenger.scored.rows, gate))
+    found = [
+        f"no slice of {column} is judged: none of its values has {gate.slice_min_rows:,} test rows"
+        for column in gate.slices
+        if column not in {each.column for each in declared}
+    ]
+    for each in declared:
+        part = match.at(each.rows)
+        reasons = list(undefined(part, [metric]).values())
+        if part.blocks.count < 2:
+            reasons.append(f"its rows lie in a single {part.blocks.unit}")
+        title = f"the slice {each.column} = {each.value}"
+        found += [f"{title} is not judged: {reason}" for reason in reasons]
     return tuple(found)
 
 

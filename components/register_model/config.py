@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from components.contracts.data import ModelSection
+from components.contracts.moves import DESCRIPTION_CHARACTERS
 from components.contracts.section import Section
 from components.evaluate_model.config import GateSection
 
@@ -15,9 +16,9 @@ TagValue = Annotated[str, StringConstraints(max_length=1000)]
 class RegistrySection(Section):
     """The registered model, beside what Perennial records by itself."""
 
-    description: str = ""
+    description: Annotated[str, StringConstraints(max_length=DESCRIPTION_CHARACTERS)] = ""
     """What the model is for and who answers for it; heads every model card. Fill it in before
-    anybody else uses the model."""
+    anybody else uses the model; left empty, what people wrote in MLflow stays."""
     tags: dict[TagKey, TagValue] = Field(default_factory=dict)
     """Set on the registered model and on each version, such as `team` or `cost-centre`. Add what
     your organisation searches by; names under `perennial.` and `mlflow.` are taken."""

@@ -15,6 +15,7 @@ from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from components.contracts.monitoring import Reference
+from components.contracts.moves import DESCRIPTION_CHARACTERS
 from components.contracts.training import Challenger
 from components.engine.export import WEIGHTS_FILE
 from components.register_model.model_card import CardContent, model_card, trigger_name
@@ -135,7 +136,7 @@ def candidate_of(package: Path, content: CardContent, tags: Mapping[str, str]) -
         fingerprint=fingerprint_of(content.challenger),
         version_tags={**tags, **{name: value for name, value in found_by.items() if value}},
         model_tags=tags,
-        summary=content.verdict.summary,
+        summary=content.verdict.summary[:DESCRIPTION_CHARACTERS],
         champion=content.verdict.champion_version,
     )
 

@@ -12,7 +12,7 @@ from components.clients.model_registry import (
     ModelVersion,
 )
 from components.clients.tracking import Tracking
-from components.contracts.moves import GATE, Said, tags_of_promotion
+from components.contracts.moves import GATE, Said, refuse_rolled_back, tags_of_promotion
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,13 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
     Raises:
         ChampionMovedError: the champion is no longer the one that was compared with. What was found
             before the upload leaves no trace; one that moved later leaves the version on record.
+        PerennialError: a person took this very model out of production; nothing is changed.
     """
     registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
     version = registry.take_over(candidate.name, candidate.fingerprint)
-    if version is None:
+    if version is not None:
+        _refuse_rolled_back(version)
+    else:
         registry.finish_move(candidate.name)
         champion = registry.aliases(candidate.name).get(CHAMPION, "")
         if champion != candidate.champion:
@@ -80,3 +83,13 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
         tags_of_promotion(version.version, candidate.champion, said),
     )
     return version
+
+
+def _refuse_rolled_back(version: ModelVersion) -> None:
+    """The same data and seed give the same weights again, which the gate likes as it did before."""
+    refuse_rolled_back(
+        f"the model that was trained is {version.name} version {version.version}, which",
+        version.tags,
+        f"train on other data or by another contract; `perennial promote {version.name} "
+        f"{version.version} --force --reason …` puts it back",
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from components.contracts.training import Advice, Direction, EvaluationPoint
 from components.engine.evaluation.resampling import sign_of
@@ -59,18 +60,28 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Curve:
-    """One measurement over steps; `values` are signed so that higher is better."""
+    """One measurement over steps.
+
+    Attributes:
+        steps: Of the points.
+        values: Signed so that higher is better.
+        whole: What this is the end of.
+    """
 
     steps: NDArray[np.float64]
     values: NDArray[np.float64]
+    whole: "Curve | None" = None
 
     @property
     def noise(self) -> float:
         """Standard deviation around the trend, from second differences, which cancel the trend.
 
         The median resists the steep start of a curve; 0.6745 turns it into a standard deviation,
-        and a second difference has six times the variance of a point.
+        and a second difference has six times the variance of a point. A short end has the noise of
+        the whole curve: two points have no second difference at all.
         """
+        if self.whole is not None and len(self.values) < MIN_POINTS:
+            return self.whole.noise
         second = np.diff(self.values, 2)
         return float(np.median(np.abs(second))) / (0.6745 * math.sqrt(6.0))
 
@@ -82,15 +93,16 @@ class Curve:
     def tail(self, share: float) -> "Curve":
         """The last share of the points."""
         start = len(self.steps) - max(2, round(share * len(self.steps)))
-        return Curve(self.steps[start:], self.values[start:])
+        return Curve(self.steps[start:], self.values[start:], self)
 
-    def drop_after(self, index: int) -> float:
-        """Mean of the points after an index, minus the value there, in standard errors."""
-        later = self.values[index + 1 :]
+    def falls_after_best(self) -> bool:
+        """Whether the mean of the points after the best lies clearly below it."""
+        later = self.values[self.best + 1 :]
         if len(later) < 2:
-            return 0.0
+            return False
         error = self.noise * math.sqrt(1.0 / len(later) + 1.0)
-        return _in_errors(float(later.mean()) - float(self.values[index]), error)
+        drop = float(self.values[self.best]) - float(later.mean())
+        return _in_errors(drop, error) > _clear_among(len(self.values))
 
     def slope(self) -> float:
         """Slope of the least-squares line, in standard errors."""
@@ -125,7 +137,7 @@ def diagnose(
     train = Curve(steps, -np.array([point.train_loss for point in evaluations]))
     flat, noisy = _no_learning(curve, metric), _noisy(curve, metric)
     # Where the best lies by chance, it says nothing about the length.
-    by_chance = noisy or (flat and curve.drop_after(curve.best) > -CLEAR)
+    by_chance = noisy or (flat and not curve.falls_after_best())
     length = None if by_chance else _length(curve, metric)
     findings = (_rising_train_loss(train), flat, _overfitting(loss, train), noisy, length)
     found = [finding for finding in findings if finding]
@@ -160,7 +172,7 @@ def _rising_train_loss(train: Curve) -> Finding | None:
     best = train.best
     if (
         best >= len(train.steps) - 2
-        or train.drop_after(best) > -CLEAR
+        or not train.falls_after_best()
         or train.tail(0.5).slope() > -CLEAR
     ):
         return None
@@ -173,9 +185,9 @@ def _rising_train_loss(train: Curve) -> Finding | None:
 
 
 def _no_learning(curve: Curve, metric: str) -> Finding | None:
-    start, end = curve.values[0], curve.tail(0.5)
-    error = curve.noise * math.sqrt(1.0 + 1.0 / len(end.values))
-    if _in_errors(float(end.values.max()) - float(start), error) > CLEAR:
+    start, later = float(curve.values[0]), curve.tail(0.5).values
+    gain = _in_errors(float(later.max()) - start, curve.noise * math.sqrt(2.0))
+    if gain > _clear_among(len(later)):
         return None
     if curve.slope() > CLEAR:
         return None
@@ -188,7 +200,7 @@ def _no_learning(curve: Curve, metric: str) -> Finding | None:
 def _overfitting(loss: Curve, train: Curve) -> Finding | None:
     best = loss.best
     falls_on = train.values[-1] > train.values[best]
-    if not falls_on or loss.drop_after(best) > -CLEAR or loss.tail(0.5).slope() > -CLEAR:
+    if not falls_on or not loss.falls_after_best() or loss.tail(0.5).slope() > -CLEAR:
         return None
     return Finding(
         f"overfitting from step {loss.steps[best]:.0f} on: the validation loss rises from "
@@ -269,6 +281,14 @@ def _saturation(curve: Curve) -> float:
     margin = CLEAR * curve.noise * math.sqrt(2.0)
     reached = np.flatnonzero(curve.values >= curve.values.max() - margin)
     return float(curve.steps[reached[0]])
+
+
+def _clear_among(count: int) -> float:
+    """What the best of so many must exceed: one is far off by chance, so they share the level.
+
+    Bonferroni's correction.
+    """
+    return -float(ndtri(ndtr(-CLEAR) / count))
 
 
 def _in_errors(difference: float, error: float) -> float:

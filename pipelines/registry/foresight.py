@@ -11,7 +11,8 @@ from components.contracts.snapshot import Snapshot
 from components.engine.evaluation.resampling import Blocks, block_columns, blocks_of
 from components.evaluate_model.power import reach_line, reach_of
 from pipelines.contract import Contract
-from pipelines.runs import Home, step_records
+from pipelines.registry.listing import judged_runs
+from pipelines.runs import Home
 
 
 def foresight_lines(home: Home, contract: Contract, snapshot: Snapshot) -> Iterator[str]:
@@ -49,14 +50,10 @@ def foresight_lines(home: Home, contract: Contract, snapshot: Snapshot) -> Itera
 def _latest_comparison(home: Home, contract: Contract) -> Verdict | None:
     """The newest verdict of this model that compared two models on the contract's metric."""
     metric = contract.gate.metric
-    for run in reversed([run for run in home.runs() if run.model == contract.model.name]):
-        folder = home.folder(run.run_id)
-        for record in step_records(folder):
-            place = folder / "steps" / record.key / "verdict"
-            if record.step != "evaluate_model" or not place.is_dir():
-                continue
-            verdict = Verdict.read(place)
-            decisive = verdict.comparisons[0]
-            if decisive.standard_error is not None and metric in {"", decisive.metric}:
-                return verdict
+    for _, verdict in reversed(list(judged_runs(home, contract.model.name))):
+        if verdict is None or not verdict.comparisons:
+            continue
+        decisive = verdict.comparisons[0]
+        if decisive.standard_error is not None and metric in {"", decisive.metric}:
+            return verdict
     return None

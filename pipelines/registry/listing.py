@@ -9,6 +9,7 @@ from components.contracts.moves import Said
 from pipelines.registry.catalogue import Catalogue
 from pipelines.runs import Home, RunRecord, step_records
 
+UNREADABLE = "no verdict is recorded that this code can read"
 EVENTS = {"promoted": "promoted", "rolled_back": "rolled back", "restored": "restored"}
 
 
@@ -41,7 +42,8 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
             yield f"    {line}"
     for run, verdict in turned_down(catalogue.home, name):
         yield f"  not registered  run {run.run_id}"
-        yield f"    turned down by the gate: {verdict.summary}"
+        why = f"turned down by the gate: {verdict.summary}" if verdict else UNREADABLE
+        yield f"    {why}"
 
 
 def decisions(version: ModelVersion) -> list[str]:
@@ -78,19 +80,29 @@ def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
         # One damaged version must not hide the others.
         return [error.problem]
     if verdict is None:
-        return ["no verdict is recorded that this code can read"]
+        return [UNREADABLE]
     return [shown_comparison(one, verdict.champion_version) for one in verdict.comparisons]
 
 
-def turned_down(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict]]:
-    """Runs on this machine whose challenger was not promoted."""
+def turned_down(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
+    """Runs on this machine whose challenger was not promoted; None for what cannot be read."""
+    for run, verdict in judged_runs(home, name):
+        if verdict is None or not verdict.promote:
+            yield run, verdict
+
+
+def judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
+    """The runs of a model on this machine that came to a verdict; None where it is unreadable."""
     for run in home.runs():
         if run.model != name:
             continue
         folder = home.folder(run.run_id)
         for record in step_records(folder):
             place = folder / "steps" / record.key / "verdict"
-            if record.step == "evaluate_model" and place.is_dir():
+            if record.step != "evaluate_model" or not place.is_dir():
+                continue
+            try:
                 verdict = Verdict.read(place)
-                if not verdict.promote:
-                    yield run, verdict
+            except PerennialError:  # of another version of Perennial: it must not hide the others
+                verdict = None
+            yield run, verdict

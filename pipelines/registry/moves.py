@@ -12,7 +12,7 @@ from components.contracts.moves import (
     REASON_CHARACTERS,
     REPLACED_TAG,
     Said,
-    is_rolled_back,
+    refuse_rolled_back,
     tags_of_promotion,
     tags_of_rollback,
 )
@@ -160,13 +160,8 @@ def _moved(version: ModelVersion, champion: str) -> ChampionMovedError:
 
 
 def _refuse_rolled_back(version: ModelVersion) -> None:
-    said = Said.of(version.tags, "rolled_back")
-    if said is not None and is_rolled_back(version.tags):
-        raise PerennialError(
-            f"{version.name} version {version.version} was taken out of production",
-            evidence=f"rolled back {said.at} UTC by {said.by}: {said.reason}",
-            action=f"name another version; {ANYWAY}",
-        )
+    title = f"{version.name} version {version.version}"
+    refuse_rolled_back(title, version.tags, f"name another version; {ANYWAY}")
 
 
 def _refuse_worse(version: ModelVersion, verdict: Verdict) -> None:

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from components.clients.environment import Environment
 from components.clients.model_registry import ModelVersion
+from components.clients.tracking import open_tracking
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Verdict
 from components.contracts.lineage import CONTRACT_FILE
@@ -32,7 +34,11 @@ def second_verdict(catalogue: Catalogue, version: ModelVersion) -> Verdict:
         now = datetime.now(UTC)
         run = f"{version.name}-{version.version}-judged-again-{now:%Y%m%d-%H%M%S-%f}"
         set_addresses(replace(catalogue.environment, run_id=run))
-        return judge_challenger(config, folder, folder, folder, page=Path(scratch) / "report.html")
+        page = Path(scratch) / "report.html"
+        verdict = judge_challenger(config, folder, folder, folder, page=page)
+        # In a pipeline the run goes on after a promotion; this one has no further step.
+        open_tracking(Environment.read(), version.name).finish()
+        return verdict
 
 
 def _gate(version: ModelVersion, folder: Path) -> EvaluateModelConfig:

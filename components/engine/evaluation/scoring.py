@@ -101,6 +101,13 @@ class Share:
 
 # They say something about this machine, nothing about the model that was scored on it.
 MACHINE_FAILURES = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
+# PyTorch's allocator for CPUs raises a plain RuntimeError.
+OUT_OF_CPU_MEMORY = "can't allocate memory"
+
+
+def blames_machine(error: Exception) -> bool:
+    """Whether scoring failed for a reason that says nothing about the model."""
+    return isinstance(error, MACHINE_FAILURES) or OUT_OF_CPU_MEMORY in str(error)
 
 
 def scoring_device() -> torch.device:

@@ -19,6 +19,8 @@ from components.engine.evaluation.scoring import predict_batch, scoring_device
 from components.engine.export import load_model
 from components.engine.task import Task
 
+NANOSECONDS = 1e9
+
 
 class ServedModel:
     """A model that answers raw rows: encoded by its own task, predicted as the gate saw it.
@@ -111,7 +113,11 @@ def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Ser
             return pl.Series(name, [None] * len(found), dtype=dtype)
         if _loses(found, dtype):
             raise _mistyped(name, dtype, found)
-        return _from_text(found, dtype) if found.dtype == pl.String else found.cast(dtype)
+        if found.dtype == pl.String:
+            return _from_text(found, dtype)
+        if dtype == pl.Duration and found.dtype.is_numeric():  # seconds, as requests have them
+            return (found * NANOSECONDS).cast(pl.Int64).cast(pl.Duration("ns")).cast(dtype)
+        return found.cast(dtype)
     except (pl.exceptions.PolarsError, pa.ArrowException) as error:
         raise _mistyped(name, dtype, pl.Series(values.astype(str).tolist())) from error
 
@@ -120,6 +126,8 @@ def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Requests have dates and times as ISO text."""
     if dtype == pl.Date:
         return found.str.to_date()
+    if dtype == pl.Time:
+        return found.str.to_time("%H:%M:%S%.f")
     if isinstance(dtype, pl.Datetime):
         zone = "UTC" if dtype.time_zone else None
         return found.str.to_datetime(time_zone=zone).cast(dtype)

@@ -12,6 +12,7 @@ from pathlib import Path
 OWN = __name__.partition(".")[0]
 WHOLE = {"mlflow-skinny": "mlflow", "mlflow-tracing": "mlflow"}
 """Part of a package → the package. MLflow's parts have its version; what serves needs all of it."""
+_TASKS = f"{OWN}/tasks/"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,23 @@ def sources_of(modules: Iterable[str]) -> Sources:
             waiting += _imports(file, name if is_package else name.rpartition(".")[0])
             waiting += [name.rpartition(".")[0]] if "." in name else []
     return Sources(dict(sorted(files.items())), dict(sorted(distributions.items())))
+
+
+def changed_sources(carried: Path, task: str) -> list[str]:
+    """The task's own files, and those it imports, that a version carries with other content.
+
+    Args:
+        carried: The version's folder of code; a file that it lacks has not changed.
+        task: As `module:Class`.
+    """
+    files = sources_of([task.partition(":")[0]]).files
+    return [
+        name
+        for name, file in files.items()
+        if (name.startswith(_TASKS) or not name.startswith(f"{OWN}/"))
+        and (carried / name).is_file()
+        and (carried / name).read_bytes() != file.read_bytes()
+    ]
 
 
 def _source_of(name: str) -> Path | None:

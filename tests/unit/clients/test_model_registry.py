@@ -253,3 +253,10 @@ def test_the_lock_is_the_stores_own_conditional_write(environment):
     store.replace(KEY, b"1", previous=None)
     with pytest.raises(ConflictError):
         store.replace(KEY, b"2", previous=None)
+
+
+def test_a_contract_without_a_description_leaves_what_people_wrote(environment, registry):
+    registry.describe_model(NAME, "", {})
+    assert open_mlflow(environment).get_registered_model(NAME).description == "text"
+    registry.describe_model(NAME, "another", {})
+    assert open_mlflow(environment).get_registered_model(NAME).description == "another"

@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 
+from components.clients.object_store import ConflictError, LocalObjectStore
 from components.clients.tracking import BATCH_METRICS, open_mlflow, open_tracking
 from components.contracts.errors import PerennialError
 
@@ -38,6 +39,19 @@ def test_concurrent_openers_agree_on_one_run(environment):
     experiment = client.get_experiment_by_name("flights").experiment_id
     runs = client.search_runs([experiment], "tags.`perennial.run_id` = 'run-1'")
     assert [run.info.run_id for run in runs] == [settled]
+
+
+def test_a_claim_whose_answer_was_lost_is_ones_own(environment, monkeypatch):
+    """The store's client sends a write again, and is told that somebody wrote in between."""
+    replace_once = LocalObjectStore.replace
+
+    def answered_late(self, *args, **kwargs):
+        replace_once(self, *args, **kwargs)
+        raise ConflictError
+
+    monkeypatch.setattr(LocalObjectStore, "replace", answered_late)
+    tracking = open_tracking(environment, "flights")
+    assert run_of(environment, tracking).info.lifecycle_stage == "active"
 
 
 def test_a_run_opened_by_the_platform_is_joined_and_left_running(environment):

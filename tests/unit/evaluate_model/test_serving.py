@@ -38,6 +38,10 @@ def test_a_sound_export_predicts_the_same_and_is_measured(served):
     assert 0 < found.milliseconds < 1000
     assert found.loading_seconds > 0
     assert 0 < found.megabytes < 1
+    # The code that travels with a small model is larger than it, and the champion's has not shrunk.
+    assert 0 < found.model_megabytes < found.megabytes / 10
+    assert Champion("1", megabytes=1.01 * found.model_megabytes).gains(found)["smaller"]
+    assert not Champion("1", megabytes=found.model_megabytes).gains(found)["smaller"]
 
 
 def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):

@@ -46,6 +46,23 @@ def test_small_slices_are_left_out(task):
         compare_slices(match, "roc_auc", DECLARED.model_copy(update={"slice_min_rows": 10_000}))
         == ()
     )
+    (note,) = undefined_slices(
+        match, "roc_auc", DECLARED.model_copy(update={"slice_min_rows": 10_000})
+    )
+    assert note == "no slice of group is judged: none of its values has 10,000 test rows"
+
+
+def test_a_slice_of_a_single_day_is_not_judged_and_that_is_said(task):
+    champion, other = contenders(task, np.random.default_rng(0), days=20)
+    match = match_of(other, champion)
+    on_day = np.where(match.blocks.index == 3, "b", "a")
+    rows = champion.scored.rows.with_columns(group=pl.Series(on_day))
+    pair = [replace(each, scored=replace(each.scored, rows=rows)) for each in (other, champion)]
+    match = match_of(*pair)
+    lenient = DECLARED.model_copy(update={"slice_min_rows": 1})
+    assert [entry.value for entry in compare_slices(match, "log_loss", lenient)] == ["a"]
+    (note,) = undefined_slices(match, "log_loss", lenient)
+    assert note == "the slice group = b is not judged: its rows lie in a single day"
 
 
 def test_many_slices_raise_no_more_false_alarms_than_one(task):

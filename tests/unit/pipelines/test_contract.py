@@ -1,11 +1,13 @@
 """A contract's mistakes are found before anything runs, each with where, what, and what to write."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from components.contracts.errors import PerennialError
-from pipelines.contract import Contract, load_contract, to_toml
+from components.contracts.errors import BadTaskError, PerennialError
+from declaring_tasks import WithOwn
+from pipelines.contract import Contract, check_task, load_contract, to_toml
 from pipelines.toml_sections import ContractError
 
 MINIMAL = """
@@ -95,6 +97,18 @@ MISTAKES = {
         with_line("training", 'strategy = "single"'),
         ["strategy", "num_processes = 1"],
     ),
+    "a last value without a time": (
+        without('time = "shown_at"') + '\n[gate]\nmust_beat = ["last_value"]\n',
+        ["must_beat", "a time column"],
+    ),
+    "people without a figure": (
+        with_line("gate", 'must_beat = ["human"]\nmetric = "roc_auc"'),
+        ["must_beat", "human = { roc_auc = … }"],
+    ),
+    "a baseline without a loss": (
+        with_line("gate", 'must_beat = ["linear"]\nmetric = "loss"'),
+        ["must_beat", "the loss of this baseline is unknown"],
+    ),
     "no model section": ("[data]\nuri = 'd'\nlabel = 'y'\n", ["[model]", "required"]),
     "no label": (without('label = "clicked"'), ["[data] label", "required"]),
     "no task": (without('task = "components.tasks.tabular:TabularClassification"'), ["[model] task", "required"]),
@@ -159,3 +173,18 @@ def test_all_mistakes_are_listed_at_once(tmp_path):
 def test_missing_file_is_said_plainly(tmp_path):
     with pytest.raises(PerennialError, match="cannot be read"):
         load_contract(tmp_path / "nothing.toml")
+
+
+class Unrecordable(WithOwn):
+    metrics: ClassVar = {
+        "f1 (macro)": "maximize",
+        "recall@5": "maximize",
+        "top/5 share": "maximize",
+    }
+
+
+def test_metrics_that_cannot_be_recorded_are_refused_before_anything_runs(tmp_path):
+    text = MINIMAL.replace("components.tasks.tabular:TabularClassification", "{}")
+    check_task(load_contract(write(tmp_path, text.format("declaring_tasks:WithOwn"))))
+    with pytest.raises(BadTaskError, match=r"cannot be recorded.*\n.*'f1 \(macro\)', 'recall@5'\n"):
+        check_task(load_contract(write(tmp_path, text.format(f"{__name__}:Unrecordable"))))

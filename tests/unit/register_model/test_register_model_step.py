@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from components.clients.dataset import Dataset
 from components.clients.model_registry import MlflowModelRegistry, open_registry
@@ -14,7 +15,7 @@ from components.contracts.errors import PerennialError
 from components.contracts.gate import Registration, Verdict
 from components.contracts.lineage import Lineage
 from components.contracts.monitoring import Reference
-from components.contracts.moves import GATE, REPLACED_TAG, Said
+from components.contracts.moves import GATE, REPLACED_TAG, Said, tags_of_rollback
 from components.contracts.snapshot import Snapshot
 from components.engine.evaluation.scoring import score_split
 from components.engine.export import load_model
@@ -99,6 +100,18 @@ def test_the_version_says_who_promoted_it_and_why(register, environment):
     assert tags[REPLACED_TAG] == ""
 
 
+def test_words_that_a_database_refuses_are_cut_or_refused_before_anything_starts(
+    environment, tmp_path
+):
+    write_inputs(tmp_path)
+    long = Verdict.read(tmp_path / "verdict").model_copy(update={"summary": "x" * 6000})
+    long.write(tmp_path / "verdict")
+    register_model_step(**step_arguments(tmp_path))
+    assert len(open_registry(environment).version_by_alias(NAME, "champion").description) == 5000
+    with pytest.raises(ValidationError, match="5000 characters"):
+        RegistrySection(description="x" * 5001)
+
+
 def test_a_retry_makes_no_second_version(register, environment):
     assert register().version == register().version == "1"
     assert len(open_registry(environment).versions(NAME)) == 1
@@ -143,6 +156,23 @@ def test_a_champion_that_moves_during_registration_is_compared_with(
     second = register(NOISY, champion="")
     assert (second.version, second.aliases) == ("2", ("challenger",))
     assert champion_of(environment) == "1"
+
+
+def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
+    register, environment
+):
+    """A retry of the same run, and the next run on the same data, find the version on record."""
+    register(NOISY)
+    register(GOOD, champion="1")
+    registry = open_registry(environment)
+    registry.promote(NAME, "1", "2", tags_of_rollback("2", "1", Said.now("ada", "clicks fell")))
+    with pytest.raises(PerennialError, match=r"version 2, which was taken out .*\n.*clicks fell"):
+        register(GOOD, champion="1")
+    assert registry.aliases(NAME) == {"champion": "1", "challenger": "2"}
+    registry.promote(
+        NAME, "2", "1", {"2": Said("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")}
+    )
+    assert register(GOOD, champion="1").version == champion_of(environment) == "2"
 
 
 def test_a_rejected_challenger_cannot_be_registered(register, environment):

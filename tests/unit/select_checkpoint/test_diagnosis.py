@@ -154,3 +154,24 @@ def test_of_a_thousand_healthy_curves_at_most_one_in_a_hundred_is_called_faulty(
         alarms = ("overfitting", "training loss rises", "jumps by", "no better")
         faults += any(alarm in text for alarm in alarms for text in found.findings)
     assert faults <= 10
+
+
+def test_noise_is_not_taken_for_learning():
+    """The best of twenty evaluations beats the first by chance; that is no reason to shorten."""
+    found = [
+        diagnose(points(FLAT, FLAT, noise=0.01, seed=seed), "accuracy", "maximize")
+        for seed in range(200)
+    ]
+    assert np.mean(["no better" in each.findings[0] for each in found]) >= 0.9
+    assert np.mean([each.advice in ("shorter", "longer") for each in found]) <= 0.05
+
+
+def test_two_points_that_rise_by_chance_are_no_reason_to_train_longer():
+    """The last quarter of eight evaluations has no noise of its own to be compared with."""
+    last = [
+        diagnose(points(SATURATED, SATURATED, noise=0.01, seed=seed)[:8], "accuracy", "maximize")
+        for seed in range(200)
+    ]
+    assert np.mean([each.advice == "longer" for each in last]) <= 0.05
+    rising = points(FALLING_ON, FALLING_ON, noise=0.002)[:8]
+    assert diagnose(rising, "accuracy", "maximize").advice == "longer"

@@ -1,6 +1,6 @@
 """Raw rows become what the model was trained on, or the sender is told what is wrong with them."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 
 import pandas as pd
 import polars as pl
@@ -26,6 +26,9 @@ LISTS = pl.List(pl.Float32)
         ([True, None], pl.Boolean, [True, None]),
         ([b"\x89PNG"], pl.Binary, [b"\x89PNG"]),
         ([[1, 2], [3.5]], LISTS, [[1.0, 2.0], [3.5]]),
+        ([90, 0.5], pl.Duration("us"), [timedelta(seconds=90), timedelta(seconds=0.5)]),
+        ([timedelta(seconds=90), None], pl.Duration("ms"), [timedelta(seconds=90), None]),
+        (["03:04:05", "03:04:05.5"], pl.Time, [time(3, 4, 5), time(3, 4, 5, 500_000)]),
         (["2025-01-02"], pl.Date, [date(2025, 1, 2)]),
         (["2025-01-02T03:00:00"], pl.Datetime("ms"), [datetime(2025, 1, 2, 3)]),
         (["2025-01-02T03:00:00+00:00"], pl.Datetime("us", "UTC"), [datetime(2025, 1, 2, 3, tzinfo=UTC)]),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from components.clients.model_registry import MlflowModelRegistry, open_registry
+from components.clients.tracking import open_mlflow
 from components.contracts.moves import REPLACED_TAG, Said
 from pipelines.cli import main
 from pipelines.registry import moves
@@ -92,13 +93,17 @@ def test_the_gates_verdict_counts_when_the_champion_is_the_one_it_saw(
 
 
 def test_a_better_version_is_judged_again_against_a_champion_it_never_met(
-    perennial, register, champion
+    perennial, register, champion, environment
 ):
     register(USELESS)
     register(GOOD, "", promoted=False)
     code, said = perennial(*promote("2"))
     assert (code, champion()) == (0, "2"), said
     assert "judged again: " in said
+    client = open_mlflow(environment)
+    experiment = client.get_experiment_by_name(NAME).experiment_id
+    (run,) = client.search_runs([experiment], "tags.`perennial.run_id` LIKE '%judged-again%'")
+    assert run.info.status == "FINISHED"
 
 
 def test_a_worse_version_is_refused_unless_a_person_insists(

@@ -72,6 +72,11 @@ def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, registe
     code, said = perennial("models", NAME)
     assert code == 0
     assert f"not registered  run {run.run_id}\n    turned down by the gate: Keep the" in said
+    (folder / "steps" / "k" / "verdict" / Verdict.file_name).write_text('{"of": "another time"}')
+    code, said = perennial("models", NAME)
+    assert code == 0
+    assert f"not registered  run {run.run_id}\n    no verdict is recorded that this code" in said
+    assert json.loads(perennial("models", NAME, "--json")[1])["turned_down"][0]["verdict"] is None
 
 
 def test_an_empty_registry_says_so_and_is_not_created(perennial, home, monkeypatch):

@@ -1,0 +1,50 @@
+"""A champion is loaded by the code of now; what that hides is said, and a poor machine is no defeat."""
+
+import pytest
+import torch
+
+from components.clients.dataset import Dataset
+from components.contracts.data import Split
+from components.engine.evaluation.scoring import score_split
+from components.evaluate_model import champion as champions
+from components.evaluate_model.champion import read_champion
+from components.evaluate_model.comparison import Contender
+from small_models import GOOD, NOISY, linear_model, stream, write_challenger, write_snapshot
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The champion's files."""
+    return tmp_path / "champion"
+
+
+@pytest.fixture
+def read(tmp_path, folder):
+    snapshot = write_snapshot(tmp_path / "data", stream(days=31))
+    write_challenger(folder, snapshot, NOISY)
+    snapshot.write(folder)
+    dataset = Dataset(snapshot)
+    task, model = linear_model(snapshot, GOOD)
+    challenger = Contender(task, score_split(task, model, dataset, Split.TEST))
+    return lambda: read_champion(folder, "3", dataset, challenger)
+
+
+def test_a_champion_whose_code_is_that_of_now_is_scored_without_a_word(read):
+    found = read()
+    assert (found.failure, found.notes) == ("", ())
+    assert found.contender is not None
+
+
+def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read, folder):
+    carried = folder / "code/components/tasks/tabular.py"
+    carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
+    (note,) = read().notes
+    assert note.startswith("version 3 is scored with the task's code of now, and components/tasks/")
+    assert "tabular.py changed" in note
+
+
+def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch):
+    """PyTorch says it with an error of the kind that a champion's own code may raise, too."""
+    monkeypatch.setattr(champions, "load_model", lambda *_: torch.empty(1 << 50))
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        read()
