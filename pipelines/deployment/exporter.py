@@ -71,7 +71,8 @@ class ModelCollector(Collector):
         self._store = store
 
     def describe(self) -> list[Metric]:
-        return []  # asked for without need of the servers, when the collector is registered
+        """Nothing: without this, registering the collector would ask the servers."""
+        return []
 
     @override
     def collect(self) -> Iterator[Metric]:
