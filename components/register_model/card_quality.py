@@ -66,7 +66,11 @@ def _baselines(verdict: Verdict) -> list[str]:
         (name, *(f"{values[m]:.5g}" if m in values else "" for m in metrics))
         for name, values in verdict.baselines.items()
     ]
-    return ["What needs no such model, on the same rows:", "", *table(("baseline", *metrics), rows)]
+    return [
+        "What needs no such model, on test rows, `skeleton.baseline_rows` at most:",
+        "",
+        *table(("baseline", *metrics), rows),
+    ]
 
 
 def _slices(verdict: Verdict) -> list[str]:
