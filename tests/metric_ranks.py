@@ -8,6 +8,7 @@ import torch
 from components.engine.distributed import World
 from components.engine.metrics.catalogue import find_metric
 from components.engine.metrics.metric import Metric, one_group
+from ranking_queries import PLACES, drawn, statistics_of
 
 STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")
 RANKED = 4
@@ -20,6 +21,11 @@ def reading(name: str) -> Metric:
         return metric
     language = (*STATISTICS[:2], "-", "-")
     return metric.reading(language if "loss" in metric.statistics else STATISTICS[2:])
+
+
+def graded_reading(name: str) -> Metric:
+    """The metric of several right answers, as `ranking_queries` draws them."""
+    return find_metric(name).reading(("ahead", "tied", "gain") * PLACES)
 
 
 def made(name: str, kind: str, rows: int, *, tied: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -62,23 +68,30 @@ def shard_of(rows: int, rank: int, size: int) -> slice:
     return slice(edges[rank], edges[rank + 1])
 
 
-def add_up_together(names: tuple[str, ...]) -> int:
+def add_up_together(names: tuple[str, ...], *, graded: bool = False) -> int:
     """Each rank measures its part; what they add up to, or gather, is what one process finds."""
     world = World.join()
     for name in names:
+        if graded:
+            statistics = statistics_of(*drawn(500, tied=True))
+            _add_up(world, graded_reading(name), statistics, made(name, "statistic", 500)[1])
+            continue
         metric = reading(name)
         for kind in sorted(metric.kinds - ({"binary"} if name == "top_2_accuracy" else set())):
-            predictions, labels = made(name, kind, 500, tied=True)
-            part = shard_of(500, world.rank, world.size)
-            mine = predictions[part], labels[part]
-            expected = metric.measure(predictions, labels)
-            if metric.sums is not None and metric.adds_up:
-                sums = torch.from_numpy(metric.sums(*mine, one_group(mine[1])))
-                found = float(metric.figure(world.sum(sums).numpy())[0])
-                assert math.isclose(found, expected, rel_tol=1e-12), (name, found, expected)
-            parts = world.to_first(mine)
-            if parts is not None:
-                gathered = [np.concatenate(column) for column in zip(*parts, strict=True)]
-                assert metric.measure(*gathered) == expected, name
+            _add_up(world, metric, *made(name, kind, 500, tied=True))
     world.barrier()
     return 0
+
+
+def _add_up(world: World, metric: Metric, predictions: np.ndarray, labels: np.ndarray) -> None:
+    part = shard_of(500, world.rank, world.size)
+    mine = predictions[part], labels[part]
+    expected = metric.measure(predictions, labels)
+    if metric.sums is not None and metric.adds_up:
+        sums = torch.from_numpy(metric.sums(*mine, one_group(mine[1])))
+        found = float(metric.figure(world.sum(sums).numpy())[0])
+        assert math.isclose(found, expected, rel_tol=1e-12), (metric.name, found, expected)
+    parts = world.to_first(mine)
+    if parts is not None:
+        gathered = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        assert metric.measure(*gathered) == expected, metric.name

@@ -68,7 +68,8 @@ class Task(ABC):
     catalogue, which the engine then computes; others are computed by the task's own `score`."""
     statistics: ClassVar[tuple[str, ...]] = ()
     """For kind `statistic`: what each column of `statistic` is, for the catalogue's metrics:
-    `loss` and `bytes` per token, or `ahead` and `tied`. A name may come repeatedly."""
+    `loss` and `bytes` per token, or `ahead` and `tied` of each right answer, with its `gain` where
+    a query has several. A name may come repeatedly."""
     invariant_metrics: ClassVar[frozenset[str]] = frozenset()
     """For kind `statistic`: metrics that mean the same for two models that weigh the examples
     differently, such as bits per byte under two vocabularies. The others are compared only between

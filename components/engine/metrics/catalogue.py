@@ -9,14 +9,16 @@ from functools import cache
 from components.contracts.errors import BadTaskError
 from components.contracts.training import Direction
 from components.engine.metrics.classification import CLASSES, answer_metrics, top_accuracy
+from components.engine.metrics.language import language_metrics
 from components.engine.metrics.metric import Kind, Metric
 from components.engine.metrics.probabilities import probability_metrics
 from components.engine.metrics.ranking import ranking_metrics
 from components.engine.metrics.regression import pinball, regression_metrics
-from components.engine.metrics.statistics import (
-    language_metrics,
+from components.engine.metrics.retrieval import (
+    mean_average_precision,
     mean_reciprocal_rank,
     ndcg_at,
+    precision_at,
     recall_at,
 )
 
@@ -25,6 +27,7 @@ FAMILIES: Mapping[str, tuple[str, Callable[[str], Metric]]] = {
     "top_K_accuracy": (f"top_{_POSITIVE}_accuracy", lambda k: top_accuracy(int(k))),
     "pinball_Q": (r"pinball_([1-9]\d?(?:\.\d+)?|0\.\d*[1-9]\d*)", lambda q: pinball(float(q))),
     "recall_at_K": (f"recall_at_{_POSITIVE}", lambda k: recall_at(int(k))),
+    "precision_at_K": (f"precision_at_{_POSITIVE}", lambda k: precision_at(int(k))),
     "ndcg_at_K": (f"ndcg_at_{_POSITIVE}", lambda k: ndcg_at(int(k))),
 }
 """Name with a letter for its number → pattern, and how the metric is made of the number."""
@@ -35,7 +38,7 @@ def named_metrics() -> Mapping[str, Metric]:
     """All metrics whose name has no number."""
     every = (
         *answer_metrics(), *probability_metrics(), *ranking_metrics(), *regression_metrics(),
-        *language_metrics(), mean_reciprocal_rank(),
+        *language_metrics(), mean_reciprocal_rank(), mean_average_precision(),
     )  # fmt: skip
     return {metric.name: metric for metric in every}
 
@@ -89,6 +92,14 @@ def require_fit(
                 f"{', '.join(statistics) or 'none'}",
                 action="choose another metric, or let the task's `statistic` return these numbers "
                 "and name them in `statistics`",
+            )
+        numbers = {name: statistics.count(name) for name in metric.read_from(statistics)}
+        if len(set(numbers.values())) > 1:
+            raise BadTaskError(
+                f"{task} names its statistics unequally often",
+                evidence=", ".join(f"{name} {times} times" for name, times in numbers.items()),
+                action="name each once for every place, in the order of the columns, as in "
+                '("ahead", "tied", "gain") * 3',
             )
         if direction != metric.direction:
             raise BadTaskError(

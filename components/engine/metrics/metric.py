@@ -46,6 +46,7 @@ class Metric:
         whole: From all rows, where there are no sums.
         adds_up: Whether the sums of parts of the rows, each made alone, add up to those of all.
         statistics: For kind `statistic`: the names of the columns that it reads.
+        optional: Of those that it reads besides, where a task names them.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Metric:
     whole: Whole | None = None
     adds_up: bool = True
     statistics: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     def measure(self, predictions: Floats, labels: Floats) -> float:
         """The figure of all rows; NaN only if a prediction or a label is not finite.
@@ -84,12 +86,17 @@ class Metric:
             )
         return value
 
+    def read_from(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Which statistics it reads of a task that names these."""
+        return (*self.statistics, *(name for name in self.optional if name in names))
+
     def reading(self, names: Sequence[str]) -> "Metric":
         """The same, of statistics whose columns have these names; columns may come repeatedly.
 
-        A metric of several columns of a name is the mean over them.
+        The metric then gets them as [N, times, columns].
         """
-        places = [[at for at, name in enumerate(names) if name == own] for own in self.statistics]
+        own = self.read_from(names)
+        places = [[at for at, name in enumerate(names) if name == each] for each in own]
 
         def select(statistics: Floats) -> Floats:
             table = statistics[:, None] if statistics.ndim == 1 else statistics

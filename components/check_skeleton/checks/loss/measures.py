@@ -179,7 +179,8 @@ def _statistic_trial(subject: Subject) -> Trial:
     weights = batch.get(WEIGHT, torch.ones(len(batch[LABEL]))).double()
     if is_per_token(output, batch[LABEL]):
         quantities |= _token_quantities(task, output, batch, statistics)
-    if group > 1 and output.ndim == 3 and output.shape[1] == 2:
+    one_answer = "gain" not in task.statistics
+    if one_answer and group > 1 and output.ndim == 3 and output.shape[1] == 2:
         quantities |= _retrieval_quantities(output, weights, group)
     return Trial("noisy", task.score(statistics, weights.numpy()), quantities)
 

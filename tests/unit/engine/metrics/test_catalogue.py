@@ -21,7 +21,8 @@ from metric_ranks import add_up_together, made, reading, shard_of
 from tiny_training import run_ranks, tiny_job
 
 ROWS = (2, 7, 500)
-EVERY = [*named_metrics(), "top_2_accuracy", "pinball_90", "recall_at_3", "ndcg_at_3"]
+EVERY = [*named_metrics(), "top_2_accuracy", "pinball_90", "recall_at_3", "precision_at_3",
+         "ndcg_at_3"]  # fmt: skip
 
 
 def hard(p):
@@ -94,6 +95,8 @@ EXPECTED = {
     "perplexity": lambda y, p: np.exp(np.average(p[:, 0], weights=y)),
     "bits_per_byte": bits_per_byte,
     "mean_reciprocal_rank": lambda y, p: rank_gain(lambda rank: 1 / rank, p, y),
+    "mean_average_precision": lambda y, p: rank_gain(lambda rank: 1 / rank, p, y),
+    "precision_at_3": lambda y, p: rank_gain(lambda rank: (rank <= 3) / 3, p, y),
     "recall_at_3": lambda y, p: rank_gain(lambda rank: rank <= 3, p, y),
     "ndcg_at_3": lambda y, p: rank_gain(lambda r: (r <= 3) / np.log2(1 + r), p, y),
 }
