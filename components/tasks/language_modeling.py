@@ -129,11 +129,15 @@ class LanguageModel(Task):
         return _mean_losses(output, batch, self.documents.label_smoothing)
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
-        """Loss per token and bytes per token of each document, shape [B, 2]."""
+        """Loss per token and raw bytes per token of each document, float64 [B, 2].
+
+        The bytes are those of the text as far as it was predicted: `encode` refuses tokens that do
+        not spell the whole of it.
+        """
         counts = batch[LABEL] != IGNORED
         lengths = self.token_bytes.to(output.device)[batch[LABEL].clamp_min(0).long()] * counts
         per_token = lengths.sum(dim=1) / counts.sum(dim=1).clamp_min(1)
-        return torch.stack([_mean_losses(output, batch), per_token], dim=1)
+        return torch.stack([_mean_losses(output, batch).double(), per_token], dim=1)
 
     def predict(self, output: Tensor) -> Tensor:
         """The most probable token after each of the tokens, shape [B, W·T]."""
@@ -148,7 +152,7 @@ class LanguageModel(Task):
         self, statistics: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Bytes of each document that were predicted: what is cut off counts in no metric."""
-        # Bytes per token were divided in float32; the product is a whole number again.
+        # What was divided by the tokens is a whole number again.
         return np.rint(statistics[:, 1] * weights)
 
     def expected_initial_loss(self) -> float:
@@ -174,8 +178,8 @@ class LanguageModel(Task):
 
     def _take(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        lengths = torch.zeros(self.documents.vocab_size)
-        lengths[: len(tokenizer.pieces)] = torch.tensor([len(piece) for piece in tokenizer.pieces])
+        lengths = torch.zeros(self.documents.vocab_size, dtype=torch.float64)
+        lengths[: len(tokenizer.pieces)] = torch.from_numpy(tokenizer.lengths)
         self.token_bytes = lengths
 
 

@@ -88,16 +88,32 @@ class Tokenizer:
                 pieces.append(piece)
         return tuple(pieces)
 
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many bytes are behind each id."""
+        return np.array([len(piece) for piece in self.pieces])
+
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """The ids of each text, without boundaries.
+        """The ids of each text, without boundaries, which together spell its UTF-8 bytes.
 
         Raises:
-            BadTaskError: the package `tokenizers` is needed and not installed.
+            BadTaskError: the package `tokenizers` is needed and not installed, or its ids spell
+                more or fewer bytes than the text has.
         """
         if not self.merges:
             return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
         found = self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.asarray(each.ids, dtype=np.int32) for each in found]
+        every = [np.asarray(each.ids, dtype=np.int32) for each in found]
+        for text, ids in zip(texts, every, strict=True):
+            spelled, raw = int(self.lengths[ids].sum()), len(text.encode())
+            if spelled != raw:
+                raise BadTaskError(
+                    "the tokens of a text do not spell its bytes, so nothing can be said per byte",
+                    evidence=f"a text of {raw:,} bytes became {len(ids):,} tokens of {spelled:,}",
+                    action="install the version of `tokenizers` that the model was trained with, "
+                    "or set vocab_size = 257 for bytes alone",
+                )
+        return every
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text behind ids; bytes that are no whole character become U+FFFD."""

@@ -35,6 +35,15 @@ def test_pairs_come_back_as_the_text_and_cover_its_bytes(learned, text):
     assert b"".join(learned.pieces[index] for index in ids) == text.encode()
 
 
+def test_tokens_that_lose_bytes_of_the_text_are_refused(learned, monkeypatch):
+    """As another version of the package might cut words: without the spaces between them."""
+    package = tokenization.importlib.import_module("tokenizers")
+    monkeypatch.setattr(tokenization, "_words", lambda _: package.pre_tokenizers.Whitespace())
+    lossy = Tokenizer(learned.merges)
+    with pytest.raises(BadTaskError, match=r"do not spell its bytes(.|\n)*21 bytes .* of 17"):
+        lossy.encode(["the mean of the array"])
+
+
 def test_pairs_make_frequent_text_shorter(learned):
     (ids,) = learned.encode(["the mean of the array"])
     assert len(ids) == 5
