@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from components.contracts.artifact import Artifact
 from components.contracts.section import Section
 
@@ -177,6 +179,10 @@ class Verdict(Artifact):
     """The challenger by itself on the test rows, the gate's metric first."""
     calibration: tuple[CalibrationBin, ...] = ()
     """From low to high probabilities; empty for tasks that predict none."""
+    champion_calibration: tuple[CalibrationBin, ...] = ()
+    """The champion's on the same rows; empty without one that was scored."""
+    expected_calibration_errors: dict[str, float] = Field(default_factory=dict)
+    """Of `challenger` and `champion`, as the metric of this name measures it; empty as above."""
 
     @property
     def calibration_error(self) -> float | None:

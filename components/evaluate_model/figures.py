@@ -1,4 +1,4 @@
-"""Figures: what the challenger measures by itself, champion or not, and how far that is certain."""
+"""Figures: what models measure by themselves, how far that is certain, and how true they are."""
 
 from collections.abc import Sequence
 from datetime import datetime, time
@@ -11,17 +11,28 @@ from components.contracts.data import DataSection
 from components.contracts.gate import BlockPerformance, CalibrationBin, Figure, Verdict
 from components.engine.evaluation.resampling import interval, resample
 from components.engine.evaluation.scoring import Scored, concatenated
+from components.engine.metrics.catalogue import named_metrics
+from components.engine.metrics.classification import CLASSES
+from components.engine.metrics.probabilities import sureness
 from components.evaluate_model.comparison import Contender, Match
 
 CALIBRATION_BINS = 10
 
 
 def described(verdict: Verdict, match: Match, metrics: Sequence[str]) -> Verdict:
-    """The verdict with what the challenger measures by itself."""
+    """The verdict with what the models measure by themselves."""
+    contenders = {"challenger": match.challenger, "champion": match.champion}
+    curves = {name: calibration_of(each) for name, each in contenders.items() if each is not None}
     return verdict.model_copy(
         update={
             "figures": figures_of(match, metrics),
-            "calibration": calibration_of(match.challenger),
+            "calibration": curves["challenger"],
+            "champion_calibration": curves.get("champion", ()),
+            "expected_calibration_errors": {
+                name: calibration_error_of(each)
+                for name, each in contenders.items()
+                if each is not None and curves[name]
+            },
         }
     )
 
@@ -40,14 +51,9 @@ def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
 
 def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
     """Probabilities and what came true, in bins with equally many rows; empty without any."""
-    task, scored = contender.task, contender.scored
-    if task.kind == "binary":
-        given, true = scored.predictions, scored.labels
-    elif task.kind == "multiclass":
-        given = scored.predictions.max(axis=1)
-        true = scored.predictions.argmax(axis=1) == scored.labels
-    else:
+    if contender.task.kind not in CLASSES:
         return ()
+    given, true = sureness(contender.scored.predictions, contender.scored.labels)
     order = np.argsort(given, kind="stable")
     return tuple(
         CalibrationBin(
@@ -79,3 +85,10 @@ def performance_by_block(
         BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss)
         for start, rows, loss in table.select("start", "rows", "loss").iter_rows()
     )
+
+
+def calibration_error_of(contender: Contender) -> float:
+    """The catalogue's expected calibration error of class probabilities."""
+    scored = contender.scored
+    found = named_metrics()["expected_calibration_error"]
+    return found.measure(scored.predictions, scored.labels)

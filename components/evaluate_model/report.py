@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.contracts.gate import Comparison, Interval, Serving, Verdict
+from components.contracts.gate import CalibrationBin, Comparison, Interval, Serving, Verdict
+from components.engine.metrics.metric import Kind
+from components.engine.metrics.probabilities import CALIBRATION_BINS
 from components.engine.task import Task
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.power import reach_line
@@ -47,27 +49,51 @@ def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task,
     _slices(page, verdict)
     _baselines(page, verdict)
     _serving(page, verdict.serving)
-    _calibration(page, verdict)
+    _calibration(page, verdict, task.kind)
     if task.kind == "statistic":
         page.text("There is no calibration curve: this task measures examples, it predicts none.")
     page.write(path)
 
 
-def _calibration(page: Page, verdict: Verdict) -> None:
-    if not verdict.calibration:
+def _calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
+    """Both models' curves beside each other; the line of perfect ones makes their axes equal."""
+    curves = {"challenger": verdict.calibration, "champion": verdict.champion_calibration}
+    drawn = {name: bins for name, bins in curves.items() if bins}
+    if not drawn:
         return
+    of_answer = kind == "multiclass"
+    given = "probability of the answer" if of_answer else "probability of the second class"
+    came_true = "share of right answers" if of_answer else "share of the second class"
     page.heading("Calibration")
-    observed = [(each.predicted, each.observed) for each in verdict.calibration]
-    page.figure(
-        line_chart(
-            {"challenger": observed, "perfect": [(0.0, 0.0), (1.0, 1.0)]},
-            x_label="predicted probability",
-            y_label="observed share",
-        ),
-        f"Test rows in {len(observed)} bins of equal size, by predicted probability: of the second "
-        "class, or of the answer where there are more than two. Mean distance "
-        f"{verdict.calibration_error:.2g}.",
+    page.table(
+        ("model", "expected calibration error", f"mean {given}", came_true, "too high by"),
+        [_calibration_row(name, bins, verdict) for name, bins in drawn.items()],
+        caption="Are the models as sure as they are right? The error is the mean distance of the "
+        f"two in {CALIBRATION_BINS} bins of equal width.",
     )
+    for name, bins in drawn.items():
+        page.figure(
+            line_chart(
+                {
+                    name: [(each.predicted, each.observed) for each in bins],
+                    "perfect": [(0.0, 0.0), (1.0, 1.0)],
+                },
+                x_label=given,
+                y_label=came_true,
+            ),
+            f"The {name}, error {verdict.expected_calibration_errors[name]:.2g}: test rows in {len(bins)} bins of {min(each.rows for each in bins):,} or "
+            "more, by probability. Above the line probabilities are too low, below it too high.",
+        )
+
+
+def _calibration_row(
+    name: str, bins: Sequence[CalibrationBin], verdict: Verdict
+) -> tuple[str, ...]:
+    rows = sum(each.rows for each in bins)
+    given = sum(each.rows * each.predicted for each in bins) / rows
+    came_true = sum(each.rows * each.observed for each in bins) / rows
+    error = verdict.expected_calibration_errors[name]
+    return name, f"{error:.4f}", f"{given:.4f}", f"{came_true:.4f}", f"{given - came_true:+.4f}"
 
 
 def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:

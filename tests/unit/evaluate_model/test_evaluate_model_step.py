@@ -227,6 +227,7 @@ def test_the_same_inputs_give_the_same_verdict(judged, crown):
 def test_the_page_shows_verdict_intervals_baselines_and_calibration(judged, crown, tmp_path):
     crown(NOISY)
     _, verdict = judged(GOOD, GateSection(resamples=300, slices=("region",), slice_min_rows=50))
+    assert verdict.expected_calibration_errors.keys() == {"challenger", "champion"}
     page = Path(tmp_path / "report.html").read_text()
     for text in (
         verdict.reasons[0].condition,
