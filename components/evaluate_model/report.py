@@ -81,8 +81,9 @@ def _calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
                 x_label=given,
                 y_label=came_true,
             ),
-            f"The {name}, error {verdict.expected_calibration_errors[name]:.2g}: test rows in {len(bins)} bins of {min(each.rows for each in bins):,} or "
-            "more, by probability. Above the line probabilities are too low, below it too high.",
+            f"The {name}, error {verdict.expected_calibration_errors[name]:.2g}: test rows in "
+            f"{len(bins)} bins of {min(each.rows for each in bins):,} or more, by probability. "
+            "Above the line probabilities are too low, below it too high.",
         )
 
 
