@@ -7,7 +7,6 @@ what they find is what one process would, bit for bit; so the number may depend 
 """
 
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
-from components.engine.evaluation.scoring import Scored
+from components.select_checkpoint.figures_on_disk import Found
 
 REQUEST_FILE = "request.json"
 # Until a process has imported PyTorch and read the snapshot: 4 s measured on two busy cores.
@@ -32,8 +31,6 @@ WORTH = 2.0
 LAST_LINES = 3
 Steps = tuple[int, ...]
 """Of one checkpoint, or of those whose mean is asked for."""
-Found = list[tuple[bool, Scored | None]]
-"""Whether averaged, and what the weights score on a share of the rows."""
 
 
 class Request(Section):
@@ -97,14 +94,15 @@ def score_in_processes(request: Request, scratch: Path) -> Iterator[list[Found]]
     try:
         _run(request, scratch, lease)
         for number in range(len(request.work)):
-            yield [_read(found_file(scratch, rank, number)) for rank in range(request.processes)]
+            files = (found_file(scratch, rank, number) for rank in range(request.processes))
+            yield [Found.from_json(file.read_text()) for file in files]
     finally:
         lease.release()
 
 
 def found_file(scratch: Path, rank: int, number: int) -> Path:
-    """Where a process leaves what it found for one of the weights."""
-    return scratch / f"found-{rank}-{number}.pickle"
+    """Where a process says what it found for one of the weights; the figures lie beside it."""
+    return scratch / f"found-{rank}-{number}.json"
 
 
 def _run(request: Request, scratch: Path, lease: RunLease) -> None:
@@ -147,12 +145,6 @@ def _environment(environment: Mapping[str, str], rank: int, lease: RunLease) -> 
         "OMP_NUM_THREADS": str(torch.get_num_threads()),
         "POLARS_MAX_THREADS": str(torch.get_num_threads()),
     }
-
-
-def _read(file: Path) -> Found:
-    with file.open("rb") as stream:
-        found: Found = pickle.load(stream)
-    return found
 
 
 def _last_lines(log: Path) -> str:

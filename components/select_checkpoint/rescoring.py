@@ -1,17 +1,16 @@
 """Rescoring: what do checkpoints, and means of them, score on every validation row?
 
-Rows are streamed. What remains of each is its loss, prediction, label and weight, and these lie on
-disk, so memory grows neither with what a row holds nor with the number of candidates.
+Rows are streamed. What remains of each is its loss, prediction, label and weight, and these go to
+disk batch by batch, so memory grows neither with the rows nor with the number of candidates.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from torch import nn
 
 from components.clients.dataset import Dataset
@@ -19,18 +18,17 @@ from components.contracts.data import Split
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import CheckpointRecord, TrainingResult
 from components.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
-from components.engine.evaluation.resampling import block_columns
+from components.engine.evaluation.resampling import Blocks, blocks_of
 from components.engine.evaluation.scoring import (
-    Scored,
+    ScoredBatch,
     Share,
-    joined,
-    score_share,
     scoring_device,
+    share_batches,
 )
 from components.engine.task import Task
+from components.select_checkpoint.figures_on_disk import Found, read_together, write_figures
 from components.select_checkpoint.means import mean_model
 from components.select_checkpoint.processes import (
-    Found,
     Machine,
     Request,
     Steps,
@@ -63,10 +61,17 @@ class Rescoring:
         self._inputs = (str(training), str(snapshot))
         self._scratch = scratch
         self._processes = processes
-        self._rows = pl.DataFrame()  # the same for all weights, and held once
-        self._arrays = 0
+        self._numbers = count()  # of folders
 
-    def scores(self, work: Sequence[Steps]) -> Iterator[list[tuple[bool, Scored]]]:
+    def blocks(self) -> Blocks:
+        """Which validation rows depend on each other."""
+        data, rows = self.dataset.snapshot.data, self.dataset.scan(Split.VALIDATION)
+        names = [name for name in (data.time, data.group) if name]
+        # The rows alone where nothing binds them: a text as the label would fill the memory.
+        columns = names or pl.repeat(0, pl.len(), dtype=pl.Int8).alias("row")
+        return blocks_of(self.dataset.collect(rows.select(columns)), data)
+
+    def scores(self, work: Sequence[Steps]) -> Iterator[list[tuple[bool, ScoredBatch]]]:
         """For each of the weights, and its moving average, what they score on all rows.
 
         Unless it is said how many processes to take, the first is scored in this one, and its time
@@ -76,7 +81,8 @@ class Rescoring:
         processes = self._processes or 1
         while left and processes == 1:
             started = time.perf_counter()
-            yield self._whole([self.share(left.pop(0), Share(0, 1))])
+            folder = self._scratch / f"figures-{next(self._numbers)}"
+            yield _whole([self.share(left.pop(0), Share(0, 1), folder)])
             seconds = (time.perf_counter() - started) * len(left)
             if self._processes is None:
                 processes = worthwhile(Machine.here(), self.result.world_size, seconds)
@@ -85,16 +91,21 @@ class Rescoring:
             request = Request(
                 training=training, snapshot=snapshot, work=tuple(left), processes=processes
             )
-            folder = self._scratch / f"processes-{self._arrays}"
-            yield from map(self._whole, score_in_processes(request, folder))
+            folder = self._scratch / f"processes-{next(self._numbers)}"
+            yield from map(_whole, score_in_processes(request, folder))
 
-    def share(self, steps: Steps, share: Share) -> Found:
-        """One process's rows under these weights, and under their moving average."""
-        keep = block_columns(self.dataset.snapshot.data)
-        return [
-            (averaged, score_share(task, model, self.dataset, Split.VALIDATION, share, keep=keep))
-            for averaged, task, model in self._models(steps)
-        ]
+    def share(self, steps: Steps, share: Share, folder: Path) -> Found:
+        """One process's rows under these weights, and under their moving average, into a folder."""
+        return Found(
+            figures=tuple(
+                write_figures(
+                    share_batches(task, model, self.dataset, Split.VALIDATION, share),
+                    folder / f"{number}",
+                    averaged=averaged,
+                )
+                for number, (averaged, task, model) in enumerate(self._models(steps))
+            )
+        )
 
     def untrained(self, steps: Steps, *, averaged: bool) -> tuple[Task, nn.Module]:
         """The mean of several checkpoints, or one's moving average, with statistics of its own."""
@@ -131,24 +142,10 @@ class Rescoring:
         if normalizations(model):
             renew(model, training_batches(task, self._training_rows, scoring_device()))
 
-    def _whole(self, shares: Sequence[Found]) -> list[tuple[bool, Scored]]:
-        """What all processes found, as one, on disk."""
-        return [
-            (parts[0][0], self._on_disk(joined([scored for _, scored in parts])))
-            for parts in zip(*shares, strict=True)
-        ]
 
-    def _on_disk(self, scored: Scored) -> Scored:
-        if self._rows.is_empty():
-            self._rows = scored.rows
-        return Scored(
-            self._mapped(scored.losses), self._mapped(scored.predictions),
-            self._mapped(scored.labels), self._mapped(scored.weights), self._rows,
-        )  # fmt: skip
-
-    def _mapped(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
-        self._arrays += 1
-        file = self._scratch / f"array-{self._arrays}.npy"
-        np.save(file, array)
-        # A plain view: reading through the memmap subclass costs several times as much.
-        return np.asarray(np.load(file, mmap_mode="r"))
+def _whole(shares: Sequence[Found]) -> list[tuple[bool, ScoredBatch]]:
+    """What all processes found, as one."""
+    return [
+        (parts[0].averaged, read_together(parts))
+        for parts in zip(*(share.figures for share in shares), strict=True)
+    ]

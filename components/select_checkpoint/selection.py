@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from components.contracts.errors import PerennialError
 from components.contracts.training import CheckpointRecord, Direction, ScoredCandidate
 from components.engine.evaluation.resampling import Blocks, resample, sign_of, standard_error
-from components.engine.evaluation.scoring import Scored
+from components.engine.evaluation.scoring import ScoredBatch
+from components.engine.metrics.metric import all_finite
 from components.engine.task import Task
 
 # Draws of the bootstrap: its standard error is then known to within 2.5% (1 / sqrt(2 x 800)).
@@ -34,7 +35,7 @@ class Candidate:
     """
 
     record: CheckpointRecord
-    scored: Scored
+    scored: ScoredBatch
     averaged: bool = False
     members: tuple[int, ...] = ()
 
@@ -261,8 +262,8 @@ def is_finite(candidate: Candidate, task: Task, metric: str) -> bool:
         UndefinedMetricError: the rows do not define the metric.
     """
     scored = candidate.scored
-    arrays = np.isfinite(scored.losses).all() and np.isfinite(scored.predictions).all()
-    return bool(arrays) and math.isfinite(scored.metric(task, metric))
+    arrays = all_finite(scored.losses) and all_finite(scored.predictions)
+    return arrays and math.isfinite(scored.metric(task, metric))
 
 
 def _bounded(error: float) -> float:

@@ -1,6 +1,5 @@
 """One process's share: `python -m components.select_checkpoint.share_of_rows REQUEST.json RANK`."""
 
-import pickle
 import sys
 from pathlib import Path
 
@@ -17,9 +16,9 @@ def main() -> None:
     request = Request.from_json(path.read_text())
     rescoring = Rescoring(Path(request.training), Path(request.snapshot), path.parent)
     for number, steps in enumerate(request.work):
-        found = rescoring.share(steps, Share(rank, request.processes))
-        with found_file(path.parent, rank, number).open("wb") as stream:
-            pickle.dump(found, stream)
+        file = found_file(path.parent, rank, number)
+        found = rescoring.share(steps, Share(rank, request.processes), file.with_suffix(""))
+        file.write_text(found.to_json())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
 from components.clients.tracking import open_tracking
 from components.contracts.training import Challenger
-from components.engine.evaluation.resampling import blocks_of
 from components.engine.serving.servable import make_servable
 from components.engine.task import load_task
 from components.select_checkpoint.alternatives import alternatives
@@ -38,7 +37,7 @@ def select_checkpoint_step(
         evaluations = [point for point in result.evaluations if metric in point.metrics]
         kept = score_checkpoints(rescoring)
         means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
-        blocks = blocks_of(kept[0].scored.rows, rescoring.dataset.snapshot.data)
+        blocks = rescoring.blocks()
         selection = select(
             task, [*kept, *means], blocks,
             metric=metric, direction=direction, limits=limits,

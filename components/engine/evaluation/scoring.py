@@ -3,7 +3,7 @@
 By one process, or by several with the same result, bit for bit: each scores its share of the rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
@@ -124,7 +124,7 @@ def score_split(
     Raises:
         BadDataError: the split has no rows.
     """
-    return joined([_score_rows(task, model, dataset, split, keep=keep)])
+    return joined(list(_scored_batches(task, model, dataset, split, keep=keep)))
 
 
 def score_share(
@@ -142,8 +142,22 @@ def score_share(
     they score, and it is what `score_split` gives in a single process, bit for bit, because the
     batches are the same.
     """
+    batches = list(share_batches(task, model, dataset, split, share, keep=keep))
+    return joined(batches) if batches else None
+
+
+def share_batches(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    share: Share,
+    *,
+    keep: Sequence[str] = (),
+) -> Iterator[Scored]:
+    """What `score_share` scores, batch by batch, for who cannot hold all of it."""
     part = share.of(dataset.count(split), batch_rows(task, dataset))
-    return _score_rows(task, model, dataset, split, keep=keep, part=part)
+    return _scored_batches(task, model, dataset, split, keep=keep, part=part)
 
 
 def joined(shares: Sequence[Scored | None]) -> Scored:
@@ -192,7 +206,7 @@ def batch_rows(task: Task, dataset: "Dataset") -> int:
     return dataset.batch_rows(task.scoring_rows, task.scored_together)
 
 
-def _score_rows(
+def _scored_batches(
     task: Task,
     model: nn.Module,
     dataset: "Dataset",
@@ -200,20 +214,15 @@ def _score_rows(
     *,
     keep: Sequence[str],
     part: "slice | None" = None,
-) -> Scored | None:
+) -> Iterator[Scored]:
     tensors = chain(model.parameters(), model.buffers())
     device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-    parts = []
-    kept = []
     size, together = task.scoring_rows, task.scored_together
     for rows in dataset.batches(split, size, together=together, part=part):
         batch = {name: tensor.to(device) for name, tensor in task.encode(rows).items()}
-        parts.append(score_batch(task, model, batch))
-        kept.append(rows.select(list(dict.fromkeys(keep))))
-    if not parts:
-        return None
-    whole = concatenated(parts)
-    return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, pl.concat(kept))
+        found = score_batch(task, model, batch)
+        kept = rows.select(list(dict.fromkeys(keep)))
+        yield Scored(found.losses, found.predictions, found.labels, found.weights, kept)
 
 
 def score_in_parts(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:

@@ -5,8 +5,9 @@ follow from the sums of any parts of the rows.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +17,8 @@ from components.contracts.errors import PerennialError
 from components.contracts.training import Direction
 
 Floats: TypeAlias = NDArray[np.float64]
+# 2 MiB: what a part of the rows takes beside the rows themselves, a few times over.
+NUMBERS_AT_ONCE = 2**18
 Kind = Literal["binary", "multiclass", "regression", "statistic"]
 Groups: TypeAlias = tuple[NDArray[np.int64], int]
 """In which of so many groups each row is, to sum the groups apart."""
@@ -71,13 +74,13 @@ class Metric:
         Raises:
             UndefinedMetricError: the rows do not define it.
         """
-        if not (np.isfinite(predictions).all() and np.isfinite(labels).all()):
+        if not (all_finite(predictions) and all_finite(labels)):
             return math.nan
         value = math.nan
         if len(labels) and self.whole is not None:
             value = self.whole(predictions, labels)
         elif len(labels) and self.sums is not None and self.figure is not None:
-            value = float(self.figure(self.sums(predictions, labels, one_group(labels)))[0])
+            value = float(self.figure(self.summed(predictions, labels, one_group(labels)))[0])
         if math.isnan(value):
             raise UndefinedMetricError(
                 f"{self.name} is undefined on these {len(labels):,} rows",
@@ -85,6 +88,22 @@ class Metric:
                 action="measure it on more rows, or take another metric",
             )
         return value
+
+    def summed(self, predictions: Floats, labels: Floats, groups: Groups) -> Floats:
+        """The sums of each group, shape [G, K], in memory that does not grow with the rows.
+
+        Those that do not add up are of all rows at once.
+        """
+        if self.sums is None:
+            raise ValueError(f"{self.name} has no sums")
+        index, count = groups
+        if not self.adds_up:
+            return self.sums(predictions, labels, groups)
+        parts = (
+            self.sums(predictions[part], labels[part], (index[part], count))
+            for part in parts_of(predictions)
+        )
+        return reduce(np.add, parts)
 
     def read_from(self, names: Sequence[str]) -> tuple[str, ...]:
         """Which statistics it reads of a task that names these."""
@@ -108,6 +127,17 @@ class Metric:
             sums=None if sums is None else lambda p, y, groups: sums(select(p), y, groups),
             whole=None if whole is None else lambda p, y: whole(select(p), y),
         )
+
+
+def parts_of(values: Floats) -> Iterator[slice]:
+    """All rows, so many at a time that a part holds `NUMBERS_AT_ONCE`; one part at least."""
+    rows = max(1, NUMBERS_AT_ONCE * len(values) // max(values.size, 1))
+    return (slice(start, start + rows) for start in range(0, max(len(values), 1), rows))
+
+
+def all_finite(values: Floats) -> bool:
+    """Whether every one is a finite number."""
+    return all(bool(np.isfinite(values[part]).all()) for part in parts_of(values))
 
 
 def one_group(labels: Floats) -> Groups:

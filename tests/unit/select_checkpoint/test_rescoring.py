@@ -1,6 +1,7 @@
 """Averaged weights of a network with batch statistics, and how much memory figures take."""
 
 import tracemalloc
+from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -10,12 +11,15 @@ from safetensors.torch import load_file
 
 from components.clients.dataset import Dataset
 from components.contracts.data import DataSection, Split, SplitSection
+from components.contracts.errors import BadDataError
 from components.contracts.training import ScoredCandidate
-from components.engine.evaluation.scoring import score_split
+from components.engine.evaluation.resampling import block_columns, blocks_of
+from components.engine.evaluation.scoring import ScoredBatch, concatenated, score_split
 from components.engine.export import WEIGHTS_FILE
 from components.engine.task import load_task
 from components.select_checkpoint.candidates import export, score_checkpoints, score_means
 from components.select_checkpoint.config import SelectionSection
+from components.select_checkpoint.figures_on_disk import ARRAYS, read_together, write_figures
 from components.select_checkpoint.rescoring import Rescoring
 from components.select_checkpoint.running_statistics import (
     normalizations,
@@ -107,15 +111,94 @@ def test_the_exported_weights_score_what_the_candidate_did(rescoring, pictures, 
     assert again.metrics(task) == wanted.scored.metrics(task)
 
 
-def test_the_figures_of_candidates_are_held_on_disk(rescoring, tmp_path):
-    """Whatever a row held, what remains of it are a few numbers, and those not in memory."""
-    next(rescoring.scores([(1,)]))  # what is imported and cached meanwhile
+def held_by_numpy(work):
+    """What it gives, and how many bytes of arrays were in memory at once at most, and are left."""
     tracemalloc.start()
-    held = list(rescoring.scores([(1,)] * 4))
+    given = work()
+    peak = tracemalloc.get_traced_memory()[1]
     arrays = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
     traces = tracemalloc.take_snapshot().filter_traces([arrays]).traces
     tracemalloc.stop()
+    return given, peak, sum(trace.size for trace in traces)
+
+
+def test_the_figures_of_candidates_are_held_on_disk(rescoring, pictures, tmp_path):
+    """Whatever a row held, what remains of it are a few numbers, and those not in memory."""
+    next(rescoring.scores([(1,)]))  # what is imported and cached meanwhile
+    held, _, left = held_by_numpy(lambda: list(rescoring.scores([(1,)] * 4)))
     (_, scored), *_ = held[-1]
     assert len(held) == 4
-    assert sum(trace.size for trace in traces) < scored.losses.nbytes
-    assert len(list(tmp_path.glob("scratch/array-*.npy"))) == 5 * 2 * 4
+    assert left < scored.losses.nbytes
+    files = tmp_path.glob("scratch/figures-*/*/*")
+    assert sum(file.stat().st_size for file in files) == 5 * 2 * sum(
+        getattr(scored, name).nbytes for name in ARRAYS
+    )
+    (_, task, model), *_ = rescoring._models((1,))
+    whole = score_split(task, model, Dataset(pictures), Split.VALIDATION)
+    (_, again), *_ = next(rescoring.scores([(1,)]))
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+
+
+def batches(number, rows=1000, classes=5):
+    random = np.random.default_rng(0)
+    for _ in range(number):
+        ones = np.ones(rows)
+        yield ScoredBatch(random.random(rows), random.random((rows, classes)), ones, ones)
+
+
+def test_writing_figures_takes_the_memory_of_one_batch_however_many_there_are(tmp_path):
+    list(batches(1))
+
+    def written(number):
+        return write_figures(batches(number), tmp_path / str(number), averaged=False)
+
+    few, many = held_by_numpy(lambda: written(3)), held_by_numpy(lambda: written(300))
+    assert many[0].rows == 300_000
+    assert many[1] < 1.5 * few[1] < 1_000_000, "19 MB were written"
+
+
+def test_the_figures_of_processes_are_joined_in_their_order(tmp_path):
+    made = list(batches(5, rows=7))
+    parts = [
+        write_figures(made[part], tmp_path / f"{rank}", averaged=False)
+        for rank, part in enumerate((slice(0, 2), slice(2, 2), slice(2, 5)))
+    ]
+    assert [part.rows for part in parts] == [14, 0, 21]
+    read, whole = read_together(parts), concatenated(made)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(read, name), getattr(whole, name))
+    empty = [part.model_copy(update={"rows": 0}) for part in parts]
+    with pytest.raises(BadDataError, match="no rows"):
+        read_together(empty)
+
+
+@pytest.mark.parametrize("columns", [{"time": "time"}, {"group": "group"}, {}], ids=str)
+def test_blocks_are_those_of_the_rows_that_are_scored(leave_training, tmp_path, columns):
+    """In the order of the files, which are not in that of time."""
+    random = np.random.default_rng(0)
+    (tmp_path / "data").mkdir()
+    for part in range(3):
+        frame = pl.DataFrame({
+            "id": range(part * 500, part * 500 + 500),
+            "time": [datetime(2025, 1, 1) + timedelta(hours=float(h)) for h in
+                     random.uniform(0, 1400, 500)],
+            "group": random.integers(0, 40, 500).astype(str),
+            "x": random.normal(size=500), "label": random.integers(0, 2, 500),
+        })  # fmt: skip
+        frame.write_parquet(tmp_path / "data" / f"part-{part}.parquet")
+    data = DataSection(
+        uri=str(tmp_path / "data"), label="label", ids=("id",), features=("x",), **columns
+    )
+    snapshot = take_snapshot(data, SplitSection())
+    snapshot.write(tmp_path / "snapshot")
+    task = load_task("components.tasks.tabular:TabularClassification", {}, snapshot.task_columns)
+    task.fit(Dataset(snapshot).scan(Split.TRAIN))
+    model = task.build_model()
+    folder = leave_training("components.tasks.tabular:TabularClassification", task,
+                            {1: (model.state_dict(), None)})  # fmt: skip
+    found = Rescoring(folder, tmp_path / "snapshot", tmp_path, processes=1).blocks()
+    scored = score_split(task, model, Dataset(snapshot), Split.VALIDATION, keep=block_columns(data))
+    expected = blocks_of(scored.rows, data)
+    assert (found.count, found.unit) == (expected.count, expected.unit)
+    np.testing.assert_array_equal(found.index, expected.index)

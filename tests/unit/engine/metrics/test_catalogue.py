@@ -1,5 +1,6 @@
 """Every metric equals scikit-learn's or its definition, whole or in parts, and says where it cannot be."""
 
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sklearn.calibration import calibration_curve
 
 from components.contracts.errors import BadTaskError
 from components.engine.metrics import catalogue
+from components.engine.metrics import metric as of_metrics
 from components.engine.metrics.catalogue import (
     FAMILIES,
     directions_of,
@@ -148,6 +150,28 @@ def test_sums_of_ragged_and_empty_parts_add_up_where_it_says_so(name, kind):
     grouped = metric.sums(predictions, labels, (index, 7))
     whole = metric.sums(predictions, labels, (np.zeros(500, dtype=np.int64), 1))
     np.testing.assert_allclose(grouped.sum(axis=0), whole[0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_it_is_the_same_in_parts_that_fit_memory(name, monkeypatch):
+    metric, kind = reading(name), sorted(find_metric(name).kinds)[-1]
+    predictions, labels = made(name, kind, 500, tied=True)
+    at_once = metric.measure(predictions, labels)
+    monkeypatch.setattr(of_metrics, "NUMBERS_AT_ONCE", 64)
+    parts = list(of_metrics.parts_of(predictions))
+    assert len(parts) > 5
+    assert sum(len(labels[part]) for part in parts) == 500
+    assert metric.measure(predictions, labels) == pytest.approx(at_once, rel=1e-12)
+
+
+def test_what_adds_up_takes_no_memory_that_grows_with_the_rows():
+    predictions = np.full((200_000, 20), 0.05)
+    labels = np.arange(200_000.0) % 20
+    tracemalloc.start()
+    find_metric("log_loss").measure(predictions, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < predictions.nbytes / 3, "two copies of it when measured at once"
 
 
 @pytest.mark.parametrize("processes", [2, 3])
