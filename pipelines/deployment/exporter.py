@@ -26,7 +26,6 @@ from components.clients.model_registry import (
 from components.clients.object_store import ObjectStore, open_store
 from components.clients.pipeline_records import PipelineRun, Schedule
 from components.decide_retraining.look import Look, newest_look
-from pipelines.contract import Contract
 from pipelines.deployment.desired import PIPELINE_OF, mark_of
 from pipelines.deployment.operations import Site
 
@@ -115,7 +114,7 @@ def deployed_models(site: Site) -> dict[str, Deployed]:
     for schedule in site.api.schedules():
         mark = mark_of(schedule.description)
         if mark is not None:
-            model = Contract.from_json(schedule.parameters["contract"]).model.name
+            model = schedule.name.removesuffix(f" {mark.kind}")  # the contract may be an address
             here = found.setdefault(model, Deployed(schedule.experiment_id))
             here.schedules[mark.kind] = schedule
     return found
