@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 import torch
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from components.clients.dataset import Dataset
 from components.contracts.data import DataSection, Split, SplitSection
@@ -98,7 +98,7 @@ def leave_training(folder: Path, task: Task) -> Path:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             weights = {"model": task.build_model().state_dict()}
-            dcp.save(weights, checkpoint_id=partial_path(folder, step), no_dist=True)
+            save(weights, checkpoint_id=partial_path(folder, step), no_dist=True)
         manifest = CheckpointManifest(
             fingerprint="f", step=step, metrics={}, files={}, progress=Progress(step=step)
         )
@@ -151,21 +151,19 @@ def main() -> None:
     print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}, "
           f"torch {torch.__version__}, polars {pl.__version__}")  # fmt: skip
     for case in CASES:
-        began, found = time.perf_counter(), []
+        began = time.perf_counter()
+        found: list[list[int]] = []
         for rows in SIZES:
             command = [sys.executable, "-m", "benchmarks.selection_memory"]
             command += ["--case", case, "--rows", str(rows)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             found.append([int(value) for value in done.stdout.split()])
         (few, *less), (many, *more) = found
-        per_row = [
-            (after - before) / (many - few) for before, after in zip(less, more, strict=True)
-        ]
         seconds = time.perf_counter() - began
         print(f"{case}: {few:,} and {many:,} rows, {seconds:.0f} s")
-        for name, before, after in zip(PARTS, less, more, strict=True):
+        for part, before, after in zip(PARTS, less, more, strict=True):
             per_row = (after - before) / (many - few)
-            print(f"  {name}: {per_row:.1f} bytes per row, {after / 1e6:.0f} MB at most")
+            print(f"  {part}: {per_row:.1f} bytes per row, {after / 1e6:.0f} MB at most")
 
 
 if __name__ == "__main__":
