@@ -71,7 +71,7 @@ def assert_same_after_a_kill(root, straight, strategy, seed, tmp_path):
             assert seen == expected[len(expected) - len(seen) :]
 
 
-@pytest.mark.parametrize(("strategy", "seed"), [("single", 1), ("fsdp", 2), ("fsdp", 3)])
+@pytest.mark.parametrize(("strategy", "seed"), [("single", 1), ("fsdp", 2)])
 def test_a_killed_training_ends_with_the_same_bits(root, straight, strategy, seed, tmp_path):
     assert_same_after_a_kill(root, straight, strategy, seed, tmp_path)
 

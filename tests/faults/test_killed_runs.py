@@ -104,7 +104,9 @@ def undisturbed(tmp_path_factory):
     return weights
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "driver", "training rank"])
+@pytest.mark.parametrize(
+    "victim", ["supervisor", pytest.param("driver", marks=pytest.mark.full), "training rank"]
+)
 def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, victim):
     home = tmp_path / "home"
     process = start(project, home)

@@ -83,9 +83,9 @@ def test_the_best_of_many_rivals_is_champion_last_on_sqlite(compete, count):
     assert_order(compete(qualities), qualities)
 
 
-@pytest.mark.parametrize(
-    "count", [FEW, pytest.param(MANY, marks=[pytest.mark.full, pytest.mark.timeout(FULL_SECONDS)])]
-)
+@pytest.mark.full
+@pytest.mark.timeout(FULL_SECONDS)
+@pytest.mark.parametrize("count", [FEW, MANY])
 def test_the_best_of_many_rivals_is_champion_last_on_postgresql(
     compete, count, postgresql, monkeypatch
 ):

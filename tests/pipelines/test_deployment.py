@@ -43,6 +43,12 @@ def site_of(url, **sections):
     return Site(where, connect(where))
 
 
+ANY_CALL = [
+    pytest.param(number, marks=() if number % 4 == 0 else pytest.mark.full)
+    for number in range(CALLS_OF_A_FIRST_DEPLOYMENT + 3)
+]
+
+
 @cache
 def wanted(monitoring):
     """Compiling takes a second; what is wanted does not depend on where the server is."""
@@ -105,7 +111,7 @@ def test_a_run_under_way_survives_a_change_of_its_schedule(served):
 
 
 @pytest.mark.parametrize("how", ["refuse", "drop after"])
-@pytest.mark.parametrize("number", range(CALLS_OF_A_FIRST_DEPLOYMENT + 3))
+@pytest.mark.parametrize("number", ANY_CALL)
 def test_broken_off_at_any_call_the_next_deployment_finishes(served, number, how):
     server, url = served
     server.fault = (number, how)
@@ -127,7 +133,7 @@ def test_broken_off_at_any_call_the_next_deployment_finishes(served, number, how
     assert deploy(url, **CHANGED) == []
 
 
-@pytest.mark.parametrize("number", range(CALLS_OF_A_FIRST_DEPLOYMENT + 3))
+@pytest.mark.parametrize("number", ANY_CALL)
 def test_another_deployment_in_between_leaves_one_schedule(served, number):
     server, url = served
     intruded = []

@@ -102,6 +102,7 @@ def test_the_example_is_short_and_its_contract_holds():
     assert load_contract(EXAMPLE / "contract.toml").gate.required == {"accuracy": 0.95}
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_pictures_go_through_every_step_and_blurred_ones_are_noticed(prepare, tmp_path):
     text = (EXAMPLE / "contract.toml").read_text()

@@ -78,6 +78,7 @@ def output(folder: Path, step: str, name: str) -> Path:
     return found
 
 
+@pytest.mark.full
 def test_a_language_model_is_trained_judged_and_watched(tmp_path):
     (tmp_path / "contract.toml").write_text(CONTRACT)
     (tmp_path / "data").mkdir()
