@@ -225,10 +225,10 @@ class RateTooHighForPictures(ImageClassification):
 
 @planted(
     BUGS, "first_steps", "too high", material="documents",
-    training={"optimizer": {"learning_rate": 0.3}},
+    training={"optimizer": {"learning_rate": 3.0}},
 )  # fmt: skip
 class RateTooHighForTexts(CausalLanguageModel):
-    """a learning rate a hundred times too high, of texts"""
+    """a learning rate a thousand times too high, of texts"""
 
 
 @planted(
