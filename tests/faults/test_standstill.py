@@ -9,6 +9,8 @@ from components.train_model.launchers.local import LocalLauncher
 from faulty_training import FaultyOptions, faulty_job
 from tiny_training import finished, run_ranks
 
+pytestmark = pytest.mark.alone
+
 # Stragglers are looked for twice in 16 steps.
 SLOW = {"steps": 24, "stragglers": {"every_steps": 10}}
 HANG = {"hang_factor": 2.0, "minimum_seconds": 3.0}

@@ -1,0 +1,35 @@
+"""Tests that compare durations get the machine to themselves, also beside other workers."""
+
+import fcntl
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+MACHINE = Path(__file__)
+DOOR = MACHINE.with_name("README.md")
+
+
+@contextmanager
+def locked(path: Path, kind: int):
+    """An advisory lock of every test process of this checkout; given back by name, since a child
+    that a test forked shares it."""
+    with path.open() as file:
+        fcntl.flock(file, kind)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Let tests marked `alone` run when no other does; the door keeps new ones from overtaking."""
+    alone = item.get_closest_marker("alone") is not None
+    with locked(DOOR, fcntl.LOCK_EX):
+        machine = locked(MACHINE, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        machine.__enter__()
+    try:
+        return (yield)
+    finally:
+        machine.__exit__(None, None, None)
