@@ -263,6 +263,32 @@ class Server(ThreadingHTTPServer):
             request.close()
 
 
+def certified(folder):
+    """A TLS context whose certificate, its own authority, is written there for clients."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fake")])
+    now = datetime.datetime.now(datetime.UTC)
+    place = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(place, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    encoding = serialization.Encoding.PEM
+    (folder / "ca.crt").write_bytes(certificate.public_bytes(encoding))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "ca.crt", folder / "key.pem")
+    return context
+
+
 class FakeCluster:
     """The server, and the folder that tells a pod about it."""
 
@@ -270,7 +296,7 @@ class FakeCluster:
         self.store, self.faults, self.rights = Store(), Faults(), set()
         self.folder = folder
         folder.mkdir()
-        context = self._certify()
+        context = certified(folder)
         handler = type(
             "BoundHandler", (Handler,),
             {"store": self.store, "faults": self.faults, "served": set(served),
@@ -284,32 +310,6 @@ class FakeCluster:
         (folder / "token").write_text("token-0")
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
-
-    def _certify(self):
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fake")])
-        now = datetime.datetime.now(datetime.UTC)
-        place = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name).issuer_name(name).public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(place, critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )  # fmt: skip
-        encoding = serialization.Encoding.PEM
-        (self.folder / "ca.crt").write_bytes(certificate.public_bytes(encoding))
-        (self.folder / "key.pem").write_bytes(
-            key.private_bytes(
-                encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.folder / "ca.crt", self.folder / "key.pem")
-        return context
 
     def environment(self, pod):
         return {

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from components.contracts.data import ModelSection
 from components.engine.config import TrainingSection
 from components.engine.job import TrainingJob
 from components.train_model.config import Budgets, ClusterSection, ResourcesSection
+from components.train_model.launchers.launcher import JobState
 from components.train_model.launchers.on_cluster import ClusterLauncher, Pace
 from components.train_model.launchers.pytorchjob import PyTorchJob
 from components.train_model.launchers.request import RunIdentity
@@ -38,20 +40,49 @@ BUDGETS = Budgets(
     running_hours=2.0 / HOUR,
 )  # fmt: skip
 
+# The first attempt's script → its state, and what is said about it.
+ENDINGS = [
+    ("success", JobState.SUCCEEDED, "every rank finished"),
+    ("success_of_the_master_first", JobState.SUCCEEDED, "every rank finished"),
+    ("claimed_success", JobState.FAILED, "claims to have succeeded, but not every rank"),
+    ("worker_failure", JobState.FAILED, "worker-0 Failed: Error, exit code 1"),
+    ("out_of_memory", JobState.FAILED, "worker-0 Failed: OOMKilled, exit code 137"),
+    ("evicted", JobState.DISPLACED, "worker-0 Failed: Evicted (The node was low on resource)"),
+    ("preempted", JobState.INTERRUPTED, "PreemptionByScheduler"),
+]
+# The script → what is given up, and what is seen of it.
+GIVEN_UP = [
+    ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
+    ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
+    ("forever", "it has been running", "2 pods run"),
+    ("deadline", "DeadlineExceeded", "active on the node too long"),
+]
+
 
 def small_resources(**changes) -> ResourcesSection:
     cluster = ClusterSection(machines=2, grace_seconds=1, budgets=changes.pop("budgets", BUDGETS))
     return ResourcesSection(num_processes=2, cluster=cluster, **changes)
 
 
-def launcher_for(pod="step-1", resources=None) -> ClusterLauncher:
+def launcher_for(resources=None, persistence=PERSISTENCE) -> ClusterLauncher:
     """A launcher in the pod that the environment describes."""
-    address = ClusterAddress.read()
-    cluster = Cluster.connect(address, persistence=PERSISTENCE)
+    cluster = Cluster.connect(ClusterAddress.read(), persistence=persistence)
     return ClusterLauncher(
         cluster, PyTorchJob(), RunIdentity.of_pod(cluster.own_pod()),
         resources or small_resources(), pace=PACE,
     )  # fmt: skip
+
+
+def patient_launcher() -> ClusterLauncher:
+    """One for a real API server, whose seconds are seconds."""
+    budgets = Budgets(
+        queued_hours=8.0 / HOUR, starting_minutes=10.0 / MINUTE, stuck_minutes=3.0 / MINUTE,
+        running_hours=12.0 / HOUR,
+    )  # fmt: skip
+    persistence = Persistence(
+        budget_seconds=120.0, first_pause_seconds=0.1, longest_pause_seconds=1.0
+    )
+    return launcher_for(small_resources(budgets=budgets), persistence)
 
 
 def training_job(folder, store_uri) -> TrainingJob:
@@ -94,11 +125,20 @@ def environment_of(cluster, pod) -> dict[str, str]:
     return {**os.environ, **cluster.environment(pod)}
 
 
-def start_step(cluster, folder, store_uri):
+def start_step(cluster, folder, store_uri, program=STEP):
     """The step in a process of its own."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.Popen(
-        [sys.executable, "-c", STEP, str(folder), store_uri],
+        [sys.executable, "-c", program, str(folder), store_uri],
         env=environment_of(cluster, "step-1") | {"PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
     )
+
+
+def eventually(condition, seconds=3.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

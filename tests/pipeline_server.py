@@ -52,6 +52,7 @@ class PipelineServer:
         self.token = None
         self.page_size = 2  # small, so that every listing has pages
         self.before = lambda number, call: None
+        self.is_away = False  # a proxy answers for it
         self.fault = None  # (number of the mutating call, "refuse" | "drop after")
         self._clock = datetime(2026, 11, 1, tzinfo=UTC)
         self._numbers = 0
@@ -289,6 +290,8 @@ class _Handler(BaseHTTPRequestHandler):
             faulty = self.command in MUTATING and server.fault and server.fault[0] == number
             how = server.fault[1] if faulty else ""
             try:
+                if server.is_away:
+                    raise RefusedError(503, "no healthy upstream")
                 if server.token and self.headers.get("Authorization") != f"Bearer {server.token}":
                     raise RefusedError(401, "Unauthenticated")
                 if how == "refuse":

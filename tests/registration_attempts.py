@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class Job:
         template: What they were before the attempt.
         arguments: Of the step.
         before: Versions there were, of which the last is champion.
-        points: The executed lines, counted from 0, before which an attempt is killed; none: count.
+        points: The executed lines, counted from 0, before which an attempt is killed; none: list
+            the lines, each with the digest of what a kill before it leaves.
         inside: Also count the lines of MLflow's own registry.
     """
 
@@ -62,13 +64,37 @@ class Job:
     inside: bool
 
 
+class World:
+    """The digest of every file of a folder: what is left of a process that is killed now."""
+
+    SETTLED = 1_000_000_000  # nanoseconds: longer than two writes can share a time stamp
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.known: dict[tuple[str, int, int, int], str] = {}
+
+    def digest(self) -> str:
+        parts = [self._file(path) for path in sorted(self.folder.rglob("*")) if path.is_file()]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+    def _file(self, path: Path) -> str:
+        stat = path.stat()
+        key = (str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if key not in self.known or time.time_ns() - stat.st_mtime_ns < self.SETTLED:
+            self.known[key] = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        return f"{path.relative_to(self.folder)} {self.known[key]}"
+
+
 class Fuse:
     """Counts the lines that are about to be executed in some files; kills the process at one."""
 
-    def __init__(self, places: tuple[str | Path, ...], fatal: int) -> None:
+    def __init__(
+        self, places: tuple[str | Path, ...], fatal: int, world: World | None = None
+    ) -> None:
         self.places = tuple(str(place) for place in places)
         self.fatal = fatal
-        self.lines: list[str] = []
+        self.world = world
+        self.lines: list[tuple[str, str]] = []
         self.known: dict[str, bool] = {}
 
     def enter(self, frame: FrameType, event: str, argument: object):
@@ -81,7 +107,8 @@ class Fuse:
         if event == "line":
             if len(self.lines) == self.fatal:
                 os.kill(os.getpid(), signal.SIGKILL)
-            self.lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            left = self.world.digest() if self.world else ""
+            self.lines.append((f"{frame.f_code.co_filename}:{frame.f_lineno}", left))
         return self.line
 
 
@@ -101,10 +128,10 @@ def forked(work: Callable[[], object]) -> tuple[int, object]:
         return status, json.loads(answer.read_text()) if answer.exists() else None
 
 
-def attempt(job: Job, fatal: int, run_id: str = "run-1") -> list[str]:
+def attempt(job: Job, fatal: int, world: World | None = None) -> list[tuple[str, str]]:
     """Register; returns the lines that were executed, unless one of them was fatal."""
-    os.environ["PERENNIAL_RUN_ID"] = run_id
-    fuse = Fuse((*OURS, *MLFLOWS) if job.inside else OURS, fatal)
+    os.environ["PERENNIAL_RUN_ID"] = "run-1"
+    fuse = Fuse((*OURS, *MLFLOWS) if job.inside else OURS, fatal, world)
     sys.settrace(fuse.enter)
     register_model_step(**job.arguments)
     sys.settrace(None)
@@ -152,10 +179,18 @@ def retried(job: Job, run_id: str) -> None:
     assert Said.of(version.tags, "promoted") is not None
 
 
-def try_point(job: Job, point: int) -> dict[str, object]:
-    """Kill an attempt before its nth line, look, and repeat it, every other time as another run."""
+def begin(job: Job) -> None:
+    """Make the world what it was before the attempt."""
     shutil.rmtree(job.home)
     shutil.copytree(job.template, job.home)
+    shutil.rmtree(job.arguments["registration"], ignore_errors=True)
+    for output in ("metrics", "report"):
+        Path(job.arguments[output]).unlink(missing_ok=True)
+
+
+def try_point(job: Job, point: int) -> dict[str, object]:
+    """Kill an attempt before its nth line, look, and repeat it, every other time as another run."""
+    begin(job)
     killed, _ = forked(lambda: attempt(job, point))
     ended, left = forked(lambda: [watched(job), retried(job, f"run-{1 + point % 2}")][0])
     right = (killed, ended) == (-signal.SIGKILL, 0)
@@ -179,9 +214,9 @@ def main() -> None:
     job = Job(**json.loads(Path(sys.argv[1]).read_text()))
     warm_up(job)
     if not job.points:
-        shutil.rmtree(job.home)
-        shutil.copytree(job.template, job.home)
-        print(json.dumps(forked(lambda: attempt(job, -1))[1]), flush=True)
+        begin(job)
+        world = World(Path(job.home).parent)
+        print(json.dumps(forked(lambda: attempt(job, -1, world))[1]), flush=True)
     for point in job.points:
         print(json.dumps(try_point(job, point)), flush=True)
 

@@ -35,6 +35,7 @@ LONGEST_WAIT_SECONDS = 30  # a server that is busy may ask for hours
 LONGEST_DESCRIPTION = 255  # characters of the column in MySQL; a longer one fails the creation
 REDIRECTS = range(300, 400)
 CONFLICT, NOT_FOUND = 409, 404
+BUSY = (429, 502, 503, 504)
 HINTS: Mapping[int, str] = {
     400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
     401: "the credentials are missing or expired: look at [auth] of the profile",
@@ -49,6 +50,10 @@ LOGIN = (
 
 class TakenError(Exception):
     """Something of this name exists already; whoever wants it there can go on."""
+
+
+class UnreachableError(PerennialError):
+    """No answer came, or one that says to come again later; what was asked may be asked again."""
 
 
 class GoneError(PerennialError):
@@ -94,7 +99,7 @@ class PipelineApi:
             redirect=False,  # followed to a login page, whose 200 would read as an empty answer
             backoff_factor=0.5,
             retry_after_max=LONGEST_WAIT_SECONDS,
-            status_forcelist=(429, 502, 503, 504),
+            status_forcelist=BUSY,
             allowed_methods=("GET", "DELETE"),
             raise_on_status=False,
         )
@@ -136,8 +141,8 @@ class PipelineApi:
             return None
         return PipelineVersion(pipeline_id, found.pipeline_versions[0].pipeline_version_id, name)
 
-    def version_images(self, version: PipelineVersion) -> dict[str, str]:
-        """Executor → image of a version known by its ids; empty when it was deleted."""
+    def version_documents(self, version: PipelineVersion) -> list[dict[str, Any]]:
+        """A version's pipeline and platform specification; empty when it was deleted."""
         try:
             found = self._ask(
                 "look up a pipeline version",
@@ -146,11 +151,12 @@ class PipelineApi:
                 version.version_id,
             )
         except GoneError:
-            return {}
+            return []
         spec = found.pipeline_spec or {}
-        spec = spec.get("pipeline_spec", spec)  # with a platform document, both come nested
-        executors = spec.get("deploymentSpec", {}).get("executors", {})
-        return {label: str(item["container"]["image"]) for label, item in executors.items()}
+        if "pipeline_spec" not in spec:
+            return [spec]
+        # With a platform document, both come nested.
+        return [spec["pipeline_spec"], spec.get("platform_spec") or {}]
 
     def create_pipeline(self, name: str, description: str) -> None:
         """Create a pipeline without versions.
@@ -357,7 +363,7 @@ def _explained(doing: str, url: str) -> Iterator[None]:
             raise TakenError(doing) from error
         raise _refused(doing, url, error) from error
     except urllib3.exceptions.HTTPError as error:
-        raise PerennialError(
+        raise UnreachableError(
             f"the pipeline server cannot be reached to {doing}",
             evidence=f"{url}: {error}",
             action="look at `pipelines_url` and `ca_file` of the profile, and at the network",
@@ -365,7 +371,9 @@ def _explained(doing: str, url: str) -> Iterator[None]:
 
 
 def _refused(doing: str, url: str, error: kfp_server_api.ApiException) -> PerennialError:
-    kind = GoneError if error.status == NOT_FOUND else PerennialError
+    kind = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}.get(
+        error.status or 0, PerennialError
+    )
     usual = LOGIN if error.status in REDIRECTS else "look at the log of the deployment ml-pipeline"
     hint = HINTS.get(error.status or 0, usual)
     return kind(

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import yaml
 from pydantic import JsonValue
 
 from components.clients.parcels import receive
-from components.clients.pipeline_api import PipelineApi
+from components.clients.pipeline_api import PipelineApi, UnreachableError
 from components.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
 from components.contracts.errors import PerennialError
 from components.contracts.section import canonical_json
@@ -25,11 +26,12 @@ from pipelines.deployment.desired import (
     mark_of,
     parameters_of,
 )
-from pipelines.deployment.placement import images_in
+from pipelines.deployment.placement import settings_in
 from pipelines.deployment.plan import Observed
 from pipelines.deployment.profile import Profile
 
 POLL_SECONDS = 5.0
+LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
 SHOWN_RUNS = 10
 
 
@@ -159,14 +161,11 @@ def start_deployed(site: Site, model: str, start: Start) -> str:
     """
     newest = site.deployed(model)
     receive(newest.parameters["contract"])
-    mark = mark_of(newest.description)
-    name = mark.version_of(start.kind) if mark else ""
-    pipeline = site.api.find_pipeline(PIPELINE_OF[start.kind])
-    version = site.api.find_version(pipeline, name) if pipeline and name else None
+    version = _deployed_version(site, newest, start.kind)
     if version is None:
         raise PerennialError(
             f"the pipeline that {model} was deployed with is gone",
-            evidence=f"{PIPELINE_OF[start.kind]} has no version {name}",
+            evidence=f"{PIPELINE_OF[start.kind]} has no longer the version of {newest.name!r}",
             action="deploy the contract again",
         )
     return _start(site, model, version, newest.parameters["contract"], start)
@@ -190,10 +189,24 @@ def follow(
     """Wait for a run's end, telling each task's; the ended run.
 
     `kfp.Client.wait_for_run_completion` is not used: it never returns for a cancelled run.
+
+    Raises:
+        UnreachableError: the server was away for longer than a restart takes.
     """
     told: dict[str, str] = {}
+    away = 0
     while True:
-        run = site.api.run(run_id)
+        try:
+            run = site.api.run(run_id)
+        except UnreachableError as error:
+            away += 1
+            if away > LONGEST_OUTAGE_POLLS:
+                raise
+            if away == 1:
+                show(f"{error.problem}; the run goes on, and so does the waiting")
+            sleep(POLL_SECONDS)
+            continue
+        away = 0
         for task in run.tasks:
             if task.state and told.get(task.name) != task.state and task.state != "PENDING":
                 told[task.name] = task.state
@@ -256,23 +269,35 @@ def status_lines(site: Site, model: str) -> list[str]:
 
 
 def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str]:
-    """What a deployment would change in schedules, contracts and images, line by line."""
-    for kind, wanted in desired.schedules.items():
-        present = observed.of_kind(kind)
-        if not present:
-            yield f"+ schedule {wanted.name!r}: {wanted.cron[2:]}"
+    """What a deployment would change in schedules, contract, images and pods, line by line."""
+    deployed = []
+    for kind in KINDS:
+        wanted, old = desired.schedules.get(kind), (observed.of_kind(kind) or [None])[-1]
+        deployed += [old] if old is not None else []
+        if wanted is not None and old is not None and wanted.cron == old.cron:
             continue
-        old = present[-1]
-        if old.cron != wanted.cron:
-            yield f"- {wanted.name}: {old.cron[2:]}"
-            yield f"+ {wanted.name}: {wanted.cron[2:]}"
-        before, after = (
-            _flat(json.loads(text))
-            for text in (receive(old.parameters["contract"]), desired.contract.text)
-        )
-        yield from _changes(before, after)
-        images = site.api.version_images(old.version)
-        yield from _changes(images, images_in(desired.pipeline(wanted.pipeline).package))
+        yield from [f"- schedule {old.name!r}: {old.cron[2:]}"] if old is not None else []
+        yield from [f"+ schedule {wanted.name!r}: {wanted.cron[2:]}"] if wanted is not None else []
+    if not deployed:
+        return
+    newest = max(deployed, key=lambda schedule: schedule.age)
+    text = receive(newest.parameters["contract"])
+    yield from _changes(*(_flat(json.loads(each)) for each in (text, desired.contract.text)))
+    for kind in KINDS:
+        version = _deployed_version(site, newest, kind)
+        there = site.api.version_documents(version) if version is not None else []
+        placed = yaml.safe_load_all(desired.pipeline(PIPELINE_OF[kind]).package)
+        changes = _changes(*(_flat(settings_in(each)) for each in (there, placed)))
+        yield from (f"{line[:2]}{kind}: {line[2:]}" for line in changes)
+
+
+def _deployed_version(site: Site, schedule: Schedule, kind: Kind) -> PipelineVersion | None:
+    """Of the pipeline that was deployed together with a schedule; None when it is gone."""
+    mark = mark_of(schedule.description)
+    pipeline = site.api.find_pipeline(PIPELINE_OF[kind])
+    if mark is None or pipeline is None:
+        return None
+    return site.api.find_version(pipeline, mark.version_of(kind))
 
 
 def _start(site: Site, model: str, version: PipelineVersion, contract: str, start: Start) -> str:
@@ -315,10 +340,12 @@ def _run_line(run: PipelineRun) -> str:
 
 
 def _flat(value: object, at: str = "") -> dict[str, str]:
-    """Every option of a contract by its dotted name."""
-    if isinstance(value, dict) and value:
+    """Every option by its dotted name."""
+    if isinstance(value, dict) and (value or not at):
         pairs = [_flat(item, f"{at}.{key}" if at else key) for key, item in value.items()]
         return {key: text for pair in pairs for key, text in pair.items()}
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # a server's JSON knows one kind of number
     return {at: json.dumps(value, ensure_ascii=False)}
 
 

@@ -4,7 +4,7 @@ Images become digests, and every step gets its addresses, its secrets by referen
 and its retries. Pure: equal inputs give equal bytes, so that equal deployments are no deployments.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -64,11 +64,24 @@ def step_of(executor: str) -> str:
     return "_".join(words[:-1] if words[-1].isdigit() else words)
 
 
-def images_in(placed: str) -> dict[str, str]:
-    """Executor → image of a placed pipeline."""
-    spec = next(iter(yaml.safe_load_all(placed)))
-    executors = spec["deploymentSpec"]["executors"]
-    return {label: str(item["container"]["image"]) for label, item in executors.items()}
+def settings_in(documents: Iterable[Document]) -> dict[str, Document]:
+    """Executor → what a profile decides about it, of a placed pipeline's two documents.
+
+    Args:
+        documents: The pipeline's and the platform's specification; none gives nothing.
+    """
+    spec, platform, *_ = *documents, {}, {}
+    pods = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {})
+    settings = {}
+    for label, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
+        container = executor["container"]
+        settings[label] = {
+            "image": container["image"],
+            "env": {each["name"]: each.get("value", "") for each in container.get("env", ())},
+            "resources": container.get("resources", {}),
+            "pod": pods.get("executors", {}).get(label, {}),
+        }
+    return settings
 
 
 def _image(logical: str, profile: Profile) -> str:

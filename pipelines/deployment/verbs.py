@@ -29,10 +29,8 @@ def deploy(options: argparse.Namespace) -> int:
     observed = observe(site.api, desired)
     actions = plan(desired, observed)
     if options.diff:
-        print(
-            "\n".join(difference(site, desired, observed))
-            or "no difference in schedules and contract"
-        )
+        nothing = "no difference in schedules, contract, images and pods"
+        print("\n".join(difference(site, desired, observed)) or nothing)
     for remark in remarks(desired, observed):
         print(remark)
     if not actions:
@@ -176,7 +174,7 @@ def add_deployment_verbs(
     deploying = add(deploy, contract, profile)
     deploying.add_argument("--dry-run", action="store_true", help="only say what would be done")
     deploying.add_argument(
-        "--diff", action="store_true", help="say which options and images change"
+        "--diff", action="store_true", help="say which options, images and pods change"
     )
     for starting in (add(submit, contract, profile, start), add(trigger, model, profile, start)):
         starting.add_argument(

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from components.clients.pipeline_api import UnreachableError
 from components.contracts.errors import PerennialError
 from deployments import DIGEST, contract, profile
 from pipeline_server import pipeline_server
@@ -235,6 +236,43 @@ def test_a_terminated_run_is_called_cancelled_although_the_server_says_failed(se
     assert "cancelled" in "\n".join(status_lines(site, "flights-late"))
 
 
+@pytest.fixture
+def without_pauses(monkeypatch):
+    """The client's own tries follow each other at once."""
+    monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda self, response=None: None)
+
+
+def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pauses):
+    server, url = served
+    deploy(url)
+    site = site_of(url)
+    run = submit(site, contract(), Start("training", Cause("a test")))
+    shown, pauses = [], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        server.is_away = len(pauses) < 3
+        if len(pauses) == 4:
+            cancel(site, run)
+
+    server.is_away = True
+    assert follow(site, run, shown.append, sleep=sleep).was_canceled
+    assert "the run goes on, and so does the waiting" in shown[0]
+    assert len(shown) == 2
+
+
+def test_an_outage_that_does_not_end_is_an_error(served, without_pauses):
+    server, url = served
+    deploy(url)
+    site = site_of(url)
+    run = submit(site, contract(), Start("training", Cause("a test")))
+    server.is_away = True
+    pauses = []
+    with pytest.raises(UnreachableError):
+        follow(site, run, lambda line: None, sleep=pauses.append)
+    assert sum(pauses) >= 600.0
+
+
 def test_undeploying_stops_schedules_first_and_leaves_runs(served):
     server, url = served
     deploy(url)
@@ -262,10 +300,37 @@ def test_the_difference_names_options_schedules_and_images(served):
     )  # fmt: skip
     desired = desire(contract(uri="s3://perennial/new"), changed.profile)
     lines = list(difference(changed, desired, observe(changed.api, desired)))
-    assert "- flights-late monitoring: 0 3 * * *" in lines
-    assert "+ flights-late monitoring: 0 4 * * *" in lines
+    assert "- schedule 'flights-late monitoring': 0 3 * * *" in lines
+    assert "+ schedule 'flights-late monitoring': 0 4 * * *" in lines
     assert '+ data.uri = "s3://perennial/new"' in lines
-    assert any(line.startswith("+ exec-snapshot-data = ") and digest in line for line in lines)
+    assert any(
+        line.startswith("+ monitoring: exec-snapshot-data.image = ") and digest in line
+        for line in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        ({"pods": {"steps": {"train_model": {"memory": "7Gi"}}}},
+         '+ training: exec-train-model.resources.resourceMemoryLimit = "7Gi"'),
+        ({"stores": {"tracking_uri": "https://mlflow.example"}},
+         '+ training: exec-train-model.env.MLFLOW_TRACKING_URI = "https://mlflow.example"'),
+        ({"pods": {"node_selector": {"pool": "gpu"}}},
+         '+ training: exec-train-model.pod.nodeSelector.labels.pool = "gpu"'),
+    ],
+    ids=["resources", "stores", "pods"],
+)  # fmt: skip
+def test_the_difference_names_what_a_profile_changes(served, section, line):
+    _, url = served
+    deploy(url)
+    same = site_of(url)
+    desired = desire(contract(), same.profile)
+    assert list(difference(same, desired, observe(same.api, desired))) == []
+    changed = site_of(url, **section)
+    desired = desire(contract(), changed.profile)
+    lines = list(difference(changed, desired, observe(changed.api, desired)))
+    assert line in lines
 
 
 def test_tokens_are_read_anew_for_each_request(served, tmp_path):

@@ -8,7 +8,7 @@ from kfp.kubernetes import kubernetes_executor_config_pb2
 from components.contracts.errors import PerennialError
 from deployments import DIGEST, profile
 from pipelines.compilation import PIPELINES, compile_pipeline
-from pipelines.deployment.placement import images_in, place
+from pipelines.deployment.placement import place, settings_in
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-access/word"}
 
@@ -17,6 +17,11 @@ SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-ac
 def compiled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
     return {name: compile_pipeline(name, folder / f"{name}.yaml").read_text() for name in PIPELINES}
+
+
+def images_in(placed):
+    settings = settings_in(yaml.safe_load_all(placed))
+    return {label: each["image"] for label, each in settings.items()}
 
 
 def parts(placed):

@@ -10,18 +10,7 @@ from components.contracts.errors import TrainingFailedError
 from components.train_model.attempts import run_to_end
 from components.train_model.launchers.launcher import JobState
 from fake_api_server import NAMESPACE
-from launching import launcher_for, small_resources
-
-# The first attempt's script → its state, and what is said about it.
-ENDINGS = [
-    ("success", JobState.SUCCEEDED, "every rank finished"),
-    ("success_of_the_master_first", JobState.SUCCEEDED, "every rank finished"),
-    ("claimed_success", JobState.FAILED, "claims to have succeeded, but not every rank"),
-    ("worker_failure", JobState.FAILED, "worker-0 Failed: Error, exit code 1"),
-    ("out_of_memory", JobState.FAILED, "worker-0 Failed: OOMKilled, exit code 137"),
-    ("evicted", JobState.DISPLACED, "worker-0 Failed: Evicted (The node was low on resource)"),
-    ("preempted", JobState.INTERRUPTED, "PreemptionByScheduler"),
-]
+from launching import ENDINGS, GIVEN_UP, eventually, launcher_for, small_resources
 
 
 @pytest.mark.parametrize(("script", "state", "cause"), ENDINGS, ids=[row[0] for row in ENDINGS])
@@ -53,14 +42,6 @@ def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_
     assert launcher.wait() is JobState.FAILED
     assert "master-0 Failed" in launcher.cause
     assert NOT_THERE not in launcher.cause
-
-
-GIVEN_UP = [
-    ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
-    ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
-    ("forever", "it has been running", "2 pods run"),
-    ("deadline", "DeadlineExceeded", "active on the node too long"),
-]
 
 
 @pytest.mark.parametrize(("script", "reason", "evidence"), GIVEN_UP, ids=[r[0] for r in GIVEN_UP])
@@ -208,12 +189,3 @@ def test_the_launcher_uses_these_rights_and_no_others(cluster, launched):
         ("kubeflow.org", "pytorchjobs", "delete"),
         ("kubeflow.org", "pytorchjobs", "get"),
     }
-
-
-def eventually(condition, seconds=3.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False

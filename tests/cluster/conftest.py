@@ -1,0 +1,1 @@
+from s3_server import bucket, s3_endpoint
