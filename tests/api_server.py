@@ -156,7 +156,7 @@ class ApiServer:
     def make(self, path, body):
         """Create an object below a path."""
         answer = self.ask("POST", path, body)
-        assert answer.status_code == 201, answer.text
+        assert answer.status_code == 201, answer.text[:500]
         return answer.json()
 
     def path_of(self, item):

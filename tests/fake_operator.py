@@ -204,6 +204,7 @@ class Operator:
             for found in conditions:
                 if found["type"] == "Running":
                     found["status"] = "False"
+        message = message or f"PyTorchJob {name} is {kind.lower()}."
         conditions.append({"type": kind, "status": "True", "message": message})
         self.store.put(PLURAL, current)
 

@@ -112,8 +112,16 @@ class Cluster:
         return any(found["name"] == resource.plural for found in answer["resources"])
 
     def spec_fields(self, resource: Resource, kind: str) -> frozenset[str]:
-        """The fields that the served version of a kind has in its spec."""
-        answer = self._answer("GET", f"/openapi/v3{resource.root}")
+        """The fields that the served version of a kind has in its spec.
+
+        None are known on servers before Kubernetes 1.27, which may describe nothing there.
+        """
+        try:
+            answer = self._answer("GET", f"/openapi/v3{resource.root}")
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return frozenset()
+            raise
         for schema in answer["components"]["schemas"].values():
             for found in schema.get("x-kubernetes-group-version-kind", ()):
                 if (found["group"], found["kind"]) == (resource.group, kind):

@@ -91,6 +91,10 @@ class Tracking(ABC):
     def finish(self) -> None:
         """Mark the run as finished, unless the platform that opened it does so itself."""
 
+    @abstractmethod
+    def fail(self) -> None:
+        """Mark the run as failed, likewise; opening it again, as a retry does, takes that back."""
+
 
 class MlflowTracking(Tracking):
     """A run of an MLflow server or database.
@@ -164,6 +168,11 @@ class MlflowTracking(Tracking):
         if self._owned:
             self._client.set_terminated(self.run_id)
 
+    @override
+    def fail(self) -> None:
+        if self._owned:
+            self._client.set_terminated(self.run_id, status="FAILED")
+
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -223,6 +232,8 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
         experiment_id = _experiment(client, environment, experiment)
         run_id = _claimed(client, environment, experiment, experiment_id)
     run = _joined(client, run_id)
+    if owned and run.info.status == "FAILED":
+        client.update_run(run_id, status="RUNNING")
     files = RunFiles.of(environment, run, experiment)
     return MlflowTracking(client, run, owned=owned, files=files)
 

@@ -1,6 +1,9 @@
 """Step 4: reads the snapshot, trains or resumes, puts the curves on record."""
 
-from concurrent.futures import ThreadPoolExecutor
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from components.clients.environment import Environment
@@ -13,6 +16,8 @@ from components.train_model.curves import LiveCurves, log_evaluations, log_steps
 from components.train_model.identity import is_finished, training_job
 from components.train_model.launchers.choice import open_launcher
 from components.train_model.report import final_metrics, summarize, training_page
+
+logger = logging.getLogger(__name__)
 
 
 @pipeline_step("train_model", outputs=("training", "report", "metrics"))
@@ -29,7 +34,7 @@ def train_model_step(
         tracking = opener.submit(open_tracking, environment, settings.model.name)
         if not is_reused:
             launcher = open_launcher(settings.resources, environment)
-            with LiveCurves(job.logs / "metrics.jsonl", tracking):
+            with LiveCurves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
                 run_to_end(job, launcher, settings.resources.max_restarts)
     result = TrainingResult.read(job.root)
     summary = summarize(result, is_reused=is_reused)
@@ -37,6 +42,19 @@ def train_model_step(
     training_page(result, summary).write(Path(report))
     record(tracking.result(), settings, result)
     return StepResult(metrics=final_metrics(result), summary=summary)
+
+
+@contextmanager
+def failure_on_record(tracking: Future[Tracking]) -> Iterator[None]:
+    """Mark the tracking run as failed when the training is; the training's error goes first."""
+    try:
+        yield
+    except Exception:
+        try:
+            tracking.result().fail()
+        except Exception:
+            logger.exception("the failure is not on the tracking server's record")
+        raise
 
 
 def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResult) -> None:

@@ -270,14 +270,11 @@ def status_lines(site: Site, model: str) -> list[str]:
 
 def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str]:
     """What a deployment would change in schedules, contract, images and pods, line by line."""
-    deployed = []
-    for kind in KINDS:
-        wanted, old = desired.schedules.get(kind), (observed.of_kind(kind) or [None])[-1]
-        deployed += [old] if old is not None else []
-        if wanted is not None and old is not None and wanted.cron == old.cron:
-            continue
-        yield from [f"- schedule {old.name!r}: {old.cron[2:]}"] if old is not None else []
-        yield from [f"+ schedule {wanted.name!r}: {wanted.cron[2:]}"] if wanted is not None else []
+    deployed = [each for kind in KINDS for each in observed.of_kind(kind)[-1:]]
+    yield from _changes(
+        {f"schedule {each.name!r}": each.cron[2:] for each in deployed},
+        {f"schedule {each.name!r}": each.cron[2:] for each in desired.schedules.values()},
+    )
     if not deployed:
         return
     newest = max(deployed, key=lambda schedule: schedule.age)

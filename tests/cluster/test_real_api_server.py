@@ -51,10 +51,9 @@ run_to_end(training_job(Path(sys.argv[1]), sys.argv[2]), patient_launcher(), max
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    found = ApiServer(tmp_path_factory.mktemp("api-server"))
-    define(found)
-    yield found
-    found.close()
+    with contextlib.closing(ApiServer(tmp_path_factory.mktemp("api-server"))) as found:
+        define(found)
+        yield found
 
 
 @pytest.fixture
@@ -240,6 +239,6 @@ def test_the_api_server_takes_every_object_of_an_overlay_that_it_knows(server, o
         if answer.status_code not in (200, 201) or not contains(
             answer.json().get("spec"), item.get("spec")
         ):
-            refused.append(f"{label(item)}: {answer.text}")
+            refused.append(f"{label(item)}: {answer.text[:500]}")
     print(f"{overlay.name}: {len(items) - len(unknown)} taken; not served here: {unknown}")
     assert refused == []

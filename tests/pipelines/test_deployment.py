@@ -300,8 +300,8 @@ def test_the_difference_names_options_schedules_and_images(served):
     )  # fmt: skip
     desired = desire(contract(uri="s3://perennial/new"), changed.profile)
     lines = list(difference(changed, desired, observe(changed.api, desired)))
-    assert "- schedule 'flights-late monitoring': 0 3 * * *" in lines
-    assert "+ schedule 'flights-late monitoring': 0 4 * * *" in lines
+    assert "- schedule 'flights-late monitoring' = 0 3 * * *" in lines
+    assert "+ schedule 'flights-late monitoring' = 0 4 * * *" in lines
     assert '+ data.uri = "s3://perennial/new"' in lines
     assert any(
         line.startswith("+ monitoring: exec-snapshot-data.image = ") and digest in line

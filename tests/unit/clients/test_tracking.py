@@ -124,6 +124,24 @@ def test_our_own_run_is_finished_and_tagged_with_the_code(environment):
     assert run.data.tags["mlflow.source.git.commit"] == "abc"
 
 
+def test_a_run_that_failed_goes_on_when_it_is_tried_again(environment):
+    first = open_tracking(environment, "flights")
+    first.fail()
+    assert run_of(environment, first).info.status == "FAILED"
+    again = open_tracking(environment, "flights")
+    assert again.run_id == first.run_id
+    assert run_of(environment, again).info.status == "RUNNING"
+    again.finish()
+    assert run_of(environment, again).info.status == "FINISHED"
+
+
+def test_a_failure_is_the_platforms_to_record_in_its_own_run(environment):
+    opened = open_tracking(replace(environment, run_id="platform"), "elsewhere")
+    joined = open_tracking(replace(environment, tracking_run_id=opened.run_id), "flights")
+    joined.fail()
+    assert run_of(environment, joined).info.status == "RUNNING"
+
+
 def test_nothing_is_printed(environment, capfd):
     tracking = open_tracking(environment, "flights")
     tracking.log_metrics({"auc": 0.9})

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from components.clients.environment import CACHE, LEASE, RUN_FOLDER, Environment
 from components.clients.journal import Journal
 from components.clients.lease import RunLease
-from components.clients.tracking import open_tracking
+from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.data import ModelSection
-from components.contracts.errors import PerennialError
+from components.contracts.errors import PerennialError, TrainingFailedError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import TrainingResult
 from components.engine.job import training_contract, training_fingerprint
@@ -66,6 +66,25 @@ def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, 
     again = run_step(environment, "second", config, root)
     assert "is reused" in again.summary
     assert TrainingResult.read(environment / "second" / "training") == training
+
+
+def test_a_training_that_fails_is_failed_on_record_until_it_is_tried_again(environment, root):
+    broken = {
+        "task": "faulty_training:FaultyTask",
+        "options": {"trouble": "bad loss", "trouble_rank": -1},
+    }
+    one = ResourcesSection(num_processes=1, max_restarts=0)
+    config = TrainModelConfig(
+        model=ModelSection(name="tiny", **broken), training=tiny_section(), resources=one
+    )
+    with pytest.raises(TrainingFailedError):
+        run_step(environment, "first", config, root)
+    client = open_mlflow(Environment.read())
+    experiment = client.get_experiment_by_name("tiny").experiment_id
+    (run,) = client.search_runs([experiment])
+    assert run.info.status == "FAILED"
+    open_tracking(Environment.read(), "tiny")
+    assert client.get_run(run.info.run_id).info.status == "RUNNING"
 
 
 def test_checkpoints_go_to_an_s3_store_and_are_reused_from_there(
