@@ -48,9 +48,9 @@ class Kubelet(Handler):
 
     def do_GET(self):
         parts = urlsplit(self.path)
-        _, _, pod, _ = parts.path.strip("/").split("/")  # containerLogs/NAMESPACE/POD/CONTAINER
+        _, namespace, pod, _ = parts.path.strip("/").split("/")  # containerLogs/…/CONTAINER
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        self._log(pod, query)
+        self._log(f"{namespace}/{pod}", query)
 
 
 class ApiServer:

@@ -97,7 +97,7 @@ class RealStore(Store):
 
     def __init__(self, server, namespace):
         super().__init__()
-        self.server = server
+        self.server, self.namespace = server, namespace
         self.lock, self.logs = server.logs.lock, server.logs.logs
         self.closed_logs = server.logs.closed_logs
         roots = {"pods": "/api/v1"} | {
@@ -115,7 +115,15 @@ class RealStore(Store):
             return None
 
     def all(self, plural):
-        return self.server.ask("GET", self.roots[plural]).json()["items"]
+        answer = self.server.ask("GET", self.roots[plural])
+        # While it starts, a server answers before it serves what was defined.
+        return answer.json()["items"] if answer.status_code == 200 else []
+
+    def write_log(self, pod, line):
+        super().write_log(f"{self.namespace}/{pod}", line)
+
+    def close_log(self, pod):
+        super().close_log(f"{self.namespace}/{pod}")
 
     def put(self, plural, body):
         """Create an object, or write what a controller that has read it would write."""

@@ -1,6 +1,7 @@
 """API server: what it serves, how it refuses, and how long to try again."""
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from components.contracts.errors import PerennialError
 
 TOO_MANY, CONFLICT, NOT_FOUND, UNAUTHORIZED, FORBIDDEN = 429, 409, 404, 401, 403
 SERVER_ERROR = 500
+SETTLING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class ApiError(PerennialError):
         )  # fmt: skip
 
     @property
+    def misses_definition(self) -> bool:
+        """Whether the kind is not served, rather than one object not there."""
+        return self.status == NOT_FOUND and '" not found' not in self.evidence
+
+    @property
     def passes(self) -> bool:
         """Whether the same request may succeed later.
 
@@ -90,3 +97,35 @@ class ApiError(PerennialError):
 
 class AlreadyExistsError(Exception):
     """There is an object of that name."""
+
+
+class Settling:
+    """Tells a refusal from the first words of an API server that has just started.
+
+    Before it has read all accounts, roles and definitions, it answers 401, 403 or 404 to what it
+    answered before (seen on 1.20: `RBAC: role … not found`, a second after its port was open). So
+    such an answer is final only where no such start can be the reason, or after a minute of it.
+    """
+
+    def __init__(self) -> None:
+        self._answered: set[str] = set()
+        self._away_at = -SETTLING_SECONDS
+
+    def answered(self, request: str) -> None:
+        """Remember that this was answered."""
+        self._answered.add(request)
+
+    def refused(self, request: str, error: ApiError, seconds: float) -> bool:
+        """Whether the same request may soon be answered after all.
+
+        Args:
+            request: Method and path.
+            error: What came instead of an answer.
+            seconds: For how long it has been tried.
+        """
+        now = time.monotonic()
+        if error.status == 0 or error.status >= SERVER_ERROR:
+            self._away_at = now
+        was_there = request in self._answered or now - self._away_at < SETTLING_SECONDS
+        is_start = error.status in (UNAUTHORIZED, FORBIDDEN) or error.misses_definition
+        return is_start and was_there and seconds < SETTLING_SECONDS

