@@ -5,11 +5,11 @@ import json
 import time
 
 from api_server import MERGE, NODE
-from cluster_manifests import SCHEMAS
+from cluster_manifests import K8S, SCHEMAS, build_component
 from fake_api_server import FakeCluster
 from fake_cluster_state import Store
 
-ACCOUNT = "pipeline-runner"
+LAUNCHER, REAPER = "pipeline-runner", "perennial-reaper"
 NUMBERS = itertools.count(1)
 # Plural → group, version, kind; pods are the API server's own.
 KINDS = {
@@ -171,7 +171,9 @@ class RealStore(Store):
 
 
 class RealCluster:
-    """A namespace of its own with the project's roles in it, and the folder that tells a pod of it.
+    """A namespace of its own with the roles of `k8s/`, and the folder that tells a pod of it.
+
+    The pod is a step's, until it becomes another account's.
 
     Args:
         server: The API server.
@@ -188,8 +190,11 @@ class RealCluster:
         self.store = RealStore(server, self.namespace)
         (folder / "namespace").write_text(self.namespace)
         (folder / "ca.crt").write_bytes(server.authority.read_bytes())
+        (folder / "k8s").mkdir()
+        self._grant(build_component(K8S / "components" / "reaper", folder / "k8s"))
+        self.become(LAUNCHER)
 
-    def grant(self, items):
+    def _grant(self, items):
         """Apply the roles, bindings and accounts among a kustomization's objects."""
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         paths = {"Role": (rbac, "roles"), "RoleBinding": (rbac, "rolebindings")}
@@ -219,3 +224,6 @@ class RealCluster:
             "PERENNIAL_SERVICE_ACCOUNT": str(self.folder),
             "KFP_POD_NAME": pod,
         }
+
+    def close(self):
+        """The API server outlives its namespaces."""

@@ -262,7 +262,7 @@ def weights(result: TrainingResult, step: int | None = None) -> dict[str, torch.
     """The full weights of a kept checkpoint, by default the last."""
     records = {record.step: record for record in result.checkpoints}
     record = records[step if step is not None else max(records)]
-    return load_checkpoint_model(Path(record.uri), result)[1].state_dict()
+    return load_checkpoint_model(record.uri, result)[1].state_dict()
 
 
 def largest_difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:

@@ -22,6 +22,7 @@ from components.clients.pipeline_records import (
     PipelineRun,
     PipelineVersion,
     Schedule,
+    read_documents,
     read_run,
     read_schedule,
     runtime_config,
@@ -152,11 +153,7 @@ class PipelineApi:
             )
         except GoneError:
             return []
-        spec = found.pipeline_spec or {}
-        if "pipeline_spec" not in spec:
-            return [spec]
-        # With a platform document, both come nested.
-        return [spec["pipeline_spec"], spec.get("platform_spec") or {}]
+        return read_documents(found)
 
     def create_pipeline(self, name: str, description: str) -> None:
         """Create a pipeline without versions.
@@ -303,12 +300,9 @@ class PipelineApi:
     def unfinished_runs(self, experiment_id: str) -> list[PipelineRun]:
         """Every run of an experiment that is not over."""
         pages = self._pages(
-            "list the runs",
-            self._runs.run_service_list_runs,
-            "runs",
-            experiment_id=experiment_id,
+            "list the runs", self._runs.run_service_list_runs, "runs", experiment_id=experiment_id,
             filter=_one_of("state", ("PENDING", "RUNNING", "CANCELING", "PAUSED")),
-        )
+        )  # fmt: skip
         return [run for item in pages if not (run := read_run(item)).is_over]
 
     def run(self, run_id: str) -> PipelineRun:
@@ -371,15 +365,13 @@ def _explained(doing: str, url: str) -> Iterator[None]:
 
 
 def _refused(doing: str, url: str, error: kfp_server_api.ApiException) -> PerennialError:
-    kind = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}.get(
-        error.status or 0, PerennialError
-    )
+    kinds = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}
+    kind = kinds.get(error.status or 0, PerennialError)
     usual = LOGIN if error.status in REDIRECTS else "look at the log of the deployment ml-pipeline"
-    hint = HINTS.get(error.status or 0, usual)
     return kind(
         f"the pipeline server refuses to {doing}",
         evidence=f"{url}: {error.status} {error.reason}: {_message(error.body)}",
-        action=hint,
+        action=HINTS.get(error.status or 0, usual),
     )
 
 
@@ -392,9 +384,8 @@ def _message(body: str | bytes | None) -> str:
 
 
 def _shortened(description: str) -> str:
-    if len(description) <= LONGEST_DESCRIPTION:
-        return description
-    return f"{description[: LONGEST_DESCRIPTION - 1]}…"
+    is_short = len(description) <= LONGEST_DESCRIPTION
+    return description if is_short else f"{description[: LONGEST_DESCRIPTION - 1]}…"
 
 
 def _equals(key: str, value: str) -> str:

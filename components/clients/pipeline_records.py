@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import kfp_server_api
 
@@ -123,6 +124,14 @@ def runtime_config(parameters: Mapping[str, str], root: str) -> kfp_server_api.V
     return kfp_server_api.V2beta1RuntimeConfig(
         parameters=dict(parameters), pipeline_root=root or None
     )
+
+
+def read_documents(version: kfp_server_api.V2beta1PipelineVersion) -> list[dict[str, Any]]:
+    """A version's pipeline and platform specification, as far as the server's answer has them."""
+    spec = version.pipeline_spec or {}
+    if "pipeline_spec" not in spec:
+        return [spec]
+    return [spec["pipeline_spec"], spec.get("platform_spec") or {}]
 
 
 def read_schedule(item: kfp_server_api.V2beta1RecurringRun) -> Schedule:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 import fake_operator
-from api_server import ApiServer, needs_api_server
-from cluster_manifests import K8S, OVERLAYS, build, build_component, label
+from api_server import needs_api_server
+from cluster_manifests import OVERLAYS, build, label
 from components.clean_up.step import clean_up_step
 from components.clients.api_server import ApiError
 from components.clients.cluster import Cluster
@@ -33,12 +33,11 @@ from launching import (
     training_job,
 )
 from pipelines.reap import reap
-from real_cluster import RealCluster, define
+from real_cluster import LAUNCHER, REAPER, RealCluster
 
 pytestmark = [pytest.mark.full, pytest.mark.alone, needs_api_server]
 
 GOLDEN = Path(__file__).parents[1] / "manifests" / "golden"
-LAUNCHER, REAPER = "pipeline-runner", "perennial-reaper"
 STEP = """
 import sys
 from pathlib import Path
@@ -49,21 +48,11 @@ run_to_end(training_job(Path(sys.argv[1]), sys.argv[2]), patient_launcher(), max
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with contextlib.closing(ApiServer(tmp_path_factory.mktemp("api-server"))) as found:
-        define(found)
-        yield found
-
-
 @pytest.fixture
 def cluster(server, tmp_path, monkeypatch):
     """A namespace with what `k8s/` grants, in the pod of a step."""
     monkeypatch.setattr(fake_operator, "TICK", 0.1)
     found = RealCluster(server, tmp_path / "cluster")
-    (tmp_path / "k8s").mkdir()
-    found.grant(build_component(K8S / "components" / "reaper", tmp_path / "k8s"))
-    found.become(LAUNCHER)
     for name, value in found.environment("step-1").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))

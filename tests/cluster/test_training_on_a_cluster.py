@@ -1,0 +1,91 @@
+"""The whole way of a training on a cluster: step, job, pods that train, checkpoints, result.
+
+Pods are processes of this machine; nothing else is pretended at a real API server.
+"""
+
+import contextlib
+
+import pytest
+
+from api_server import free_port, needs_api_server
+from components.clients.environment import CACHE, RUN_FOLDER
+from components.contracts.data import ModelSection
+from components.contracts.training import TrainingResult
+from components.train_model.config import ClusterSection, ResourcesSection, TrainModelConfig
+from components.train_model.step import train_model_step
+from fake_api_server import FakeCluster
+from fake_operator import step_pod
+from process_pods import ProcessOperator
+from real_cluster import RealCluster
+from tiny_training import largest_difference, tiny_section, weights
+
+# Slow enough to be disturbed.
+SLOW = {"trouble": "slow forward", "trouble_rank": -1, "seconds": 0.2}
+MODEL = ModelSection(name="tiny", task="faulty_training:FaultyTask", options=SLOW)
+
+
+def run_step(folder, root, **resources):
+    config = TrainModelConfig(
+        model=MODEL, training=tiny_section(),
+        resources=ResourcesSection(num_processes=2, **resources),
+    )  # fmt: skip
+    train_model_step(
+        config=config.to_json(), snapshot=str(root / "snapshot"),
+        training=str(folder / "training"), report=str(folder / "report.html"),
+        metrics=str(folder / "metrics.json"),
+    )  # fmt: skip
+    return TrainingResult.read(folder / "training")
+
+
+REAL = pytest.param("real", marks=[pytest.mark.full, pytest.mark.alone, needs_api_server])
+
+
+@pytest.fixture(params=["fake", REAL])
+def cluster(request, tmp_path, bucket, monkeypatch, s3_endpoint):
+    """A cluster that this process is a step on, with a store of its own."""
+    if request.param == "real":
+        found = RealCluster(request.getfixturevalue("server"), tmp_path / "cluster")
+    else:
+        found = FakeCluster(tmp_path / "cluster")
+    monkeypatch.setenv("PERENNIAL_STORE_URI", f"{bucket}/on-a-cluster")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "run-1")
+    monkeypatch.setenv(RUN_FOLDER, "")
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    for name, value in found.environment("step-1").items():
+        monkeypatch.setenv(name, value)
+    pod = step_pod()
+    pod["spec"]["containers"][1]["env"] = [
+        {"name": "PERENNIAL_STORE_URI", "value": f"{bucket}/on-a-cluster"},
+        {"name": "AWS_ENDPOINT_URL_S3", "value": s3_endpoint},
+        {"name": "AWS_DEFAULT_REGION", "value": "us-east-1"},
+        {"name": "AWS_ACCESS_KEY_ID", "value": "nobody"},
+        {"name": "AWS_SECRET_ACCESS_KEY",
+         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "secret"}}},
+    ]  # fmt: skip
+    found.store.put("pods", pod)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def train(cluster, tmp_path, root, bucket, monkeypatch):
+    """Trains on the cluster, whose first attempt may be evicted, and in processes here."""
+
+    def run(*, evicts):
+        operator = ProcessOperator(cluster, tmp_path / "pods", free_port(), evicts=evicts)
+        with contextlib.closing(operator):
+            machines = ClusterSection(machines=2)
+            there = run_step(tmp_path / "there", root, launcher="pytorchjob", cluster=machines)
+        monkeypatch.setenv("PERENNIAL_STORE_URI", f"{bucket}/here")
+        return there, run_step(tmp_path / "here", root, launcher="local")
+
+    return run
+
+
+@pytest.mark.parametrize("evicts", [False, True], ids=["undisturbed", "evicted"])
+def test_two_machines_of_a_job_train_what_two_processes_here_train(cluster, train, evicts):
+    there, here = train(evicts=evicts)
+    assert not cluster.active_jobs()
+    assert there.num_resumes == int(evicts)
+    assert largest_difference(weights(there), weights(here)) == 0.0
