@@ -1,6 +1,7 @@
 """Job request: all that a training job's manifest is made of, and what the own pod tells."""
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -151,9 +152,16 @@ class JobRequest:
 
     @property
     def command(self) -> list[str]:
-        """Torchrun; the operator's PET_ variables tell it about the other machines."""
+        """Torchrun; the operator's PET_ variables tell it about the other machines.
+
+        It waits for them as long as the launcher does: ten minutes, its default, are less than
+        another machine's image may take.
+        """
+        budgets = self.resources.cluster.budgets
+        patience = 3600 * budgets.queued_hours + 60 * budgets.starting_minutes
         return [
             *("python", "-m", "torch.distributed.run", "--max-restarts", "0"),
+            *("--rdzv-conf", f"timeout={math.ceil(patience)}"),
             *("-m", "components.engine.worker", self.address),
         ]
 
