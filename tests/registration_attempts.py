@@ -52,8 +52,9 @@ class Job:
         arguments: Of the step.
         before: Versions there were, of which the last is champion.
         points: The executed lines, counted from 0, before which an attempt is killed; none: list
-            the lines, each with the digest of what a kill before it leaves.
-        inside: Also count the lines of MLflow's own registry.
+            the lines.
+        inside: Also count the lines of MLflow's own registry, and list each with the digest of what
+            a kill before it leaves.
     """
 
     home: str
@@ -215,7 +216,7 @@ def main() -> None:
     warm_up(job)
     if not job.points:
         begin(job)
-        world = World(Path(job.home).parent)
+        world = World(Path(job.home).parent) if job.inside else None
         print(json.dumps(forked(lambda: attempt(job, -1, world))[1]), flush=True)
     for point in job.points:
         print(json.dumps(try_point(job, point)), flush=True)
