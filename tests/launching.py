@@ -29,10 +29,12 @@ ROOT = Path(__file__).resolve().parents[1]
 STEP = """
 import sys
 from pathlib import Path
+import launching
 from components.train_model.attempts import run_to_end
-from launching import launcher_for, training_job
 
-run_to_end(training_job(Path(sys.argv[1]), sys.argv[2]), launcher_for(), max_restarts=0)
+folder, store_uri, launcher = sys.argv[1:]
+job = launching.training_job(Path(folder), store_uri)
+run_to_end(job, getattr(launching, launcher)(), max_restarts=0)
 """
 HOUR, MINUTE = 3600.0, 60.0
 BUDGETS = Budgets(
@@ -125,11 +127,11 @@ def environment_of(cluster, pod) -> dict[str, str]:
     return {**os.environ, **cluster.environment(pod)}
 
 
-def start_step(cluster, folder, store_uri, program=STEP):
-    """The step in a process of its own."""
+def start_step(cluster, folder, store_uri, launcher=launcher_for):
+    """The step in a process of its own, with a launcher of this module."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(folder), store_uri],
+        [sys.executable, "-c", STEP, str(folder), store_uri, launcher.__name__],
         env=environment_of(cluster, "step-1") | {"PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
     )

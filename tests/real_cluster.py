@@ -151,11 +151,8 @@ class RealStore(Store):
     def _write(self, plural, name, body, below):
         while True:
             current = self.objects[plural][name]
-            version = {"resourceVersion": current["metadata"]["resourceVersion"]}
-            changed = {**current, "status": body.get("status", {})}
-            if not below:
-                changed = {**current, "spec": body["spec"]}
-            changed["metadata"] = current["metadata"] | version
+            part = "status" if below else "spec"
+            changed = current | {part: body[part]}
             answer = self.server.ask("PUT", f"{self.roots[plural]}/{name}{below}", changed)
             if answer.status_code == GONE:
                 raise KeyError(name)

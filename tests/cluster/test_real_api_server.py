@@ -38,14 +38,6 @@ from real_cluster import LAUNCHER, REAPER, RealCluster
 pytestmark = [pytest.mark.full, pytest.mark.alone, needs_api_server]
 
 GOLDEN = Path(__file__).parents[1] / "manifests" / "golden"
-STEP = """
-import sys
-from pathlib import Path
-from components.train_model.attempts import run_to_end
-from launching import patient_launcher, training_job
-
-run_to_end(training_job(Path(sys.argv[1]), sys.argv[2]), patient_launcher(), max_restarts=0)
-"""
 
 
 @pytest.fixture
@@ -135,7 +127,7 @@ def test_a_rotated_token_is_taken_up(cluster, launched):
 
 def test_a_second_try_of_a_killed_step_adopts_the_running_job(cluster, launched, tmp_path, bucket):
     launched("forever")
-    step = start_step(cluster, tmp_path, bucket, STEP)
+    step = start_step(cluster, tmp_path, bucket, patient_launcher)
     assert eventually(cluster.active_jobs, 60.0)
     step.kill()
     step.wait()
@@ -149,7 +141,7 @@ def test_a_second_try_of_a_killed_step_adopts_the_running_job(cluster, launched,
 
 def test_a_terminated_step_deletes_its_job(cluster, launched, tmp_path, bucket):
     launched("forever")
-    step = start_step(cluster, tmp_path, bucket, STEP)
+    step = start_step(cluster, tmp_path, bucket, patient_launcher)
     assert eventually(lambda: cluster.store.all("pytorchjobs"), 60.0)
     step.terminate()
     step.wait(60)

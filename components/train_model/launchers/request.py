@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from components.clients.cluster import Object
@@ -158,10 +159,10 @@ class JobRequest:
         another machine's image may take.
         """
         budgets = self.resources.cluster.budgets
-        patience = 3600 * budgets.queued_hours + 60 * budgets.starting_minutes
+        patience = timedelta(hours=budgets.queued_hours, minutes=budgets.starting_minutes)
         return [
             *("python", "-m", "torch.distributed.run", "--max-restarts", "0"),
-            *("--rdzv-conf", f"timeout={math.ceil(patience)}"),
+            *("--rdzv-conf", f"timeout={math.ceil(patience.total_seconds())}"),
             *("-m", "components.engine.worker", self.address),
         ]
 
