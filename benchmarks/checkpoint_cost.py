@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import statistics
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from torch import Tensor, multiprocessing, nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.distributed.fsdp import fully_shard
 from typing_extensions import override
 
@@ -288,9 +288,7 @@ def run_rank(rank: int, size: int, port: int, rounds: int, folder: str) -> None:
 
 def run(size: int, rounds: int) -> dict[str, list[dict[str, float]]]:
     """The figures of a number of processes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = get_free_port()
     with tempfile.TemporaryDirectory(prefix="perennial-bench-") as folder:
         context = multiprocessing.get_context("spawn")
         ranks = [

@@ -15,7 +15,6 @@ import gc
 import json
 import os
 import platform
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from torch import Tensor, nn
+from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.nn import functional
 
 from components.contracts.data import TaskColumns
@@ -241,9 +241,7 @@ def main() -> None:
 def measured_line(name: str, number: int) -> str:
     """One layout in fresh processes: a row of the table."""
     processes = LAYOUTS[number][0]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = get_free_port()
     with tempfile.TemporaryDirectory(prefix="perennial-bench-") as folder:
         results = [Path(folder) / f"{rank}.json" for rank in range(processes)]
         running = [

@@ -15,7 +15,6 @@ import os
 import platform
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
@@ -124,9 +124,7 @@ def measure_node_loss(root: Path) -> tuple[float, TrainingResult]:
     job = new_job(root, dropout=0.0)
     job.logs.mkdir()
     write_atomically(job.root / "job.json", job.to_json().encode())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = get_free_port()
     lease = RunLease(job.root)
     lease.acquire()  # the workers end with this process
     agents = [start_agent(job, port, lease)]

@@ -7,7 +7,6 @@ on the PATH.
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -17,6 +16,7 @@ import pytest
 import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from fake_api_server import Handler, Server, certified
 from fake_cluster_state import Faults, Store
@@ -35,12 +35,6 @@ needs_api_server = pytest.mark.skipif(
     not (binary("kube-apiserver") and binary("etcd")),
     reason="no kube-apiserver and etcd in KUBEBUILDER_ASSETS or on the PATH",
 )
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Kubelet(Handler):
@@ -63,7 +57,7 @@ class ApiServer:
     def __init__(self, folder):
         self.folder = folder
         self.authority = folder / "certificates" / "apiserver.crt"
-        self.port, self.etcd_port = free_port(), free_port()
+        self.port, self.etcd_port = get_free_port(), get_free_port()
         self.logs = Store()
         self._sessions = threading.local()
         self._write_keys()
@@ -88,7 +82,7 @@ class ApiServer:
         return kubelet
 
     def _start_etcd(self):
-        url, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{free_port()}"
+        url, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{get_free_port()}"
         return self._spawn(
             "etcd", f"--data-dir={self.folder / 'etcd'}", f"--listen-client-urls={url}",
             f"--advertise-client-urls={url}", f"--listen-peer-urls={peer}",

@@ -9,7 +9,6 @@ import multiprocessing.forkserver
 import os
 import random
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
@@ -22,6 +21,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from components.clients.dataset import split_expression
 from components.clients.environment import LEASE
@@ -232,9 +232,7 @@ def run_ranks(job: TrainingJob, main: Callable[[], int] = worker.main) -> list[i
 
 def run_ranks_at(address: str, processes: int, main: Callable[[], int] = worker.main) -> list[int]:
     """The same, of a job that lies at an address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = get_free_port()
     ranks = [
         _context().Process(target=_run_rank, args=(address, _of_rank(rank, processes, port), main))
         for rank in range(processes)

@@ -14,7 +14,6 @@ the host's, and 30 GB in the folder for temporary files (`TMPDIR`).
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from benchmarks.accelerator.parts import PARTS, run_part
 from benchmarks.accelerator.sizes import Sizes
@@ -39,9 +39,7 @@ from components.train_model.launchers.local import MALLOC
 
 def start_part(part: str, arguments: Sequence[str], device_type: str) -> dict[str, Any]:
     """One part, in a process of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = get_free_port()
     is_resident = part.startswith("memory") and device_type == "cpu"
     with tempfile.TemporaryDirectory(prefix="accelerator-") as folder:
         result = Path(folder) / "result.json"

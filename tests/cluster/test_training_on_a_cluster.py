@@ -6,8 +6,9 @@ Pods are processes of this machine; nothing else is pretended at a real API serv
 import contextlib
 
 import pytest
+from torch.distributed.elastic.utils.distributed import get_free_port
 
-from api_server import free_port, needs_api_server
+from api_server import needs_api_server
 from components.clients.environment import CACHE, RUN_FOLDER
 from components.contracts.data import ModelSection
 from components.contracts.training import TrainingResult
@@ -73,7 +74,7 @@ def train(cluster, tmp_path, root, bucket, monkeypatch):
     """Trains on the cluster, whose first attempt may be evicted, and in processes here."""
 
     def run(*, evicts):
-        operator = ProcessOperator(cluster, tmp_path / "pods", free_port(), evicts=evicts)
+        operator = ProcessOperator(cluster, tmp_path / "pods", get_free_port(), evicts=evicts)
         with contextlib.closing(operator):
             machines = ClusterSection(machines=2)
             there = run_step(tmp_path / "there", root, launcher="pytorchjob", cluster=machines)

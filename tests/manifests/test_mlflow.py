@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from cluster_manifests import K8S
 
@@ -34,9 +34,7 @@ def asked(port, path, host):
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     home = tmp_path_factory.mktemp("mlflow")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = get_free_port()
     values = {each["name"]: each.get("value", "") for each in CONTAINER["env"]}
     values |= {"MLFLOW_BACKEND_STORE_URI": f"sqlite:///{home}/mlflow.db", "HOME": str(home)}
     program, *words = CONTAINER["command"]

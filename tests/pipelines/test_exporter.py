@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from components.clients.environment import Environment
 from components.clients.model_registry import open_registry
@@ -180,9 +180,7 @@ exporter.serve(exporter.collectors(Site(where, connect(where))), int(sys.argv[3]
 
 def test_a_server_that_is_away_fails_the_scrape_and_sigterm_ends_the_process(place, tmp_path):
     place.register("m", "first")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = get_free_port()
     given = json.dumps(place.profile.model_dump(mode="json"))
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, given, f"sqlite:///{tmp_path}/mlflow.db", str(port)],

@@ -6,7 +6,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from components.clients.dataset import Dataset
 from components.clients.environment import Environment
@@ -134,9 +134,7 @@ def test_a_clean_place_gives_the_evaluations_predictions(example, what, trained,
 def server(trained, tmp_path):
     """`mlflow models serve` of the flights' champion, on a port of its own."""
     name, home, _ = trained("flights")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = get_free_port()
     command = [
         sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", f"models:/{name}@champion",
         "--env-manager", "local", "--port", str(port), "--workers", "1",

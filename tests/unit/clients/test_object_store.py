@@ -3,13 +3,13 @@
 import contextlib
 import io
 import os
-import socket
 import threading
 from pathlib import Path
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
+from torch.distributed.elastic.utils.distributed import get_free_port
 from urllib3 import HTTPResponse
 
 from components.clients.object_store import (
@@ -23,13 +23,6 @@ from components.clients.object_store import (
     sha256_of_file,
 )
 from components.contracts.errors import PerennialError
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -205,8 +198,8 @@ def test_a_bucket_that_does_not_exist_is_named_with_what_to_check(bucket):
     assert "s3://no-such-bucket/data" in caught.value.problem
 
 
-def test_a_server_that_does_not_answer_is_explained(bucket, monkeypatch, unused_port):
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{unused_port}")
+def test_a_server_that_does_not_answer_is_explained(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{get_free_port()}")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(PerennialError, match="cannot read from s3://"):
         open_store(bucket).read("x")
