@@ -177,6 +177,7 @@ class Operator:
             self.store.write_log(pod, f"INFO rank={rank} begins")
             self._pod(pod, "Running", state={"running": {}})
         self._condition(job, "Running")
+        self._training(job).write("joined", b"")
         self._training(job).write("first-step", b"")
         for line in range(lines):
             time.sleep(TICK)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3 import BaseHTTPResponse, Timeout
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
 from components.clients.api_server import (
@@ -37,6 +39,17 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 # A watch is renewed every minute, so that a connection that died without a word is noticed.
 WATCH_SECONDS = 60
+# A log may be silent for hours: the system finds out within two minutes that its other end is gone.
+KEPT_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+SOCKET_OPTIONS = [
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in KEPT_ALIVE.items()
+        if hasattr(socket, name)
+    ),
+]
 logger = logging.getLogger(__name__)
 
 
@@ -58,6 +71,8 @@ class Cluster:
         self._pod = pod
         self._configuration = configuration
         self._client = ApiClient(configuration)
+        pools = self._client.rest_client.pool_manager
+        pools.connection_pool_kw["socket_options"] = SOCKET_OPTIONS
         self._persistence = persistence or Persistence()
         self._settling = Settling()
 
@@ -238,7 +253,7 @@ class Cluster:
         if since:
             query.append(("sinceTime", since))
         path = f"{self._path(PODS, pod)}/log"
-        # A program may be silent for long: what has died is found out through the pod's status.
+        # A program may be silent for long; the connection is kept alive below.
         response = self._send("GET", path, query=query, is_stream=True, read_seconds=None)
         try:
             for line in _lines(response):

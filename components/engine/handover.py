@@ -1,8 +1,9 @@
 """Handover: what passes between the launcher and workers whose machines go away with the job.
 
 Everything goes through the object store: the job and the snapshot on the way there; on the way
-back the ranks' errors, the marker of the first step, the curves, the result, and the first rank's
-word that all ranks have ended. With a folder that both see, there is nothing to do.
+back the first rank's word that all ranks have joined, the marker of the first step, the curves, the
+ranks' errors, the result, and the first rank's word that all ranks have ended. With a folder that
+both see, there is nothing to do.
 """
 
 import logging
@@ -20,6 +21,7 @@ from components.engine.checkpoints.shelf import folder_for, is_remote
 from components.engine.job import JOB_FILE, AttemptEnd, TrainingJob, read_job
 
 CURVES = "metrics.jsonl"
+JOINED = "joined"
 SEND_SECONDS = 15.0
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,21 @@ def receive_job(address: str) -> TrainingJob:
         raise PerennialError(f"the training at {job.store_uri} has no {Snapshot.file_name}")
     write_atomically(folder / "snapshot" / Snapshot.file_name, snapshot)
     return job.model_copy(update={"folder": str(folder), "snapshot": str(folder / "snapshot")})
+
+
+def announce_joined(job: TrainingJob) -> None:
+    """Say that all ranks have found each other; the first rank does.
+
+    Raises:
+        PerennialError: the store cannot be written to, where every checkpoint would have to go.
+    """
+    if job.attempt:
+        open_store(job.attempt_uri).write(JOINED, b"")
+
+
+def have_joined(job: TrainingJob) -> bool:
+    """Whether all ranks of an attempt have found each other."""
+    return open_store(job.attempt_uri).read(JOINED) is not None
 
 
 def deliver(job: TrainingJob, *files: Path) -> None:

@@ -40,6 +40,7 @@ from components.engine.distributed import (
 from components.engine.evaluation.sampled import SampledEvaluation
 from components.engine.handover import (
     announce_end,
+    announce_joined,
     deliver,
     keep_result,
     receive_job,
@@ -83,6 +84,8 @@ def main() -> int:
     training: Training | None = None
     try:
         world = World.join().arrange(job.training)
+        if rank == 0:
+            announce_joined(job)
         training = build(job, world, stop)
         with sending_curves(job, rank):
             is_finished = train(training)

@@ -29,7 +29,8 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
     with _stopping_on_signals(launcher.stop) as was_stopped, closing(launcher):
         while True:
             launcher.start(job)
-            state = launcher.wait()
+            with _failure_kept(job):
+                state = launcher.wait()
             if state is JobState.SUCCEEDED:
                 return
             if was_stopped.is_set():
@@ -47,6 +48,16 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
             logger.warning(
                 "attempt ended: %s; restart=%d of %d", decision.reason, restarts, max_restarts
             )
+
+
+@contextmanager
+def _failure_kept(job: TrainingJob) -> Iterator[None]:
+    """Put on record why the launcher gave a job up."""
+    try:
+        yield
+    except TrainingFailedError as error:
+        _keep_failure(job, JobFailure.of(job, error.problem))
+        raise
 
 
 def _keep_failure(job: TrainingJob, failure: JobFailure) -> None:

@@ -37,7 +37,8 @@ class Budgets(Section):
     """Waiting for admission and for room. Raise it for busy queues; a training that can never be
     placed is noticed only then."""
     starting_minutes: Annotated[float, Field(gt=0)] = 20.0
-    """From being placed until every pod runs: images of many GB on new machines take longest."""
+    """From being placed until all processes have found each other: images of many GB on new
+    machines take longest."""
     stuck_minutes: Annotated[float, Field(gt=0)] = 3.0
     """How long a pod may fail to start for the same reason, such as an image that cannot be pulled
     or a missing secret, and how long a job may stay suspended that Kueue has admitted. Raise it

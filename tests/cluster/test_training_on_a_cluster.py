@@ -10,6 +10,7 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 
 from api_server import needs_api_server
 from components.clients.environment import CACHE, RUN_FOLDER
+from components.clients.object_store import open_store
 from components.contracts.data import ModelSection
 from components.contracts.training import TrainingResult
 from components.train_model.config import ClusterSection, ResourcesSection, TrainModelConfig
@@ -85,8 +86,10 @@ def train(cluster, tmp_path, root, bucket, monkeypatch):
 
 
 @pytest.mark.parametrize("evicts", [False, True], ids=["undisturbed", "evicted"])
-def test_two_machines_of_a_job_train_what_two_processes_here_train(cluster, train, evicts):
+def test_two_machines_of_a_job_train_what_two_processes_here_train(cluster, train, bucket, evicts):
     there, here = train(evicts=evicts)
     assert not cluster.active_jobs()
+    kept = open_store(f"{bucket}/on-a-cluster").list("training/")
+    assert sum(item.key.endswith("/joined") for item in kept) == 1 + int(evicts)
     assert there.num_resumes == int(evicts)
     assert largest_difference(weights(there), weights(here)) == 0.0

@@ -1,5 +1,6 @@
 """The bodies that launchers create are what the operators' own schemas accept, to the last field."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -127,7 +128,7 @@ def test_nothing_that_destroys_the_evidence_is_in_a_pytorchjob():
     assert not {"backoffLimit", "activeDeadlineSeconds"} & spec["runPolicy"].keys()
     for replica in spec["pytorchReplicaSpecs"].values():
         assert replica["restartPolicy"] == "Never"
-        assert replica["template"]["spec"]["activeDeadlineSeconds"] == 260520
+        assert replica["template"]["spec"]["activeDeadlineSeconds"] == 346920
 
 
 def test_secrets_are_passed_by_reference_and_the_tracking_run_to_the_first_rank():
@@ -142,6 +143,32 @@ def test_secrets_are_passed_by_reference_and_the_tracking_run_to_the_first_rank(
     assert "MLFLOW_RUN_ID" not in found["Worker"]
 
 
+def test_training_pods_get_every_variable_that_is_not_about_the_step_itself():
+    pod = step_pod()
+    (container,) = (each for each in pod["spec"]["containers"] if each["name"] == "main")
+    users = {"name": "TOKENIZERS_PARALLELISM", "value": "false"}
+    about_the_step = [
+        {"name": name, "value": "x"}
+        for name in (
+            "KFP_POD_NAME", "KFP_RETRY_INDEX", "ARGO_TEMPLATE", "METADATA_GRPC_SERVICE_HOST",
+            "PERENNIAL_RUN_FOLDER", "PERENNIAL_CACHE", "PERENNIAL_LEASE",
+        )
+    ]  # fmt: skip
+    before = RunIdentity.of_pod(pod).environment
+    container["env"] += [users, *about_the_step]
+    assert RunIdentity.of_pod(pod).environment == (*before, users)
+
+
+def test_training_pods_pull_with_the_secrets_of_the_step():
+    pod = step_pod()
+    pod["spec"]["imagePullSecrets"] = [{"name": "registry"}]
+    made = dataclasses.replace(request(), run=RunIdentity.of_pod(pod))
+    body = PyTorchJob().manifest(made)
+    assert problems(body, "pytorchjob-1.9.4") == []
+    for replica in body["spec"]["pytorchReplicaSpecs"].values():
+        assert replica["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
 def test_a_manifest_stays_far_below_what_can_be_carried():
     assert len(json.dumps(PyTorchJob().manifest(request(**EVERYTHING)))) < 16 * 1024
 
@@ -149,6 +176,14 @@ def test_a_manifest_stays_far_below_what_can_be_carried():
 def test_what_only_the_runtime_can_say_is_refused_in_a_trainjob():
     with pytest.raises(PerennialError, match="node_selector"):
         TrainJob().manifest(request(node_selector={"gpu": "h200"}))
+
+
+def test_budgets_that_the_runtime_would_cut_short_are_refused_in_a_trainjob():
+    long = {"running_hours": 200.0}
+    with pytest.raises(PerennialError, match="'perennial' ends pods before the budgets"):
+        TrainJob().manifest(request(budgets=long))
+    assert TrainJob().manifest(request(budgets=long, runtime="ours"))
+    assert TrainJob().manifest(request(budgets={"running_hours": 2.0}))
 
 
 @pytest.mark.parametrize(

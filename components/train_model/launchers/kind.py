@@ -10,6 +10,8 @@ from components.clients.training_jobs import RUN_LABEL
 from components.train_model.launchers.pods import PodView
 from components.train_model.launchers.request import ATTEMPT, SPEC_DIGEST, JobRequest
 
+DEADLINE = "DeadlineExceeded"
+
 
 @dataclass(frozen=True)
 class JobView:
@@ -24,6 +26,7 @@ class JobView:
         outcome: What its operator says; None while it goes on.
         is_suspended: Whether it waits to be admitted.
         is_leaving: Whether it is being deleted.
+        is_past_deadline: Whether its operator ended it for taking too long.
         message: The operator's words.
     """
 
@@ -35,6 +38,7 @@ class JobView:
     outcome: Literal["succeeded", "failed"] | None
     is_suspended: bool
     is_leaving: bool
+    is_past_deadline: bool
     message: str
 
 
@@ -109,6 +113,7 @@ class JobKind(ABC):
             outcome=self.outcome(true),
             is_suspended=self._is_suspended(job, true),
             is_leaving="deletionTimestamp" in metadata,
+            is_past_deadline=true.get("Failed", {}).get("reason") == DEADLINE,
             message="; ".join(found["message"] for found in true.values() if found.get("message")),
         )
 

@@ -1,9 +1,11 @@
 """Launcher: starts one attempt of a training job and says how it ended."""
 
+import shutil
 from abc import ABC, abstractmethod
 from enum import StrEnum
 
-from components.engine.job import TrainingJob
+from components.clients.object_store import open_store
+from components.engine.job import JobFailure, TrainingJob
 
 
 class JobState(StrEnum):
@@ -41,3 +43,13 @@ class Launcher(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Ask the attempt to end behind a checkpoint; returns at once, may be called again."""
+
+
+def forget_last_attempt(job: TrainingJob) -> None:
+    """Make room for the words of the next one."""
+    job.logs.mkdir(parents=True, exist_ok=True)
+    for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
+        left.unlink(missing_ok=True)
+    shutil.rmtree(job.errors, ignore_errors=True)
+    if job.store_uri:
+        open_store(job.store_uri).delete(JobFailure.file_name)

@@ -15,8 +15,8 @@ from components.clients.environment import LEASE
 from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
-from components.engine.job import JOB_FILE, JobFailure, TrainingJob
-from components.train_model.launchers.launcher import JobState, Launcher
+from components.engine.job import JOB_FILE, TrainingJob
+from components.train_model.launchers.launcher import JobState, Launcher, forget_last_attempt
 from components.train_model.launchers.worker_settings import worker_settings
 
 logger = logging.getLogger(__name__)
@@ -41,10 +41,7 @@ class LocalLauncher(Launcher):
         # folder may be touched before it is held: another run may be training in it.
         lease = RunLease(job.root)
         lease.acquire()
-        job.logs.mkdir(parents=True, exist_ok=True)
-        for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
-            left.unlink(missing_ok=True)
-        shutil.rmtree(job.errors, ignore_errors=True)
+        forget_last_attempt(job)
         write_atomically(job.root / JOB_FILE, job.to_json().encode())
         log = job.logs / "job.log"
         self.log = str(log)

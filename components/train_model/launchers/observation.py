@@ -7,7 +7,7 @@ from typing import Literal
 from components.contracts.errors import TrainingFailedError
 from components.train_model.config import Budgets
 from components.train_model.launchers.admission import Admission
-from components.train_model.launchers.kind import JobView
+from components.train_model.launchers.kind import DEADLINE, JobView
 from components.train_model.launchers.launcher import JobState
 from components.train_model.launchers.pods import (
     SECONDS_PER_HOUR,
@@ -16,7 +16,6 @@ from components.train_model.launchers.pods import (
 )
 
 Phase = Literal["queued", "starting", "running", "ended"]
-DEADLINE = "DeadlineExceeded"
 DELETED = "Deleted"  # by whom is not known
 # Nothing that a launcher may read tells more: the refusal is in the events alone.
 REFUSED = (
@@ -87,6 +86,16 @@ def _before_the_end(pods: Sequence[PodView], machines: int) -> Standing:
         reason = "; ".join(pod.describe() for pod in stuck or waiting)
         return Standing("starting", reason, is_stuck=bool(stuck))
     return Standing("running", f"{machines} pods run")
+
+
+def not_joined(machines: int) -> Standing:
+    """How a job stands whose pods run while its ranks have not found each other yet."""
+    return Standing(
+        "starting",
+        f"{machines} pods run, but their ranks have not found each other",
+        remedy="see what keeps the pods apart: a NetworkPolicy between them, the name of the first "
+        "one's Service in DNS, a service mesh's sidecars",
+    )
 
 
 def overdue(now: Standing, phase_seconds: float, stuck_seconds: float, budgets: Budgets) -> str:
@@ -173,6 +182,6 @@ def given_up(job: str, reason: str, now: Standing) -> TrainingFailedError:
     )
 
 
-def deadline_in(pods: Sequence[PodView]) -> str:
-    """Which pod the kubelet ended for taking too long; empty for none."""
-    return "; ".join(pod.describe() for pod in pods if pod.reason == DEADLINE)
+def is_past_deadline(job: JobView, pods: Sequence[PodView]) -> bool:
+    """Whether the kubelet has ended a pod, or the Trainer its job, for taking too long."""
+    return job.is_past_deadline or any(pod.reason == DEADLINE for pod in pods)

@@ -3,59 +3,44 @@
 import logging
 import os
 import secrets
-import shutil
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from typing_extensions import override
 
 from components.clients.api_server import PODS, AlreadyExistsError, ApiError
-from components.clients.cluster import Cluster, Object, label_selector
+from components.clients.cluster import Cluster, label_selector
 from components.clients.object_store import open_store
 from components.contracts.errors import PerennialError, TrainingFailedError
 from components.engine.checkpoints.shelf import is_remote
-from components.engine.handover import CURVES, fetch_errors, hand_over, obtain_result, read_end
-from components.engine.job import JobFailure, TrainingJob
+from components.engine.handover import fetch_errors, hand_over, obtain_result, read_end
+from components.engine.job import TrainingJob
 from components.train_model.config import ResourcesSection
 from components.train_model.launchers.admission import read_admission
 from components.train_model.launchers.adoption import decide_adoption
-from components.train_model.launchers.kind import JobKind, JobView
-from components.train_model.launchers.launcher import JobState, Launcher
+from components.train_model.launchers.kind import DEADLINE, JobKind, JobView
+from components.train_model.launchers.launcher import JobState, Launcher, forget_last_attempt
 from components.train_model.launchers.observation import (
-    DELETED,
     Ending,
     Standing,
-    deadline_in,
     ending,
     given_up,
+    is_past_deadline,
+    not_joined,
     overdue,
     standing,
 )
+from components.train_model.launchers.pace import Pace
 from components.train_model.launchers.pod_logs import PodLogs
-from components.train_model.launchers.pods import PodView
 from components.train_model.launchers.request import JobRequest, RunIdentity
+from components.train_model.launchers.traces import Traces
+from components.train_model.launchers.watched_pods import WatchedPods
 
 EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells count
 # A creation that was on its way when the signal came shows within a moment.
 LOOKS, LOOK_SECONDS = 10, 0.05
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How often to look, in seconds.
-
-    The job is read at least every `poll`, which also keeps the connection open that a signal needs;
-    pods are watched.
-    """
-
-    poll: float = 10.0
-    shortest: float = 1.0
-    settle: float = 60.0
-    """Beyond the pods' grace period, for the operator to clean up after an end."""
-    curves: float = 15.0
 
 
 class ClusterLauncher(Launcher):
@@ -97,7 +82,7 @@ class ClusterLauncher(Launcher):
                 action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
             )
         job = job.model_copy(update={"attempt": secrets.token_hex(4)})
-        _forget_last_attempt(job)
+        forget_last_attempt(job)
         hand_over(job)
         request = JobRequest.of(job, self._resources, self._run, self._tracking_run_id)
         found = self._place(request)
@@ -114,15 +99,17 @@ class ClusterLauncher(Launcher):
         if self._job is None or self._followed is None:
             raise RuntimeError("wait() before start()")
         job, followed, ended = self._job, self._followed, threading.Event()
-        pods = _WatchedPods(self._cluster, self._kind, followed.name, ended)
+        pods = WatchedPods(self._cluster, self._kind, followed.name, ended)
         logs = PodLogs(self._cluster, self._kind.container, job.logs, job.logs / "job.log")
+        traces = Traces(job, self._pace)
         try:
-            found = self._follow(job, followed, pods, logs)
+            view = self._follow(followed, pods, logs, traces)
+            found = self._judged(job, followed, view, pods)
         finally:
             ended.set()
             logs.close()
             fetch_errors(job)
-            _keep_logs(job, logs)
+            traces.keep_logs(logs.files, is_last=True)
         self._followed = None
         self.cause = found.cause
         logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
@@ -189,27 +176,33 @@ class ClusterLauncher(Launcher):
         )
 
     def _follow(
-        self, job: TrainingJob, followed: JobView, pods: "_WatchedPods", logs: PodLogs
-    ) -> Ending:
-        progress = _Progress(self._resources, self._pace)
-        curves = _Curves(job)
+        self, followed: JobView, pods: WatchedPods, logs: PodLogs, traces: Traces
+    ) -> JobView | None:
+        """The job when nothing of the attempt runs any more; None when somebody deleted it."""
+        machines = self._resources.cluster.machines
+        progress = _Progress(self._resources)
         while True:
             pods.wait(self._pace)
             view = self._look(followed)
             seen = pods.seen()
             logs.follow(pods.by_machine())
-            curves.fetch(self._pace.curves)
+            traces.fetch_curves()
+            traces.keep_logs(logs.files)
             if view is None:
-                return self._vanished(followed)
+                return None
             said = read_admission(self._direct, view.uid) if view.is_suspended else None
-            now = standing(view, seen, self._resources.cluster.machines, said)
+            now = standing(view, seen, machines, said)
+            if now.phase == "running" and not traces.have_joined():
+                now = not_joined(machines)
             reason = progress.update(now)
-            if deadline_in(seen) or reason:
-                self._give_up(followed)
-                raise given_up(followed.name, reason or "DeadlineExceeded", now)
             if now.phase == "ended":
                 view = self._settled(followed, view, pods)
-                return self._judged(job, view, pods)
+                if not is_past_deadline(view, pods.seen()):
+                    return view
+                reason = DEADLINE
+            if reason:
+                self._give_up(followed)
+                raise given_up(followed.name, reason, now)
 
     def _look(self, followed: JobView) -> JobView | None:
         """The job as it is now; None when it is gone, or another one has its name."""
@@ -228,7 +221,7 @@ class ClusterLauncher(Launcher):
             action="run the step again to resume from the last checkpoint",
         )
 
-    def _settled(self, followed: JobView, view: JobView, pods: "_WatchedPods") -> JobView:
+    def _settled(self, followed: JobView, view: JobView, pods: WatchedPods) -> JobView:
         """Wait until nothing of the attempt runs; what does not end is deleted."""
         grace = self._resources.cluster.grace_seconds + self._pace.settle
         deadline = time.monotonic() + grace
@@ -241,7 +234,11 @@ class ClusterLauncher(Launcher):
             self._give_up(followed)
         return view
 
-    def _judged(self, job: TrainingJob, view: JobView, pods: "_WatchedPods") -> Ending:
+    def _judged(
+        self, job: TrainingJob, followed: JobView, view: JobView | None, pods: WatchedPods
+    ) -> Ending:
+        if view is None:
+            return self._vanished(followed)
         end = read_end(job)
         ranks = set(end.ranks) if end is not None else set()
         are_all = ranks == set(range(job.num_processes))
@@ -281,66 +278,10 @@ class ClusterLauncher(Launcher):
             time.sleep(LOOK_SECONDS)
 
 
-class _WatchedPods:
-    """The pods of a job, those included that are gone: how they ended must not be forgotten."""
-
-    def __init__(self, cluster: Cluster, kind: JobKind, name: str, ended: threading.Event) -> None:
-        self._kind = kind
-        self._changed = threading.Event()
-        self._ended = ended
-        self._now: Mapping[str, Object] = {}
-        self._last: dict[str, tuple[int, PodView]] = {}
-        self.machines: set[int] = set()
-        """Those that have ever had a pod."""
-        selector = label_selector(kind.pod_selector(name))
-        threading.Thread(target=self._watch, args=(cluster, selector), daemon=True).start()
-
-    def wait(self, pace: Pace) -> None:
-        """Until something has changed, or it is time to look anyway."""
-        self._changed.wait(pace.poll)
-        # Many pods change at once.
-        time.sleep(pace.shortest)
-        self._changed.clear()
-
-    def seen(self) -> list[PodView]:
-        """The pods that are, and those that had started and are not any more."""
-        return [pod for _, pod in self.by_machine()]
-
-    def by_machine(self) -> list[tuple[int, PodView]]:
-        """The same, each with its machine's number."""
-        now = dict(self._now)
-        present = {pod["metadata"]["uid"] for pod in now.values()}
-        for pod in now.values():
-            view, machine = self._kind.pod_view(pod), self._kind.rank_of(pod)
-            self.machines.add(machine)
-            self._last[view.uid] = (machine, view)
-        for uid, (machine, view) in list(self._last.items()):
-            if uid in present:
-                continue
-            if not view.has_started:
-                del self._last[uid]
-            elif not view.has_ended:
-                why = view.disruption or DELETED
-                gone = replace(view, phase="Failed", disruption=why, is_leaving=True)
-                self._last[uid] = (machine, gone)
-        return sorted(self._last.values(), key=lambda each: each[0])
-
-    def _watch(self, cluster: Cluster, selector: str) -> None:
-        while not self._ended.is_set():
-            try:
-                for objects in cluster.watch(PODS, selector, self._ended):
-                    self._now = objects
-                    self._changed.set()
-            except PerennialError as error:
-                # The main thread asks the same server, and is the one to give up.
-                logger.warning("pods are not watched: %s", error)
-                self._ended.wait(1.0)
-
-
 class _Progress:
     """How long each phase has taken, said aloud when it changes."""
 
-    def __init__(self, resources: ResourcesSection, pace: Pace) -> None:
+    def __init__(self, resources: ResourcesSection) -> None:
         self._budgets = resources.cluster.budgets
         self._now: Standing | None = None
         self._since = self._stuck_since = time.monotonic()
@@ -356,42 +297,3 @@ class _Progress:
             logger.info("training is %s: %s", now.phase, now.reason)
         self._now = now
         return overdue(now, moment - self._since, moment - self._stuck_since, self._budgets)
-
-
-class _Curves:
-    """Keeps the local file of points as long as the attempt's, whose whole content it gets."""
-
-    def __init__(self, job: TrainingJob) -> None:
-        self._job = job
-        self._taken = 0
-        self._next = 0.0
-
-    def fetch(self, pause: float) -> None:
-        """Append what is new."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + pause
-        try:
-            content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
-        except PerennialError as error:
-            logger.warning("curves are not shown for now: %s", error)
-            return
-        with (self._job.logs / CURVES).open("ab") as file:
-            file.write(content[self._taken :])
-        self._taken = len(content)
-
-
-def _forget_last_attempt(job: TrainingJob) -> None:
-    job.logs.mkdir(parents=True, exist_ok=True)
-    for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
-        left.unlink(missing_ok=True)
-    shutil.rmtree(job.errors, ignore_errors=True)
-
-
-def _keep_logs(job: TrainingJob, logs: PodLogs) -> None:
-    """Put every pod's log where it outlives the pods and this step."""
-    try:
-        for file in logs.files:
-            open_store(job.attempt_uri).upload(f"logs/{file.name}", file)
-    except PerennialError as error:
-        logger.warning("logs are only in %s: %s", job.logs, error)

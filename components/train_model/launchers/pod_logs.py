@@ -3,7 +3,9 @@
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from urllib3.exceptions import HTTPError
@@ -14,7 +16,7 @@ from components.train_model.launchers.pods import PodView
 
 OTHER_RANK = re.compile(r" rank=[1-9]\d* ")
 PAUSE_SECONDS = 2.0
-# The kubelet closes a log soon after its container has ended.
+# The kubelet closes logs soon after their containers have ended.
 CLOSING_SECONDS = 10.0
 logger = logging.getLogger(__name__)
 
@@ -35,13 +37,10 @@ class PodLogs:
         self._folder = folder
         self._shown = shown
         self._threads: dict[str, threading.Thread] = {}
+        self.files: list[Path] = []
+        """What is kept, a file for each pod."""
         self._ended: set[str] = set()
         self._closed = threading.Event()
-
-    @property
-    def files(self) -> list[Path]:
-        """What has been kept."""
-        return sorted(self._folder.glob("pod-*.log"))
 
     def follow(self, pods: Iterable[tuple[int, PodView]]) -> None:
         """Follow the pods that have started.
@@ -53,26 +52,34 @@ class PodLogs:
             if pod.has_ended or pod.is_leaving:
                 self._ended.add(pod.uid)
             if pod.has_started and pod.uid not in self._threads:
-                thread = threading.Thread(target=self._copy, args=(machine, pod), daemon=True)
+                file = self._folder / f"pod-{machine}-{pod.uid[:8]}.log"
+                file.touch()
+                self.files.append(file)
+                thread = threading.Thread(target=self._copy, args=(machine, pod, file), daemon=True)
                 self._threads[pod.uid] = thread
                 thread.start()
 
     def close(self) -> None:
         """Take what is left of the logs, then stop."""
         self._ended.update(self._threads)
+        deadline = time.monotonic() + CLOSING_SECONDS
         for thread in self._threads.values():
-            thread.join(CLOSING_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._closed.set()
 
-    def _copy(self, machine: int, pod: PodView) -> None:
+    def _copy(self, machine: int, pod: PodView, path: Path) -> None:
         last = ""
-        with (self._folder / f"pod-{machine}-{pod.uid[:8]}.log").open("a") as file:
+        with path.open("a") as file:
             while not self._closed.is_set():
                 known = last
                 try:
-                    since = f"{known[:19]}Z" if known else ""
-                    for line in self._cluster.log_lines(pod.name, self._container, since):
-                        last, _, text = line.partition(" ")
+                    for line in self._cluster.log_lines(
+                        pod.name, self._container, _second_of(known)
+                    ):
+                        stamp, _, text = line.partition(" ")
+                        if not stamp[:4].isdigit():
+                            continue  # the kubelet's own words
+                        last = stamp
                         # From the second on in which the connection was lost.
                         if last > known:
                             self._take(file.write, machine, text)
@@ -94,3 +101,13 @@ class PodLogs:
             logger.info("%s", text)
             with self._shown.open("a") as shown:
                 shown.write(f"{text}\n")
+
+
+def _second_of(stamp: str) -> str:
+    """The second in which a line was printed, as the API server is asked for it.
+
+    A line has its machine's time in front, which need not be UTC.
+    """
+    if not stamp:
+        return ""
+    return datetime.fromisoformat(stamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

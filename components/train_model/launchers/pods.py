@@ -52,6 +52,8 @@ def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
         "volumes": volumes(cluster),
     }
     spec |= _placement(cluster)
+    if request.run.pull_secrets:
+        spec["imagePullSecrets"] = list(request.run.pull_secrets)
     if cluster.spread_over:
         spec["topologySpreadConstraints"] = [
             {
@@ -110,11 +112,13 @@ def container_resources(request: JobRequest) -> Object:
 
 
 def pod_deadline(cluster: ClusterSection) -> int:
-    """Seconds after which the kubelet ends a pod: the launcher's budgets, should it be gone."""
+    """Seconds after which the kubelet ends a pod: the launcher's budgets, should it be gone.
+
+    A pod's time runs from when it has a machine, and others of its job may still queue for theirs.
+    """
     budgets = cluster.budgets
-    seconds = (
-        budgets.starting_minutes * SECONDS_PER_MINUTE + budgets.running_hours * SECONDS_PER_HOUR
-    )
+    hours = budgets.queued_hours + budgets.running_hours
+    seconds = hours * SECONDS_PER_HOUR + budgets.starting_minutes * SECONDS_PER_MINUTE
     return max(1, round(seconds)) + cluster.grace_seconds
 
 

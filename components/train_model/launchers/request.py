@@ -28,13 +28,9 @@ ATTEMPT = "perennial/attempt"
 SPEC_DIGEST = "perennial/spec-sha256"
 STORE = "perennial/store-uri"
 STEP_CONTAINER = "main"  # where Argo runs a step's program
-# What training pods need of the step's own environment: where things are, and the way there.
-FORWARDED = re.compile(
-    r"^(AWS_|PERENNIAL_|MLFLOW_TRACKING_|HF_|NCCL_|GLOO_|TORCH_|SSL_CERT_|REQUESTS_CA_BUNDLE$"
-    r"|(https?|no)_proxy$|(HTTPS?|NO)_PROXY$)"
-)
-# The step's own, or set here.
-KEPT_BACK = frozenset({LEASE, RUN_FOLDER, CACHE})
+# Of the step's variables, training pods get all but what KFP and Argo tell the step about itself,
+# and what is the step's own.
+KEPT_BACK = re.compile(rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{RUN_FOLDER}|{CACHE})$)")
 SCRATCH = "/scratch"
 
 
@@ -47,12 +43,14 @@ class RunIdentity:
         owner: Reference to the Argo Workflow; None where the pod has no owner.
         image: What the step's own container runs.
         environment: Variables to pass on, secrets by reference.
+        pull_secrets: References to what opens the registry.
     """
 
     run_id: str
     owner: Object | None
     image: str
     environment: tuple[Object, ...]
+    pull_secrets: tuple[Object, ...] = ()
 
     @classmethod
     def of_pod(cls, pod: Object) -> "RunIdentity":
@@ -86,8 +84,9 @@ class RunIdentity:
             environment=tuple(
                 variable
                 for variable in container.get("env", ())
-                if FORWARDED.match(variable["name"]) and variable["name"] not in KEPT_BACK
+                if not KEPT_BACK.match(variable["name"])
             ),
+            pull_secrets=tuple(pod["spec"].get("imagePullSecrets", ())),
         )
 
 

@@ -22,6 +22,7 @@ OF_THE_RUNTIME = (
     "service_account", "priority_class", "gang_scheduler", "node_selector", "tolerations",
     "spread_over", "run_as_user", "grace_seconds", "shared_memory_gib",
 )  # fmt: skip
+OURS = ClusterSection()  # what the TrainingRuntime in k8s/ is made for
 
 
 class TrainJob(JobKind):
@@ -80,4 +81,13 @@ def _refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:
             action=f"write it into the TrainingRuntime {cluster.runtime!r} (copy k8s/components/"
             "training-runtime under another name and set resources.cluster.runtime), and leave it "
             "out of the contract",
+        )
+    if cluster.runtime == OURS.runtime and pod_deadline(cluster) > pod_deadline(OURS):
+        raise PerennialError(
+            f"the TrainingRuntime {cluster.runtime!r} ends pods before the budgets in "
+            "[resources.cluster.budgets] do",
+            evidence=f"its activeDeadlineSeconds is {pod_deadline(OURS)}; the budgets sum up to "
+            f"{pod_deadline(cluster)}",
+            action="copy k8s/components/training-runtime under another name with a later deadline "
+            "and set resources.cluster.runtime",
         )

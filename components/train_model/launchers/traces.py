@@ -1,0 +1,69 @@
+"""Traces: what passes through the object store while an attempt runs on other machines."""
+
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from components.clients.object_store import open_store
+from components.contracts.errors import PerennialError
+from components.engine.handover import CURVES, have_joined
+from components.engine.job import TrainingJob
+from components.train_model.launchers.pace import Pace
+
+logger = logging.getLogger(__name__)
+
+
+class Traces:
+    """Of one attempt. A store that is away costs what it would have shown, not the training.
+
+    Args:
+        job: The attempt's job.
+        pace: How often to look.
+    """
+
+    def __init__(self, job: TrainingJob, pace: Pace) -> None:
+        self._job = job
+        self._pace = pace
+        self._has_joined = False
+        self._points = 0
+        self._sizes: dict[Path, int] = {}
+        self._next_curves = 0.0
+        self._next_logs = time.monotonic() + pace.logs
+
+    def have_joined(self) -> bool:
+        """Whether all ranks have found each other; for as long as that cannot be known, yes."""
+        try:
+            self._has_joined = self._has_joined or have_joined(self._job)
+        except PerennialError as error:
+            logger.warning("whether the ranks have joined is not known: %s", error)
+            return True
+        return self._has_joined
+
+    def fetch_curves(self) -> None:
+        """Append what is new to the local file, which gets the whole content of the attempt's."""
+        if time.monotonic() < self._next_curves:
+            return
+        self._next_curves = time.monotonic() + self._pace.curves
+        try:
+            content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
+        except PerennialError as error:
+            logger.warning("curves are not shown for now: %s", error)
+            return
+        with (self._job.logs / CURVES).open("ab") as file:
+            file.write(content[self._points :])
+        self._points = len(content)
+
+    def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> None:
+        """Put the pods' logs that have grown where they outlive the pods and this step."""
+        if time.monotonic() < self._next_logs and not is_last:
+            return
+        self._next_logs = time.monotonic() + self._pace.logs
+        try:
+            for file in files:
+                size = file.stat().st_size
+                if size != self._sizes.get(file):
+                    open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
+                    self._sizes[file] = size
+        except PerennialError as error:
+            logger.warning("logs are only in %s: %s", self._job.logs, error)
