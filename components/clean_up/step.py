@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 def clean_up_step() -> list[str]:
-    """Delete them; returns their names. Without a cluster there is nothing to delete.
+    """Delete them; returns their names. A run on one machine has none, in a notebook's pod neither.
 
     Raises:
         PerennialError: this is no pod of a pipeline run.
     """
     address = ClusterAddress.read()
-    if address is None:
+    if address is None or not address.pod:
         return []
     cluster = Cluster.connect(address)
     run_id = cluster.own_pod()["metadata"].get("labels", {}).get(KFP_RUN_LABEL, "")

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
@@ -100,13 +100,15 @@ class Cluster:
         configuration = Configuration()
         try:
             load_kube_config(client_configuration=configuration)
+            _, active = list_kube_config_contexts()
         except ConfigException as error:
             raise PerennialError(
                 "there is no cluster to talk to",
                 evidence=str(error),
                 action="run in a pod with a service account, or set KUBECONFIG",
             ) from error
-        return cls(configuration, namespace or "default", persistence=persistence)
+        found = namespace or active["context"].get("namespace") or "default"
+        return cls(configuration, found, persistence=persistence)
 
     def twin(self) -> "Cluster":
         """The same cluster over connections of its own, which nobody else can be using."""

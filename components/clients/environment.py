@@ -10,6 +10,7 @@ from components.contracts.errors import PerennialError
 STORE_URI = "PERENNIAL_STORE_URI"
 RUN_FOLDER = "PERENNIAL_RUN_FOLDER"
 RUN_ID = "PERENNIAL_RUN_ID"
+NO_RUN = "unknown"  # the run's id outside a pipeline
 CODE_DIGEST = "PERENNIAL_CODE_DIGEST"
 COMMIT = "PERENNIAL_COMMIT"
 CODE_PLACE = "PERENNIAL_CODE_PLACE"
@@ -102,7 +103,7 @@ class Environment:
         return cls(
             store_uri=os.environ[STORE_URI],
             tracking_uri=os.environ[TRACKING_URI],
-            run_id=os.environ.get(RUN_ID, "unknown"),
+            run_id=os.environ.get(RUN_ID, NO_RUN),
             run_folder=Path(folder) if folder else None,
             code_digest=os.environ.get(CODE_DIGEST, "unknown"),
             commit=os.environ.get(COMMIT, ""),

@@ -13,6 +13,8 @@ from components.contracts.errors import PerennialError
 
 # A step gets at most two such texts, the contract and a part of it, whose quotes are escaped twice.
 CARRIED_BYTES = 32 * 1024
+# The third that register_model gets is the trigger, which always travels as itself.
+TRIGGER_BYTES = 8 * 1024
 ADDRESS = re.compile(r"(?P<store>.+)/(?P<key>parcels/(?P<digest>[0-9a-f]{64})\.json)")
 
 

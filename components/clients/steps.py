@@ -13,10 +13,10 @@ from typing import ParamSpec
 
 from pydantic import Field, FiniteFloat, JsonValue, ValidationError
 
-from components.clients.environment import Environment
+from components.clients.environment import NO_RUN, Environment
 from components.clients.journal import Journal
 from components.clients.lease import follow_lease
-from components.clients.object_store import copy_tree, sha256_of_file
+from components.clients.object_store import copy_tree, open_store, sha256_of_file
 from components.clients.parcels import Parcel, receive
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
@@ -79,6 +79,7 @@ class _Attempt:
         environment = Environment.read()
         self.name = name
         self.store_uri = environment.store_uri
+        self.run_id = environment.run_id
         self.outputs = {key: Path(values[key]) for key in outputs}
         self.journal = Journal(environment.run_folder)
         inputs = {
@@ -125,6 +126,7 @@ class _Attempt:
                     error=_readable(error),
                     traceback="".join(traceback.format_exception(error)),
                 )
+                self._publish_report(error)
                 raise
 
     def _keep_report(self) -> None:
@@ -132,6 +134,20 @@ class _Attempt:
         report = self.outputs.get(REPORT_NAME)
         if self.folder is not None and report is not None and report.exists():
             copy_tree(report, self.folder / REPORT_NAME)
+
+    def _publish_report(self, error: BaseException) -> None:
+        """On a cluster KFP drops a failed step's report: store it, and let the error say where."""
+        report = self.outputs.get(REPORT_NAME)
+        is_kept = self.folder is not None or self.run_id == NO_RUN
+        if is_kept or report is None or not report.exists():
+            return
+        key = f"reports/{self.run_id}/{self.name}.html"
+        try:
+            open_store(self.store_uri).write(key, report.read_bytes())
+        except Exception:
+            logging.getLogger(__name__).warning("report=%s could not be stored", key, exc_info=True)
+            return
+        error.add_note(f"  report:   {self.store_uri.rstrip('/')}/{key}")
 
     def _forget(self, steps: Sequence[str]) -> None:
         """Drop results that an error proved outdated; continuing the run makes them anew."""

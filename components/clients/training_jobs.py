@@ -1,9 +1,19 @@
 """Training jobs: the kinds that exist, and the labels that Perennial's are found by."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from components.clients.api_server import Resource
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs")
 TRAINJOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs")
+POD_LABELS: Mapping[Resource, str] = MappingProxyType(
+    {
+        PYTORCHJOBS: "training.kubeflow.org/job-name",
+        TRAINJOBS: "jobset.sigs.k8s.io/jobset-name",
+    }
+)
+"""Kind → the label by which its pods name their job; a TrainJob's own labels do not reach them."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "perennial"}
 RUN_LABEL = "perennial/run"
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run

@@ -19,6 +19,7 @@ from components.decide_retraining.state import TriggerState
 TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
 DAY = timedelta(days=1)
 SHOWN_COLUMNS = 3
+SHOWN_WINDOWS = 100  # the newest ones: the evidence travels with the training as it is
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,11 @@ def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) 
     return start
 
 
+def _starts(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> list[JsonValue]:
+    found = [f"{window.start:%Y-%m-%d}" for window in windows if getattr(window, flag)]
+    return [*found[-SHOWN_WINDOWS:]]
+
+
 def _strongest(window: WindowDrift) -> list[ColumnDrift]:
     alarmed = [column for column in window.columns if column.alarmed]
     return sorted(alarmed, key=lambda column: -column.z_score)[:SHOWN_COLUMNS]
@@ -223,8 +229,8 @@ def _evidence(occasion: Occasion, drift: DriftReport, state: TriggerState) -> di
         "new_rows": drift.new_rows,
         "new_days": drift.new_days,
         "windows": len(drift.windows),
-        "alarmed_windows": [f"{w.start:%Y-%m-%d}" for w in drift.windows if w.alarmed],
-        "decayed_windows": [f"{w.start:%Y-%m-%d}" for w in drift.windows if w.decayed],
+        "alarmed_windows": _starts(drift.windows, "alarmed"),
+        "decayed_windows": _starts(drift.windows, "decayed"),
         "earlier_retrainings": len(state.retrainings),
     }
     if drift.windows:

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from components.clients.environment import NO_RUN
 from components.clients.object_store import ConflictError, ObjectStore
 from components.contracts.errors import PerennialError
 from components.contracts.monitoring import RetrainingDecision
 from components.contracts.section import Section
 
-NO_RUN = "unknown"
-"""The environment's run outside a pipeline: it joins nothing, so nothing is adopted from it."""
 MAX_ATTEMPTS = 20
 """Writers that may get in between before this one gives up; each is a retraining of one model."""
 KEPT_RETRAININGS = 200
@@ -48,7 +47,7 @@ class TriggerState(Section):
 
     def of_run(self, run_id: str, snapshot_digest: str) -> Retraining | None:
         """What a run recorded on this snapshot before it was started again."""
-        if run_id == NO_RUN:  # outside a pipeline
+        if run_id == NO_RUN:  # it joins nothing, so nothing is adopted from it
             return None
         wanted = (run_id, snapshot_digest)
         same = (

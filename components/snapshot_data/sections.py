@@ -10,7 +10,7 @@ from components.contracts.data import DataSection, ModelSection, SplitSection
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section, canonical_json
 
-# A step's config changes only with what the step reads, so that KFP reuses every other step.
+# A step is told what it reads and no more: another gate leaves the training's fingerprint as it is.
 SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "expectations": (),

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from urllib3.exceptions import HTTPError
 
+from components.clean_up.leftovers import training_jobs
 from components.clients.api_server import PODS, ApiError
 from components.clients.cluster import Cluster, Object
-from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
+from components.clients.training_jobs import KFP_RUN_LABEL, POD_LABELS, RUN_LABEL
 from components.contracts.errors import PerennialError
 
 NODE = "workflows.argoproj.io/node-name"
@@ -27,12 +28,18 @@ def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str
         PerennialError: none of the run's pods is left, or none matches.
     """
     steps = [pod for pod in cluster.list(PODS, f"{KFP_RUN_LABEL}={run_id}") if not _is_driver(pod)]
-    jobs = cluster.list(PODS, f"{RUN_LABEL}={run_id}")
+    jobs = [
+        pod
+        for resource, job in training_jobs(cluster, {RUN_LABEL: run_id})
+        for pod in cluster.list(PODS, f"{POD_LABELS[resource]}={job['metadata']['name']}")
+    ]
     if not steps and not jobs:
         raise PerennialError(
             f"no pod of the run {run_id} is left in {cluster.namespace}",
-            evidence="pods are removed some time after a run; its reports stay in the dashboard",
-            action="the logs of trainings are kept in the object store, below training/",
+            evidence="pods are removed some time after a run; the dashboard keeps the reports of "
+            "steps that finished",
+            action="look into the object store: a failed step's report is kept below "
+            f"reports/{run_id}/, the logs of trainings below training/",
         )
     wanted = step.replace("_", "-")
     found = [pod for pod in steps if wanted in _place(pod)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import yaml
 from pydantic import JsonValue
 
-from components.clients.parcels import receive
+from components.clients.parcels import TRIGGER_BYTES, receive
 from components.clients.pipeline_api import PipelineApi, UnreachableError
 from components.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
 from components.contracts.errors import PerennialError
@@ -52,7 +52,7 @@ class Cause:
         """As the pipeline takes it.
 
         Raises:
-            PerennialError: the evidence is no JSON object.
+            PerennialError: the evidence is no JSON object, or more than steps can be told.
         """
         value: dict[str, JsonValue] = {"trigger": "manual", "by": getpass.getuser()}
         if self.evidence:
@@ -67,7 +67,15 @@ class Cause:
                     action='pass an object, such as {"new_files": 3}',
                 )
             value = {"trigger": "event", "evidence": seen}
-        return canonical_json({**value, "reason": self.reason})
+        text = canonical_json({**value, "reason": self.reason})
+        size = len(text.encode())
+        if size > TRIGGER_BYTES:
+            raise PerennialError(
+                "reason and evidence are too long to travel with a run",
+                evidence=f"as JSON they take {size:,} bytes of at most {TRIGGER_BYTES:,}",
+                action="shorten them: say where the whole evidence lies",
+            )
+        return text
 
 
 @dataclass(frozen=True)

@@ -169,8 +169,9 @@ class PodsSection(Section):
     tolerations: tuple[Toleration, ...] = ()
     """Taints of nodes that may be used in spite of them, such as `{ key = "spot" }`."""
     max_retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """How often a step whose pod failed is tried again, the training excepted, which resumes by
-    itself. Raise it on nodes that come and go."""
+    """How often a step that failed is tried again, the training excepted, which resumes by itself.
+    Raise it where a store or server is away for minutes. It does not help on nodes that come and
+    go: Kubeflow never retries a pod that was deleted; use "retry" in the dashboard."""
     timeout_minutes: Annotated[int, Field(ge=1)] = 60
     """Of every step but the training, whose budget the contract sets."""
     training_timeout_minutes: Annotated[int, Field(ge=1)] = 7 * 24 * 60

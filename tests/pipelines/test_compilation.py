@@ -67,6 +67,8 @@ def test_training_stays_within_the_budget_of_tasks_and_levels():
 
 
 def test_answers_that_depend_on_the_world_are_never_cached():
+    """The other steps' answers could be, and never are: each takes the snapshot, whose artifact is
+    new in every run, and Kubeflow's key names the artifact, not its content."""
     spec = next(yaml.safe_load_all((GOLDEN / "drift_monitoring.yaml").read_text()))
     found = {}
 

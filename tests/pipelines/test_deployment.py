@@ -1,5 +1,6 @@
 """Deploying against a server that speaks KFP's wire format: once, twice, at once, broken off."""
 
+import json
 import sys
 import threading
 from contextlib import suppress
@@ -7,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from components.clients.parcels import TRIGGER_BYTES
 from components.clients.pipeline_api import UnreachableError
 from components.contracts.errors import PerennialError
 from deployments import DIGEST, contract, profile
@@ -221,6 +223,14 @@ def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
         )
     with pytest.raises(PerennialError, match="nothing is deployed for a model 'flight'"):
         start_deployed(site, "flight", Start("training", Cause("typo")))
+
+
+@pytest.mark.parametrize(
+    "cause", [Cause("x" * TRIGGER_BYTES), Cause("x", json.dumps({"a": "ü" * 5000}))]
+)
+def test_a_cause_that_is_too_long_for_steps_is_refused_with_the_limit(cause):
+    with pytest.raises(PerennialError, match=f"at most {TRIGGER_BYTES:,}"):
+        _ = cause.trigger
 
 
 def test_a_terminated_run_is_called_cancelled_although_the_server_says_failed(served):

@@ -4,7 +4,10 @@ import pytest
 
 from components.clients.cluster import Cluster
 from components.clients.environment import ClusterAddress
+from components.clients.training_jobs import POD_LABELS
 from components.contracts.errors import PerennialError
+from components.train_model.launchers.pytorchjob import PyTorchJob
+from components.train_model.launchers.trainjob import TrainJob
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
 from pipelines.deployment.logs import run_log_lines
@@ -14,22 +17,33 @@ NODE = "workflows.argoproj.io/node-name"
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    fake = FakeCluster(tmp_path / "cluster")
+    fake = FakeCluster(tmp_path / "cluster", served=("pytorchjobs", "trainjobs"))
     for name, value in fake.environment("step-1").items():
         monkeypatch.setenv(name, value)
     for number, place in enumerate(
         ["validate-data-driver", "validate-data.executor", "train-model.executor"]
     ):
         add(fake, step_pod(f"pod-{number}"), f"wf.root.{place}", number, f"{place} speaks")
-    job = step_pod("job-master-0")
-    job["metadata"]["labels"] = {"perennial/run": "run-1"}
-    job["spec"]["containers"] = [{"name": "pytorch", "image": "trainer"}]
-    add(fake, job, "", 9, "step 100 of 300")
+    add_training(fake, PyTorchJob(), "job-master-0", "step 100 of 300")
     address = Cluster.connect(ClusterAddress.read())
     address.fake = fake
     yield address
     address.close()
     fake.close()
+
+
+def add_training(fake, kind, pod_name, said, run_id="run-1"):
+    """A job and its pod, which its operator gives labels of its own alone."""
+    labels = {"app.kubernetes.io/managed-by": "perennial", "perennial/run": run_id}
+    name = f"{kind.container}-job"
+    job = {"metadata": {"name": name, "uid": name, "labels": labels}}
+    fake.store.put(kind.resource.plural, job)
+    pod = step_pod(pod_name)
+    pod["metadata"]["labels"] = kind.pod_selector(name)
+    pod["spec"]["containers"] = [
+        {"name": "sidecar", "image": "proxy"}, {"name": kind.container, "image": "trainer"}
+    ]  # fmt: skip
+    add(fake, pod, "", 9, said)
 
 
 def add(fake, pod, node, number, said):
@@ -58,8 +72,20 @@ def test_one_step_is_enough_and_the_trainings_pods_belong_to_it(cluster):
     assert "validate-data.executor speaks" not in lines
 
 
+def test_the_pods_of_a_trainjob_are_found_by_their_job(cluster):
+    add_training(cluster.fake, TrainJob(), "job-node-0-0", "epoch 1 of 3", run_id="run-3")
+    assert list(run_log_lines(cluster, "run-3")) == ["── job-node-0-0 (Succeeded)", "epoch 1 of 3"]
+
+
+@pytest.mark.parametrize("kind", [PyTorchJob(), TrainJob()], ids=lambda kind: kind.title)
+def test_the_launcher_finds_pods_by_the_same_label(kind):
+    assert kind.pod_selector("job") == {POD_LABELS[kind.resource]: "job"}
+
+
 def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
-    with pytest.raises(PerennialError, match="no pod of the run run-2 is left"):
+    with pytest.raises(
+        PerennialError, match=r"no pod of the run run-2 is left(.|\n)*reports/run-2/"
+    ):
         list(run_log_lines(cluster, "run-2"))
     with pytest.raises(PerennialError, match=r"'register_model'.*\n.*validate-data\.executor"):
         list(run_log_lines(cluster, "run-1", "register_model"))

@@ -58,3 +58,8 @@ def test_a_pod_outside_a_run_is_refused(cluster):
 def test_without_a_cluster_there_is_nothing_to_do(monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert clean_up_step() == []
+
+
+def test_a_run_on_one_machine_in_a_notebooks_pod_has_nothing_to_delete(cluster, monkeypatch):
+    monkeypatch.delenv("KFP_POD_NAME")
+    assert clean_up_step() == []

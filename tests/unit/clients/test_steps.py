@@ -1,6 +1,7 @@
 """A step is recorded, and its result reused only for the same inputs and code in the same run."""
 
 import json
+import traceback
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,41 @@ def test_outside_a_local_run_nothing_is_recorded(run_folder, tmp_path, monkeypat
     run(step, tmp_path, 2)
     assert len(calls) == 2
     assert list(run_folder.iterdir()) == []
+
+
+@pytest.fixture
+def on_a_cluster(run_folder, monkeypatch):
+    monkeypatch.delenv(environment.RUN_FOLDER)
+    monkeypatch.setenv(environment.RUN_ID, "run-7")
+
+
+def test_on_a_cluster_a_failed_steps_report_is_stored_and_its_error_says_where(
+    on_a_cluster, tmp_path
+):
+    step, _ = counting_step()
+    with pytest.raises(BadDataError) as raised:
+        run(step, tmp_path, 1, config="fail")
+    stored = tmp_path / "store" / "reports" / "run-7" / "double.html"
+    assert stored.read_text() == "<html>"
+    assert traceback.format_exception(raised.value)[-1] == f"  report:   {stored}\n"
+
+
+def test_a_report_that_cannot_be_stored_does_not_hide_the_error(on_a_cluster, tmp_path, caplog):
+    (tmp_path / "store").write_text("no folder")
+    step, _ = counting_step()
+    with pytest.raises(BadDataError, match="the value is bad"):
+        run(step, tmp_path, 1, config="fail")
+    assert "report=reports/run-7/double.html could not be stored" in caplog.text
+
+
+def test_a_step_that_fails_before_its_report_stores_none(on_a_cluster, tmp_path):
+    @pipeline_step("early", outputs=("report",))
+    def early_step(*, config: str, report: str) -> StepResult:
+        raise BadDataError(config)
+
+    with pytest.raises(BadDataError):
+        early_step(config="too early", report=str(tmp_path / "report"))
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -2,10 +2,12 @@ import dataclasses
 
 import pytest
 
+from components.clients.parcels import TRIGGER_BYTES
 from components.contracts.section import canonical_json
 from components.contracts.triggers import TriggersSection
 from components.decide_retraining.policy import decide
 from components.decide_retraining.state import TriggerState
+from components.decide_retraining.step import trigger_evidence
 
 EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
 
@@ -129,3 +131,11 @@ def test_the_evidence_holds_the_numbers_and_is_json(occasion, report):
     assert made.evidence["alarmed_windows"] == ["2024-05-23", "2024-05-30"]
     assert made.evidence["newest_window"]["columns"][0]["column"] == "dest"
     assert "dest" in canonical_json(made.evidence)
+
+
+def test_the_trigger_of_a_thousand_alarmed_windows_can_travel(occasion, report):
+    seen = report(drifted=True, decayed=True)
+    many = seen.model_copy(update={"windows": seen.windows * 1000})
+    made = decide(occasion, many, TriggerState(), TriggersSection())
+    assert len(trigger_evidence(made).encode()) < TRIGGER_BYTES
+    assert made.evidence["windows"] == 2000
