@@ -4,7 +4,6 @@ import pytest
 
 from components.clients.cluster import Cluster
 from components.clients.environment import ClusterAddress
-from components.clients.training_jobs import POD_LABELS
 from components.contracts.errors import PerennialError
 from components.train_model.launchers.pytorchjob import PyTorchJob
 from components.train_model.launchers.trainjob import TrainJob
@@ -32,6 +31,13 @@ def cluster(tmp_path, monkeypatch):
     fake.close()
 
 
+# What the operators write.
+LABELS = {
+    "PyTorchJob": "training.kubeflow.org/job-name",
+    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
+}
+
+
 def add_training(fake, kind, pod_name, said, run_id="run-1"):
     """A job and its pod, which its operator gives labels of its own alone."""
     labels = {"app.kubernetes.io/managed-by": "perennial", "perennial/run": run_id}
@@ -39,7 +45,7 @@ def add_training(fake, kind, pod_name, said, run_id="run-1"):
     job = {"metadata": {"name": name, "uid": name, "labels": labels}}
     fake.store.put(kind.resource.plural, job)
     pod = step_pod(pod_name)
-    pod["metadata"]["labels"] = kind.pod_selector(name)
+    pod["metadata"]["labels"] = {LABELS[kind.title]: name}
     pod["spec"]["containers"] = [
         {"name": "sidecar", "image": "proxy"}, {"name": kind.container, "image": "trainer"}
     ]  # fmt: skip
@@ -75,11 +81,6 @@ def test_one_step_is_enough_and_the_trainings_pods_belong_to_it(cluster):
 def test_the_pods_of_a_trainjob_are_found_by_their_job(cluster):
     add_training(cluster.fake, TrainJob(), "job-node-0-0", "epoch 1 of 3", run_id="run-3")
     assert list(run_log_lines(cluster, "run-3")) == ["── job-node-0-0 (Succeeded)", "epoch 1 of 3"]
-
-
-@pytest.mark.parametrize("kind", [PyTorchJob(), TrainJob()], ids=lambda kind: kind.title)
-def test_the_launcher_finds_pods_by_the_same_label(kind):
-    assert kind.pod_selector("job") == {POD_LABELS[kind.resource]: "job"}
 
 
 def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):

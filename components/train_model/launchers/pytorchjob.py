@@ -43,10 +43,6 @@ class PyTorchJob(JobKind):
         }
 
     @override
-    def pod_selector(self, name: str) -> dict[str, str]:
-        return {"training.kubeflow.org/job-name": name}
-
-    @override
     def rank_of(self, pod: Object) -> int:
         labels = pod["metadata"]["labels"]
         index = int(labels.get("training.kubeflow.org/replica-index", "0"))

@@ -57,10 +57,6 @@ class TrainJob(JobKind):
         return spec
 
     @override
-    def pod_selector(self, name: str) -> dict[str, str]:
-        return {"jobset.sigs.k8s.io/jobset-name": name}
-
-    @override
     def rank_of(self, pod: Object) -> int:
         labels = pod["metadata"]["labels"]
         return int(labels.get("batch.kubernetes.io/job-completion-index", "0"))
