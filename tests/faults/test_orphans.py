@@ -9,8 +9,8 @@ import pytest
 
 from components.clean_up.step import clean_up_step
 from fake_api_server import FakeCluster
-from fake_operator import Operator, step_pod
-from launching import start_step
+from fake_operator import step_pod
+from launching import KINDS, start_step
 from pipelines.reap import reap
 
 SCRIPTS = (
@@ -30,18 +30,19 @@ def random_run(seed, folder, store_uri, monkeypatch):
     cluster.store.put("pods", step_pod())
     workflow = {"metadata": {"name": "wf", "labels": {"pipeline/runid": "run-1"}}}
     cluster.store.put("workflows", workflow | {"status": {"phase": "Running"}})
-    operator = Operator(cluster, *choose.choices(SCRIPTS, k=2))
+    kind = choose.choice(list(KINDS))
+    operator = kind(cluster, *choose.choices([each for each in SCRIPTS if kind.has(each)], k=2))
     cluster.faults.rate = choose.choice([0.0, 0.05, 0.2])
     event = choose.choice(EVENTS)
     try:
-        step = start_step(cluster, folder, f"{store_uri}/{seed}")
+        step = start_step(cluster, folder, f"{store_uri}/{seed}", kind=kind)
         if event != "none":
             wait_for(lambda: cluster.store.created or step.poll() is not None)
             time.sleep(choose.uniform(0.0, 0.5))
             step.terminate() if event == "terminated" else step.kill()
         step.wait(60)
         if event == "killed and tried again":
-            step = start_step(cluster, folder, f"{store_uri}/{seed}")
+            step = start_step(cluster, folder, f"{store_uri}/{seed}", kind=kind)
             step.wait(60)
         by_step = not cluster.active_jobs()
         cluster.store.put("workflows", workflow | {"status": {"phase": "Failed"}})
@@ -51,7 +52,7 @@ def random_run(seed, folder, store_uri, monkeypatch):
             clean_up_step()
         wait_for(lambda: not cluster.active_jobs(), 5.0)
         layer = "the step" if by_step else "reap" if event == "machine lost" else "clean_up"
-        return event, layer, cluster.active_jobs()
+        return kind.title, event, layer, cluster.active_jobs()
     finally:
         operator.close()
         cluster.close()
@@ -67,11 +68,11 @@ def wait_for(condition, seconds=60.0):
 def no_orphans(seeds, folder, bucket, monkeypatch):
     table = Counter()
     for seed in seeds:
-        event, layer, left = random_run(seed, folder / str(seed), bucket, monkeypatch)
-        assert left == [], f"seed {seed}: {event}"
-        table[event, layer] += 1
-    for (event, layer), count in sorted(table.items()):
-        print(f"{event:24} ended by {layer:10} {count:4}")
+        kind, event, layer, left = random_run(seed, folder / str(seed), bucket, monkeypatch)
+        assert left == [], f"seed {seed}: {kind}, {event}"
+        table[kind, event, layer] += 1
+    for (kind, event, layer), count in sorted(table.items()):
+        print(f"{kind:10} {event:24} ended by {layer:10} {count:4}")
 
 
 def test_no_orphan_in_a_few_random_runs(tmp_path, bucket, monkeypatch):
