@@ -179,6 +179,7 @@ class Operator(ABC):
 
     def _run(self, job, lines=3):
         pods = self._begin(job)
+        self._training(job).write("joined", b"")
         self._training(job).write("first-step", b"")
         for line in range(lines):
             self._pause()
@@ -286,6 +287,10 @@ class Operator(ABC):
         for pod in self._pods(job):
             state = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
             self._pod(pod, "Pending", state={"waiting": state})
+
+    def _never_meets(self, job):
+        """Every pod runs, and waits for another that it cannot reach."""
+        self._begin(job)
 
     def _forever(self, job):
         pods = self._run(job)

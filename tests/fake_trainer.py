@@ -110,3 +110,14 @@ class TrainJobs(Operator):
         self._pause()
         for name in pods:
             self._drop(name)
+
+    # -- scripts ---------------------------------------------------------------------------------
+
+    def _job_deadline(self, job):
+        """The Trainer deletes the JobSet, and with it every pod; the ranks are told to save."""
+        assert job["spec"]["activeDeadlineSeconds"] > 0
+        pods = self._run(job)
+        self._condition(job, "Failed", "DeadlineExceeded", "TrainJob exceeded its active deadline")
+        self._pause(2)
+        self._say_ended(job, is_finished=False)
+        self._delete(pods, EXIT_TERMINATED)

@@ -66,8 +66,10 @@ ENDINGS = [
 GIVEN_UP = [
     ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
     ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
+    ("never_meets", "it has been starting", "have not found each other"),
     ("forever", "it has been running", "2 pods run"),
     ("deadline", "DeadlineExceeded", "active on the node too long"),
+    ("job_deadline", "DeadlineExceeded", ""),
 ]
 
 
