@@ -73,14 +73,17 @@ GIVEN_UP = [
 ]
 
 
-def of_each_kind(rows, kinds=tuple(KINDS)):
-    """The rows whose script an operator has, each behind its operator."""
+def of_each_kind(rows, kinds=tuple(KINDS), rare=()):
+    """Each row behind each operator that has its script; a TrainJob's rare ones in full runs."""
     return [
-        pytest.param(kind, *row, id=f"{kind.title}-{row[0]}")
+        pytest.param(
+            kind, *row, id=f"{kind.title}-{row[0]}",
+            marks=[pytest.mark.full] if kind is TrainJobs and row[0] in rare else [],
+        )
         for kind in kinds
         for row in rows
         if kind.has(row[0])
-    ]
+    ]  # fmt: skip
 
 
 def says(kind, pattern, text):

@@ -81,8 +81,12 @@ def test_the_real_exception_of_a_worker_is_the_steps_error(cluster, launched, ki
     assert b"KeyError" in open_store(job.store_uri).read("error.json")
 
 
-@each_kind
-@pytest.mark.parametrize("first", ["evicted", "preempted", "out_of_memory"])
+KILLED = [("evicted",), ("preempted",), ("out_of_memory",)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), of_each_kind(KILLED, rare={"preempted", "out_of_memory"})
+)
 def test_what_was_killed_is_trained_on_in_a_new_job_of_the_same_name(
     cluster, launched, kind, first
 ):
@@ -147,12 +151,11 @@ TROUBLES = [
 ]  # fmt: skip
 
 
-# What a kind of its own could make a difference to.
-OF_THE_KIND = {"the API server restarts and reads its roles last", "every stream is dropped"}
+# Of a kind of its own, only its rights make a difference.
 IN_TROUBLE = [
     pytest.param(
         kind, trouble, id=f"{kind.title}-{name}",
-        marks=[pytest.mark.full] if kind is TrainJobs and name not in OF_THE_KIND else [],
+        marks=[pytest.mark.full] if kind is TrainJobs and "roles" not in name else [],
     )
     for kind in KINDS
     for name, trouble in TROUBLES
