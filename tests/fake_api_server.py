@@ -26,6 +26,7 @@ NAMESPACE = "team-a"
 GROUPS = {
     "notebooks": "kubeflow.org", "pytorchjobs": "kubeflow.org", "trainjobs": "trainer.kubeflow.org"
 }  # fmt: skip
+JOBS = ("pytorchjobs", "trainjobs")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -292,7 +293,7 @@ def certified(folder):
 class FakeCluster:
     """The server, and the folder that tells a pod about it."""
 
-    def __init__(self, folder, served=("pytorchjobs", "workflows", "workloads")):
+    def __init__(self, folder, served=("workflows", "workloads", *JOBS)):
         self.store, self.faults, self.rights = Store(), Faults(), set()
         self.folder = folder
         folder.mkdir()
@@ -300,7 +301,7 @@ class FakeCluster:
         handler = type(
             "BoundHandler", (Handler,),
             {"store": self.store, "faults": self.faults, "served": set(served),
-             "rights": self.rights, "trainjob_fields": {"trainer": {}}},
+             "rights": self.rights, "trainjob_fields": {"trainer": {}, "activeDeadlineSeconds": {}}},
         )  # fmt: skip
         self.handler = handler
         self.server = Server(("127.0.0.1", 0), handler)
@@ -323,9 +324,10 @@ class FakeCluster:
         self.faults.tokens = {name}
         (self.folder / "token").write_text(name)
 
-    def active_jobs(self, plural="pytorchjobs"):
+    def active_jobs(self):
         return [
             job["metadata"]["name"]
+            for plural in JOBS
             for job in self.store.all(plural)
             if not any(
                 condition["type"] in ("Succeeded", "Failed", "Complete")

@@ -1,18 +1,20 @@
-"""A training operator on the fake API server: the condition sequences that were seen on a live one.
+"""Operators on the fake API server: what becomes of a training, whatever kind of job it is.
 
-Times are scaled: a second of a real cluster is a few milliseconds here.
+What differs between the kinds is in `fake_training_operator` and `fake_trainer`. Times are scaled:
+a second of a real cluster is a few milliseconds here.
 """
 
 import contextlib
 import json
 import threading
 import time
-import uuid
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from components.clients.object_store import open_store
 from components.engine.job import AttemptEnd, RankFailure
+from fake_kueue import ADMITTED, WAITING, workload
 
-PLURAL = "pytorchjobs"
 TICK = 0.02
 
 
@@ -43,57 +45,20 @@ def step_pod(name="step-1", run_id="run-1"):
     }  # fmt: skip
 
 
-# Conditions that Kueue 0.19 gives a Workload: type, status, reason, message.
-WAITING = [
-    ("QuotaReserved", "False", "Pending",
-     "couldn't assign flavors to pod set master: insufficient unused quota for nvidia.com/gpu in "
-     "flavor a100, 2 more needed"),
-]  # fmt: skip
-ADMITTED = [
-    ("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue team-a"),
-    ("Admitted", "True", "Admitted", "The workload is admitted"),
-]
-
-
-def workload(job, conditions, **status):
-    """What Kueue makes of a job that names a queue."""
-    metadata = job["metadata"]
-    now = "2026-01-01T00:00:00Z"
-    owner = {
-        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": metadata["name"],
-        "uid": metadata["uid"], "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
-    told = [
-        {"type": kind, "status": value, "reason": reason, "message": message,
-         "lastTransitionTime": now, "observedGeneration": 1}
-        for kind, value, reason, message in conditions
-    ]  # fmt: skip
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {
-            "name": f"pytorchjob-{metadata['name']}-5e3de", "uid": f"w-{metadata['uid']}",
-            "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]}, "ownerReferences": [owner],
-            "creationTimestamp": now, "generation": 1,
-        },
-        "spec": {
-            "active": True, "queueName": "team", "priority": 0,
-            "podSets": [
-                {"name": name.lower(), "count": replica["replicas"],
-                 "template": {"spec": replica["template"]["spec"]}}
-                for name, replica in job["spec"]["pytorchReplicaSpecs"].items()
-            ],
-        },
-        "status": {"conditions": told, **status},
-    }  # fmt: skip
-
-
-class Operator:
+class Operator(ABC):
     """Makes pods of jobs, and lets each attempt go as its script says.
 
     Args:
         cluster: The fake.
         scripts: What becomes of the first job, the second, …; the last one repeats.
     """
+
+    title: ClassVar[str]
+    group: ClassVar[str]
+    plural: ClassVar[str]
+    container: ClassVar[str]
+    of_job: ClassVar[str]  # the label with which its pods name their job
+    second: ClassVar[str]  # pattern of what the second machine's pod is called, behind the job
 
     def __init__(self, cluster, *scripts):
         self.cluster, self.store = cluster, cluster.store
@@ -103,13 +68,19 @@ class Operator:
         self.thread = threading.Thread(target=self._reconcile, daemon=True)
         self.thread.start()
 
+    @classmethod
+    def has(cls, script):
+        """Whether that can become of its jobs."""
+        return hasattr(cls, f"_{script}")
+
     def close(self):
         self.closed.set()
         self.thread.join()
 
     def _reconcile(self):
         while not self.closed.wait(TICK):
-            for job in self.store.all(PLURAL):
+            jobs = self.store.all(self.plural)
+            for job in jobs:
                 metadata = job["metadata"]
                 if "deletionTimestamp" in metadata:
                     self._finalize(job)
@@ -118,6 +89,7 @@ class Operator:
                     self.runs[metadata["uid"]] = script
                     act = getattr(self, f"_{script}")
                     threading.Thread(target=self._guarded, args=(act, job), daemon=True).start()
+            self._collect({job["metadata"]["name"] for job in jobs})
 
     def _guarded(self, act, job):
         with contextlib.suppress(KeyError):  # the job was deleted under the script's feet
@@ -125,37 +97,60 @@ class Operator:
 
     def _finalize(self, job):
         name = job["metadata"]["name"]
+        for pod, of_job in self._pods_of_jobs():
+            if of_job == name:
+                self._drop(pod)
+        self.store.drop(self.plural, name)
+
+    def _collect(self, names):
+        """The garbage collector's part: pods of jobs that are not any more."""
+        for pod, of_job in self._pods_of_jobs():
+            if of_job not in names:
+                self._drop(pod)
+
+    def _pods_of_jobs(self):
         for pod in self.store.all("pods"):
-            if pod["metadata"].get("labels", {}).get("training.kubeflow.org/job-name") == name:
-                self._end_log(pod["metadata"]["name"])
-                self.store.drop("pods", pod["metadata"]["name"])
-        self.store.drop(PLURAL, name)
+            of_job = pod["metadata"].get("labels", {}).get(self.of_job)
+            if of_job is not None:
+                yield pod["metadata"]["name"], of_job
+
+    # -- what differs between the kinds ------------------------------------------------------------
+
+    @abstractmethod
+    def _bodies(self, job):
+        """The pods of a job, the first rank's first."""
+
+    @abstractmethod
+    def _say_running(self, job):
+        """What the job's status says once its pods run."""
+
+    @abstractmethod
+    def _complete(self, job):
+        """Every pod has succeeded."""
+
+    @abstractmethod
+    def _fail(self, job, *rest, code=None):
+        """A pod has failed.
+
+        Args:
+            job: Whose.
+            rest: The pods that still run.
+            code: With which those end; None where they are deleted before they can.
+        """
+
+    @abstractmethod
+    def _hold(self, job):
+        """The job is suspended."""
+
+    @abstractmethod
+    def _resume(self, job):
+        """It is not any more."""
 
     # -- what pods do ----------------------------------------------------------------------------
 
-    def _pods(self, job, kinds=("Master", "Worker")):
-        name = job["metadata"]["name"]
-        replicas = job["spec"]["pytorchReplicaSpecs"]
-        made = []
-        for kind in kinds:
-            for index in range(replicas.get(kind, {}).get("replicas", 0)):
-                labels = dict(replicas[kind]["template"]["metadata"]["labels"])
-                labels |= {
-                    "training.kubeflow.org/job-name": name,
-                    "training.kubeflow.org/replica-type": kind.lower(),
-                    "training.kubeflow.org/replica-index": str(index),
-                }
-                pod = {
-                    "metadata": {
-                        "name": f"{name}-{kind.lower()}-{index}", "uid": str(uuid.uuid4()),
-                        "labels": labels,
-                    },
-                    "spec": replicas[kind]["template"]["spec"],
-                    "status": {"phase": "Pending"},
-                }  # fmt: skip
-                made.append(self.store.put("pods", pod)["metadata"]["name"])
-        self._condition(job, "Created")
-        return made
+    def _pods(self, job):
+        made = [self.store.put("pods", body) for body in self._bodies(job)]
+        return [pod["metadata"]["name"] for pod in made]
 
     def _pod(self, name, phase, *, scheduled=True, state=None, why="", **status):
         pod = json.loads(json.dumps(self.store.objects["pods"][name]))
@@ -165,22 +160,29 @@ class Operator:
         conditions += status.pop("conditions", [])
         pod["status"] = {"phase": phase, "conditions": conditions, **status}
         if state:
-            pod["status"]["containerStatuses"] = [{"name": "pytorch", "state": state}]
+            pod["status"]["containerStatuses"] = [{"name": self.container, "state": state}]
         self.store.put("pods", pod)
 
-    def _run(self, job, lines=3):
+    def _begin(self, job):
         pods = self._pods(job)
         for pod in pods:
             self._pod(pod, "Pending", state={"waiting": {"reason": "ContainerCreating"}})
-        time.sleep(2 * TICK)
+        self._pause(2)
         for rank, pod in enumerate(pods):
-            self.store.write_log(pod, f"INFO rank={rank} begins")
-            self._pod(pod, "Running", state={"running": {}})
-        self._condition(job, "Running")
+            self._let_run(pod, rank)
+        self._say_running(job)
+        return pods
+
+    def _let_run(self, pod, rank=0):
+        self.store.write_log(pod, f"INFO rank={rank} begins")
+        self._pod(pod, "Running", state={"running": {}})
+
+    def _run(self, job, lines=3):
+        pods = self._begin(job)
         self._training(job).write("joined", b"")
         self._training(job).write("first-step", b"")
         for line in range(lines):
-            time.sleep(TICK)
+            self._pause()
             self.store.write_log(pods[0], f"INFO rank=0 step={line}")
         return pods
 
@@ -194,20 +196,22 @@ class Operator:
     def _end_log(self, pod):
         self.store.close_log(pod)
 
-    def _condition(self, job, kind, message=""):
+    def _drop(self, pod):
+        self._end_log(pod)
+        self.store.drop("pods", pod)
+
+    def _pause(self, ticks=1):
+        time.sleep(ticks * TICK)
+
+    def _change(self, job, change):
+        """Write what is changed of a job, unless another one has its name by now."""
         name = job["metadata"]["name"]
-        current = self.store.objects[PLURAL][name]
+        current = self.store.objects[self.plural][name]
         if current["metadata"]["uid"] != job["metadata"]["uid"]:
             raise KeyError(name)
         current = json.loads(json.dumps(current))
-        conditions = current.setdefault("status", {}).setdefault("conditions", [])
-        if kind in ("Succeeded", "Failed"):
-            for found in conditions:
-                if found["type"] == "Running":
-                    found["status"] = "False"
-        message = message or f"PyTorchJob {name} is {kind.lower()}."
-        conditions.append({"type": kind, "status": "True", "message": message})
-        self.store.put(PLURAL, current)
+        change(current, current.setdefault("status", {}).setdefault("conditions", []))
+        self.store.put(self.plural, current)
 
     def _training(self, job):
         annotations = job["metadata"]["annotations"]
@@ -219,9 +223,6 @@ class Operator:
         end = AttemptEnd(attempt=attempt, is_finished=is_finished, ranks=ranks)
         self._training(job).write("ended.json", end.to_json().encode())
 
-    def _fail(self, job, message="1 Worker replica(s) failed."):
-        self._condition(job, "Failed", f"PyTorchJob is failed because {message}")
-
     # -- scripts ---------------------------------------------------------------------------------
 
     def _success(self, job):
@@ -229,120 +230,90 @@ class Operator:
         self._say_ended(job, is_finished=True)
         for pod in pods:
             self._exit(pod, 0)
-        self._condition(job, "Succeeded", "PyTorchJob is successfully completed.")
-
-    def _success_of_the_master_first(self, job):
-        master, worker = self._run(job)
-        self._say_ended(job, is_finished=True)
-        self._exit(master, 0)
-        self._condition(job, "Succeeded", "PyTorchJob is successfully completed.")
-        self._end_log(worker)
-        self.store.drop("pods", worker)
-
-    def _claimed_success(self, job):
-        master, worker = self._run(job)
-        self._exit(master, 0)
-        self._condition(job, "Succeeded", "PyTorchJob is successfully completed.")
-        self._end_log(worker)
-        self.store.drop("pods", worker)
+        self._complete(job)
 
     def _worker_failure(self, job):
-        master, worker = self._run(job)
+        first, second = self._run(job)
         failure = RankFailure(
             rank=1, step=7, type="KeyError", message="'price'", traceback="Traceback: KeyError",
             time=1.0, is_consequence=False,
         )  # fmt: skip
         self._training(job).write("errors/rank-1.json", failure.to_json().encode())
-        self._exit(worker, 1)
-        time.sleep(3 * TICK)
-        self._fail(job)
-        self._end_log(master)
-        self.store.drop("pods", master)
+        self._exit(second, 1)
+        self._pause(3)
+        self._fail(job, first)
 
     def _out_of_memory(self, job):
-        master, worker = self._run(job)
-        self._exit(worker, 137, "OOMKilled")
+        first, second = self._run(job)
+        self._exit(second, 137, "OOMKilled")
+        self._fail(job, first, code=1)
+
+    def _evicted(self, job):
+        first, second = self._run(job)
+        self._pod(second, "Failed", reason="Evicted", message="The node was low on resource")
+        self._end_log(second)
+        self._fail(job, first, code=1)
+
+    def _preempted(self, job):
+        first, second = self._run(job)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        self._say_ended(job, is_finished=False)
+        for pod in (second, first):
+            self._exit(pod, 1, conditions=[target])
         self._fail(job)
-        self._exit(master, 1)
+
+    def _deadline(self, job):
+        first, second = self._run(job)
+        self._pod(
+            second, "Failed", reason="DeadlineExceeded", message="active on the node too long"
+        )
+        self._end_log(second)
+        self._fail(job, first, code=143)
+
+    def _first_failure_before_the_second_starts(self, job):
+        first, second = self._pods(job)
+        self._pod(second, "Pending", state={"waiting": {"reason": "PodInitializing"}})
+        self._let_run(first)
+        self._pause(20)
+        self._exit(first, 1)
+        self._fail(job, second)
 
     def _never_scheduled(self, job):
         for pod in self._pods(job):
             why = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
             self._pod(pod, "Pending", scheduled=False, why=why)
 
-    def _suspended(self, job):
-        """As Kueue's webhook leaves it; nobody answers for it."""
-        held = json.loads(json.dumps(self.store.objects[PLURAL][job["metadata"]["name"]]))
-        held["spec"]["runPolicy"]["suspend"] = True
-        self.store.put(PLURAL, held)
-        self._condition(job, "Suspended", "PyTorchJob is suspended.")
-
-    def _admitted_but_suspended(self, job):
-        self._suspended(job)
-        self.store.put("workloads", workload(job, ADMITTED))
-
-    def _admitted_after_a_while(self, job):
-        self._suspended(job)
-        self.store.put("workloads", workload(job, WAITING))
-        time.sleep(60 * TICK)
-        self.store.put("workloads", workload(job, ADMITTED))
-        time.sleep(10 * TICK)
-        resumed = json.loads(json.dumps(self.store.objects[PLURAL][job["metadata"]["name"]]))
-        resumed["spec"]["runPolicy"]["suspend"] = False
-        resumed["status"]["conditions"] = []
-        self.store.put(PLURAL, resumed)
-        self._success(job)
-
-    def _refused_worker(self, job):
-        """Pod Security lets the master in only. The operator then keeps no condition up to date."""
-        (master,) = self._pods(job, kinds=["Master"])
-        self._pod(master, "Running", state={"running": {}})
-        time.sleep(20 * TICK)
-        self._exit(master, 1)
-
-    def _master_failure_before_the_worker_starts(self, job):
-        master, worker = self._pods(job)
-        self._pod(worker, "Pending", state={"waiting": {"reason": "PodInitializing"}})
-        self._pod(master, "Running", state={"running": {}})
-        time.sleep(20 * TICK)
-        self._exit(master, 1)
-        self._fail(job, "1 Master replica(s) failed.")
-        self.store.drop("pods", worker)
-
     def _image_pull_error(self, job):
         for pod in self._pods(job):
             state = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
             self._pod(pod, "Pending", state={"waiting": state})
 
-    def _evicted(self, job):
-        master, worker = self._run(job)
-        self._pod(worker, "Failed", reason="Evicted", message="The node was low on resource")
-        self._end_log(worker)
-        self._fail(job)
-        self._exit(master, 1)
-
-    def _preempted(self, job):
-        master, worker = self._run(job)
-        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-        self._say_ended(job, is_finished=False)
-        for pod in (worker, master):
-            self._exit(pod, 1, conditions=[target])
-        self._fail(job)
-
-    def _deadline(self, job):
-        master, worker = self._run(job)
-        self._pod(
-            worker, "Failed", reason="DeadlineExceeded", message="active on the node too long"
-        )
-        self._end_log(worker)
-        self._fail(job)
-        self._exit(master, 143)
+    def _never_meets(self, job):
+        """Every pod runs, and waits for another that it cannot reach."""
+        self._begin(job)
 
     def _forever(self, job):
         pods = self._run(job)
         while job["metadata"]["uid"] in {
-            each["metadata"]["uid"] for each in self.store.all(PLURAL)
+            each["metadata"]["uid"] for each in self.store.all(self.plural)
         }:
             self.store.write_log(pods[0], "INFO rank=0 still there")
             if self.closed.wait(TICK):
                 return
+
+    def _suspended(self, job):
+        """As Kueue's webhook leaves it; nobody answers for it."""
+        self._hold(job)
+
+    def _admitted_but_suspended(self, job):
+        self._hold(job)
+        self.store.put("workloads", workload(job, ADMITTED))
+
+    def _admitted_after_a_while(self, job):
+        self._hold(job)
+        self.store.put("workloads", workload(job, WAITING))
+        self._pause(60)
+        self.store.put("workloads", workload(job, ADMITTED))
+        self._pause(10)
+        self._resume(job)
+        self._success(job)

@@ -1,6 +1,7 @@
 """What tests of the cluster launcher share: a fake cluster, a job, and attempts at it."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,8 +20,11 @@ from components.train_model.launchers.launcher import JobState
 from components.train_model.launchers.on_cluster import ClusterLauncher, Pace
 from components.train_model.launchers.pytorchjob import PyTorchJob
 from components.train_model.launchers.request import RunIdentity
+from components.train_model.launchers.trainjob import TrainJob
 from fake_api_server import FakeCluster
-from fake_operator import Operator, step_pod
+from fake_operator import step_pod
+from fake_trainer import TrainJobs
+from fake_training_operator import PyTorchJobs
 
 # One second of a real cluster is about a hundredth of one here.
 PACE = Pace(poll=0.1, shortest=0.02, settle=0.5, curves=0.1)
@@ -32,9 +36,10 @@ from pathlib import Path
 import launching
 from components.train_model.attempts import run_to_end
 
-folder, store_uri, launcher = sys.argv[1:]
+folder, store_uri, launcher, kind = sys.argv[1:]
 job = launching.training_job(Path(folder), store_uri)
-run_to_end(job, getattr(launching, launcher)(), max_restarts=0)
+found = getattr(launching, launcher)(getattr(launching, kind))
+run_to_end(job, found, max_restarts=0)
 """
 HOUR, MINUTE = 3600.0, 60.0
 BUDGETS = Budgets(
@@ -42,40 +47,67 @@ BUDGETS = Budgets(
     running_hours=2.0 / HOUR,
 )  # fmt: skip
 
-# The first attempt's script → its state, and what is said about it.
+# The operators, and what their jobs are to the launcher.
+KINDS = {PyTorchJobs: PyTorchJob(), TrainJobs: TrainJob()}
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
+
+# The first attempt's script → its state, and a pattern of what is said about it, which may name the
+# second machine's pod.
 ENDINGS = [
     ("success", JobState.SUCCEEDED, "every rank finished"),
     ("success_of_the_master_first", JobState.SUCCEEDED, "every rank finished"),
     ("claimed_success", JobState.FAILED, "claims to have succeeded, but not every rank"),
-    ("worker_failure", JobState.FAILED, "worker-0 Failed: Error, exit code 1"),
-    ("out_of_memory", JobState.FAILED, "worker-0 Failed: OOMKilled, exit code 137"),
-    ("evicted", JobState.DISPLACED, "worker-0 Failed: Evicted (The node was low on resource)"),
+    ("worker_failure", JobState.FAILED, "SECOND Failed: Error, exit code 1"),
+    ("out_of_memory", JobState.FAILED, "SECOND Failed: OOMKilled, exit code 137"),
+    ("evicted", JobState.DISPLACED, r"SECOND Failed: Evicted \(The node was low on resource\)"),
     ("preempted", JobState.INTERRUPTED, "PreemptionByScheduler"),
 ]
 # The script → what is given up, and what is seen of it.
 GIVEN_UP = [
     ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
     ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
+    ("never_meets", "it has been starting", "have not found each other"),
     ("forever", "it has been running", "2 pods run"),
     ("deadline", "DeadlineExceeded", "active on the node too long"),
+    ("job_deadline", "DeadlineExceeded", ""),
 ]
 
 
-def small_resources(**changes) -> ResourcesSection:
-    cluster = ClusterSection(machines=2, grace_seconds=1, budgets=changes.pop("budgets", BUDGETS))
-    return ResourcesSection(num_processes=2, cluster=cluster, **changes)
+def of_each_kind(rows, kinds=tuple(KINDS), rare=()):
+    """Each row behind each operator that has its script; a TrainJob's rare ones in full runs."""
+    return [
+        pytest.param(
+            kind, *row, id=f"{kind.title}-{row[0]}",
+            marks=[pytest.mark.full] if kind is TrainJobs and row[0] in rare else [],
+        )
+        for kind in kinds
+        for row in rows
+        if kind.has(row[0])
+    ]  # fmt: skip
 
 
-def launcher_for(resources=None, persistence=PERSISTENCE) -> ClusterLauncher:
+def says(kind, pattern, text):
+    """Whether a text says what a row expects of an operator's job."""
+    return re.search(pattern.replace("SECOND", kind.second), text) is not None
+
+
+def small_resources(kind, budgets=BUDGETS) -> ResourcesSection:
+    # A TrainJob has its runtime's.
+    grace = {"grace_seconds": 1} if kind is PyTorchJobs else {}
+    cluster = ClusterSection(machines=2, budgets=budgets, **grace)
+    return ResourcesSection(num_processes=2, cluster=cluster)
+
+
+def launcher_for(kind=PyTorchJobs, budgets=BUDGETS, persistence=PERSISTENCE) -> ClusterLauncher:
     """A launcher in the pod that the environment describes."""
     cluster = Cluster.connect(ClusterAddress.read(), persistence=persistence)
     return ClusterLauncher(
-        cluster, PyTorchJob(), RunIdentity.of_pod(cluster.own_pod()),
-        resources or small_resources(), pace=PACE,
+        cluster, KINDS[kind], RunIdentity.of_pod(cluster.own_pod()),
+        small_resources(kind, budgets), pace=PACE,
     )  # fmt: skip
 
 
-def patient_launcher() -> ClusterLauncher:
+def patient_launcher(kind=PyTorchJobs) -> ClusterLauncher:
     """One for a real API server, whose seconds are seconds."""
     budgets = Budgets(
         queued_hours=8.0 / HOUR, starting_minutes=10.0 / MINUTE, stuck_minutes=3.0 / MINUTE,
@@ -84,7 +116,7 @@ def patient_launcher() -> ClusterLauncher:
     persistence = Persistence(
         budget_seconds=120.0, first_pause_seconds=0.1, longest_pause_seconds=1.0
     )
-    return launcher_for(small_resources(budgets=budgets), persistence)
+    return launcher_for(kind, budgets, persistence)
 
 
 def training_job(folder, store_uri) -> TrainingJob:
@@ -110,12 +142,18 @@ def cluster(tmp_path, monkeypatch, bucket):
 
 
 @pytest.fixture
-def launched(cluster, tmp_path, bucket):
+def kind():
+    """Whose jobs they are, where a test does not say it."""
+    return PyTorchJobs
+
+
+@pytest.fixture
+def launched(cluster, kind, tmp_path, bucket):
     """Starts an operator with scripts; gives the job to launch."""
     operators = []
 
     def launch(*scripts):
-        operators.append(Operator(cluster, *scripts))
+        operators.append(kind(cluster, *scripts))
         return training_job(tmp_path, bucket)
 
     yield launch
@@ -127,11 +165,11 @@ def environment_of(cluster, pod) -> dict[str, str]:
     return {**os.environ, **cluster.environment(pod)}
 
 
-def start_step(cluster, folder, store_uri, launcher=launcher_for):
+def start_step(cluster, folder, store_uri, launcher=launcher_for, kind=PyTorchJobs):
     """The step in a process of its own, with a launcher of this module."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.Popen(
-        [sys.executable, "-c", STEP, str(folder), store_uri, launcher.__name__],
+        [sys.executable, "-c", STEP, str(folder), store_uri, launcher.__name__, kind.__name__],
         env=environment_of(cluster, "step-1") | {"PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
     )

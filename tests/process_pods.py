@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from components.clients.object_store import open_store
-from fake_operator import PLURAL, Operator
+from fake_training_operator import PyTorchJobs
 
 SECRETS = {"s3": {"secret": "nothing"}}
 # An image's own variables: where its Python and its packages are.
@@ -21,7 +21,7 @@ OF_THE_IMAGE = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}{os.pathsep}{R
 LOOK_SECONDS = 0.1
 
 
-class ProcessOperator(Operator):
+class ProcessOperator(PyTorchJobs):
     """Trains in processes.
 
     Args:
@@ -48,7 +48,7 @@ class ProcessOperator(Operator):
         try:
             for pod in pods:
                 self._pod(pod, "Running", state={"running": {}})
-            self._condition(job, "Running")
+            self._say_running(job)
             self._follow(job, dict(zip(pods, started, strict=True)), is_time_to_evict)
         finally:
             for process in started:
@@ -77,7 +77,7 @@ class ProcessOperator(Operator):
             if codes[master] == 0:
                 for pod, process in processes.items():
                     self._exit(pod, process.wait())
-                self._condition(job, "Succeeded", "PyTorchJob is successfully completed.")
+                self._complete(job)
                 return
 
     def _end_failed(self, job, processes):
@@ -86,11 +86,10 @@ class ProcessOperator(Operator):
         for pod, process in processes.items():
             if process.poll() is None:
                 kill(process)
-                self._end_log(pod)
-                self.store.drop("pods", pod)
+                self._drop(pod)
 
     def _is_leaving(self, job):
-        found = self.store.get(PLURAL, job["metadata"]["name"])
+        found = self.store.get(self.plural, job["metadata"]["name"])
         return found is None or "deletionTimestamp" in found["metadata"]
 
     def _start(self, job, pod, rank, machines):

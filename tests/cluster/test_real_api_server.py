@@ -23,12 +23,15 @@ from components.clients.training_jobs import PYTORCHJOBS
 from components.contracts.errors import TrainingFailedError
 from components.train_model.attempts import run_to_end
 from components.train_model.launchers.launcher import JobState
-from fake_operator import Operator, step_pod
+from fake_operator import step_pod
+from fake_training_operator import PyTorchJobs
 from launching import (
     ENDINGS,
     GIVEN_UP,
     eventually,
+    of_each_kind,
     patient_launcher,
+    says,
     start_step,
     training_job,
 )
@@ -58,7 +61,7 @@ def launched(cluster, tmp_path, bucket):
     with contextlib.ExitStack() as stack:
 
         def launch(*scripts):
-            stack.enter_context(contextlib.closing(Operator(cluster, *scripts)))
+            stack.enter_context(contextlib.closing(PyTorchJobs(cluster, *scripts)))
             return training_job(tmp_path, bucket)
 
         yield launch
@@ -69,16 +72,20 @@ def the_job(cluster):
     return job
 
 
-@pytest.mark.parametrize(("script", "state", "cause"), ENDINGS, ids=[row[0] for row in ENDINGS])
-def test_an_attempt_ends_as_its_pods_did(launched, script, state, cause):
+@pytest.mark.parametrize(("kind", "script", "state", "cause"), of_each_kind(ENDINGS, [PyTorchJobs]))
+def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     job, found = launched(script), patient_launcher()
     found.start(job)
     assert found.wait() is state
-    assert cause in found.cause
+    assert says(kind, cause, found.cause)
 
 
-@pytest.mark.parametrize(("script", "reason", "evidence"), GIVEN_UP, ids=[r[0] for r in GIVEN_UP])
-def test_what_takes_too_long_is_given_up_and_deleted(cluster, launched, script, reason, evidence):
+@pytest.mark.parametrize(
+    ("kind", "script", "reason", "evidence"), of_each_kind(GIVEN_UP, [PyTorchJobs])
+)
+def test_what_takes_too_long_is_given_up_and_deleted(
+    cluster, launched, *, kind, script, reason, evidence
+):
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(launched(script), patient_launcher(), max_restarts=3)
     assert reason in caught.value.problem

@@ -6,10 +6,13 @@ from components.contracts.errors import TrainingFailedError
 from components.train_model.attempts import run_to_end
 from components.train_model.config import Budgets
 from components.train_model.launchers.admission import admission_of
-from fake_operator import ADMITTED, WAITING, workload
-from launching import HOUR, MINUTE, launcher_for, small_resources
+from fake_kueue import ADMITTED, WAITING, workload
+from launching import HOUR, MINUTE, each_kind, launcher_for
 
-JOB = {"metadata": {"name": "prices", "uid": "u"}, "spec": {"pytorchReplicaSpecs": {}}}
+JOB = {
+    "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+    "metadata": {"name": "prices", "uid": "u"}, "spec": {"pytorchReplicaSpecs": {}},
+}  # fmt: skip
 RESERVED = ADMITTED[:1]
 EVICTED = ("Evicted", "True", "Preempted", "Preempted to accommodate a workload (UID: 7)")
 GONE = ("Evicted", "True", "Deactivated", "The workload is deactivated")
@@ -60,20 +63,24 @@ def test_a_deactivated_workload_is_said_to_be():
     assert "deactivated: The workload is deactivated" in admission_of(told).reason
 
 
-def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster, launched):
+@each_kind
+def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster, launched, kind):
     job = launched("admitted_but_suspended")
     with pytest.raises(TrainingFailedError) as caught:
-        run_to_end(job, launcher_for(resources=patient(stuck=0.4)), max_restarts=3)
+        run_to_end(job, launcher_for(kind, patient(stuck=0.4)), max_restarts=3)
     assert "it cannot start, for" in caught.value.problem
     assert "has admitted it (The workload is admitted), but it stays" in caught.value.evidence
     assert "Trainer below 2.2" in caught.value.action
     assert cluster.store.deleted == ["prices-ffffffffffff"]
 
 
-def test_waiting_for_quota_costs_one_right_and_nothing_of_that_budget(cluster, launched, caplog):
+@each_kind
+def test_waiting_for_quota_costs_one_right_and_nothing_of_that_budget(
+    cluster, launched, kind, caplog
+):
     job = launched("admitted_after_a_while")
     with caplog.at_level("INFO"):
-        run_to_end(job, launcher_for(resources=patient(stuck=1.0)), max_restarts=0)
+        run_to_end(job, launcher_for(kind, patient(stuck=1.0)), max_restarts=0)
     said = [line for line in caplog.messages if line.startswith("training is")]
     assert "queued: it waits to be admitted: couldn't assign flavors" in said[0]
     assert any("running: 2 pods run" in line for line in said)
@@ -96,17 +103,19 @@ UNKNOWN = [
 ]
 
 
+@each_kind
 @pytest.mark.parametrize(("prepare", "said"), UNKNOWN, ids=["none", "no Kueue", "no right"])
-def test_where_kueue_says_nothing_the_job_waits_as_long_as_it_may(cluster, launched, prepare, said):
+def test_where_kueue_says_nothing_the_job_waits_as_long_as_it_may(
+    cluster, launched, kind, prepare, said
+):
     prepare(cluster)
     with pytest.raises(TrainingFailedError, match="it has been queued") as caught:
-        run_to_end(launched("suspended"), launcher_for(), max_restarts=0)
+        run_to_end(launched("suspended"), launcher_for(kind), max_restarts=0)
     assert said in caught.value.evidence
 
 
 def patient(stuck=10.0):
-    budgets = Budgets(
+    return Budgets(
         queued_hours=30.0 / HOUR, starting_minutes=30.0 / MINUTE, stuck_minutes=stuck / MINUTE,
         running_hours=30.0 / HOUR,
     )  # fmt: skip
-    return small_resources(budgets=budgets)

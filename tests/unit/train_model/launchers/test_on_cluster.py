@@ -1,5 +1,6 @@
 """What becomes of a training on a cluster, whatever the cluster does to it."""
 
+import re
 import threading
 import time
 
@@ -9,17 +10,29 @@ from components.clients.object_store import open_store
 from components.contracts.errors import TrainingFailedError
 from components.train_model.attempts import run_to_end
 from components.train_model.launchers.launcher import JobState
-from fake_api_server import NAMESPACE
-from launching import ENDINGS, GIVEN_UP, eventually, launcher_for, small_resources
+from fake_api_server import JOBS, NAMESPACE
+from fake_trainer import TrainJobs
+from launching import (
+    ENDINGS,
+    GIVEN_UP,
+    KINDS,
+    each_kind,
+    eventually,
+    launcher_for,
+    of_each_kind,
+    says,
+)
+
+NAME = "prices-ffffffffffff"
 
 
-@pytest.mark.parametrize(("script", "state", "cause"), ENDINGS, ids=[row[0] for row in ENDINGS])
-def test_an_attempt_ends_as_its_pods_did(launched, script, state, cause):
+@pytest.mark.parametrize(("kind", "script", "state", "cause"), of_each_kind(ENDINGS))
+def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     job = launched(script)
-    launcher = launcher_for()
+    launcher = launcher_for(kind)
     launcher.start(job)
     assert launcher.wait() is state
-    assert cause in launcher.cause
+    assert says(kind, cause, launcher.cause)
     assert job.first_step.exists()
 
 
@@ -36,48 +49,62 @@ def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launc
     assert any("queued: 1 of 2 pods exist; the operator is" in line for line in caplog.messages)
 
 
-def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_refused(launched):
-    launcher = launcher_for()
-    launcher.start(launched("master_failure_before_the_worker_starts"))
+@each_kind
+def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_refused(
+    launched, kind
+):
+    launcher = launcher_for(kind)
+    launcher.start(launched("first_failure_before_the_second_starts"))
     assert launcher.wait() is JobState.FAILED
-    assert "master-0 Failed" in launcher.cause
+    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", launcher.cause)
     assert NOT_THERE not in launcher.cause
 
 
-@pytest.mark.parametrize(("script", "reason", "evidence"), GIVEN_UP, ids=[r[0] for r in GIVEN_UP])
-def test_what_takes_too_long_is_given_up_and_deleted(cluster, launched, script, reason, evidence):
+@pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(GIVEN_UP))
+def test_what_takes_too_long_is_given_up_and_deleted(
+    cluster, launched, *, kind, script, reason, evidence
+):
     job = launched(script)
     with pytest.raises(TrainingFailedError) as caught:
-        run_to_end(job, launcher_for(), max_restarts=3)
+        run_to_end(job, launcher_for(kind), max_restarts=3)
     assert reason in caught.value.problem
     assert evidence in caught.value.evidence
     assert eventually(lambda: not cluster.active_jobs())
 
 
-def test_the_real_exception_of_a_worker_is_the_steps_error(cluster, launched):
+@each_kind
+def test_the_real_exception_of_a_worker_is_the_steps_error(cluster, launched, kind):
     job = launched("worker_failure")
     with pytest.raises(TrainingFailedError, match="rank 1 failed at step 7: KeyError: 'price'"):
-        run_to_end(job, launcher_for(), max_restarts=3)
+        run_to_end(job, launcher_for(kind), max_restarts=3)
     assert len(cluster.store.created) == 1
     assert b"KeyError" in open_store(job.store_uri).read("error.json")
 
 
-@pytest.mark.parametrize("first", ["evicted", "preempted", "out_of_memory"])
-def test_what_was_killed_is_trained_on_in_a_new_job_of_the_same_name(cluster, launched, first):
+KILLED = [("evicted",), ("preempted",), ("out_of_memory",)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), of_each_kind(KILLED, rare={"preempted", "out_of_memory"})
+)
+def test_what_was_killed_is_trained_on_in_a_new_job_of_the_same_name(
+    cluster, launched, kind, first
+):
     job = launched(first, "success")
-    run_to_end(job, launcher_for(), max_restarts=1)
+    run_to_end(job, launcher_for(kind), max_restarts=1)
     names = [made["metadata"]["name"] for made in cluster.store.created]
-    assert names == ["prices-ffffffffffff"] * 2
+    assert names == [NAME] * 2
     attempts = {
         made["metadata"]["annotations"]["perennial/attempt"] for made in cluster.store.created
     }
     assert len(attempts) == 2
 
 
-def test_every_pods_log_is_kept_and_the_first_ranks_is_shown(launched, caplog):
+@each_kind
+def test_every_pods_log_is_kept_and_the_first_ranks_is_shown(launched, kind, caplog):
     job = launched("success")
     with caplog.at_level("INFO"):
-        run_to_end(job, launcher_for(), max_restarts=0)
+        run_to_end(job, launcher_for(kind), max_restarts=0)
     store = open_store(job.store_uri)
     kept = {item.key: store.read(item.key) for item in store.list("attempts/")}
     logs = {key.rpartition("/")[2][:5]: text for key, text in kept.items() if "/pod-" in key}
@@ -107,7 +134,7 @@ def forget_versions(cluster, seconds):
 
 def restart_without_roles(cluster, seconds):
     outage(cluster, seconds)
-    cluster.faults.forbidden = {"pods", "pytorchjobs"}
+    cluster.faults.forbidden = {"pods", *JOBS}
     time.sleep(2 * seconds)
     cluster.faults.forbidden = set()
 
@@ -124,13 +151,24 @@ TROUBLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "trouble"), TROUBLES, ids=[row[0] for row in TROUBLES])
+# Of a kind of its own, only its rights make a difference.
+IN_TROUBLE = [
+    pytest.param(
+        kind, trouble, id=f"{kind.title}-{name}",
+        marks=[pytest.mark.full] if kind is TrainJobs and "roles" not in name else [],
+    )
+    for kind in KINDS
+    for name, trouble in TROUBLES
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "trouble"), IN_TROUBLE)
 @pytest.mark.parametrize("moment", ["before the creation", "while it runs"])
 def test_trouble_with_the_api_server_costs_nothing_but_time(
-    cluster, launched, name, trouble, moment
+    cluster, launched, kind, trouble, moment
 ):
     job = launched("success")
-    launcher = launcher_for()
+    launcher = launcher_for(kind)
     if moment == "before the creation":
         thread = threading.Thread(target=trouble, args=(cluster,))
         thread.start()
@@ -144,11 +182,12 @@ def test_trouble_with_the_api_server_costs_nothing_but_time(
     assert len(cluster.store.created) == 1
 
 
-def test_a_second_try_of_the_step_adopts_the_running_job(cluster, launched):
+@each_kind
+def test_a_second_try_of_the_step_adopts_the_running_job(cluster, launched, kind):
     job = launched("forever")
-    launcher_for().start(job)
+    launcher_for(kind).start(job)
     # The step's pod is gone without a word; its job runs on.
-    again = launcher_for(resources=small_resources())
+    again = launcher_for(kind)
     again.start(job)
     (made,) = cluster.store.created
     assert again._followed.uid == made["metadata"]["uid"]
@@ -156,20 +195,22 @@ def test_a_second_try_of_the_step_adopts_the_running_job(cluster, launched):
     assert eventually(lambda: not cluster.active_jobs())
 
 
-def test_a_failed_job_that_is_found_is_replaced(cluster, launched):
+@each_kind
+def test_a_failed_job_that_is_found_is_replaced(cluster, launched, kind):
     job = launched("worker_failure", "success")
-    first = launcher_for()
+    first = launcher_for(kind)
     first.start(job)
     assert first.wait() is JobState.FAILED
-    run_to_end(job, launcher_for(), max_restarts=0)
+    run_to_end(job, launcher_for(kind), max_restarts=0)
     assert len(cluster.store.created) == 2
 
 
-def test_a_job_that_somebody_deletes_is_said_to_be_deleted(cluster, launched):
+@each_kind
+def test_a_job_that_somebody_deletes_is_said_to_be_deleted(cluster, launched, kind):
     job = launched("forever")
-    launcher = launcher_for()
+    launcher = launcher_for(kind)
     launcher.start(job)
-    threading.Timer(0.3, cluster.store.drop, ["pytorchjobs", "prices-ffffffffffff"]).start()
+    threading.Timer(0.3, cluster.store.drop, [kind.plural, NAME]).start()
     with pytest.raises(TrainingFailedError, match="was deleted while it ran"):
         launcher.wait()
 
@@ -187,14 +228,15 @@ def test_the_job_belongs_to_the_workflow_and_names_its_run(cluster, launched):
     }  # fmt: skip
 
 
-def test_the_launcher_uses_these_rights_and_no_others(cluster, launched):
-    run_to_end(launched("evicted", "success"), launcher_for(), max_restarts=1)
+@each_kind
+def test_the_launcher_uses_these_rights_and_no_others(cluster, launched, kind):
+    run_to_end(launched("evicted", "success"), launcher_for(kind), max_restarts=1)
     assert cluster.rights == {
         ("", "pods", "get"),
         ("", "pods", "list"),
         ("", "pods", "watch"),
         ("", "pods/log", "get"),
-        ("kubeflow.org", "pytorchjobs", "create"),
-        ("kubeflow.org", "pytorchjobs", "delete"),
-        ("kubeflow.org", "pytorchjobs", "get"),
+        (kind.group, kind.plural, "create"),
+        (kind.group, kind.plural, "delete"),
+        (kind.group, kind.plural, "get"),
     }
