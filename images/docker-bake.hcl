@@ -48,5 +48,6 @@ target "image" {
     COMMIT  = COMMIT
   }
   secret = PIP_CONFIG == "" ? [] : ["id=pip,src=${PIP_CONFIG}"]
+  # Not with the builder `default` of docker's classic image store: docker buildx create --use
   attest = ["type=provenance,mode=max", "type=sbom"]
 }

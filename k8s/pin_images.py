@@ -1,9 +1,10 @@
 """Write images by digest into an overlay and its two profiles.
 
-    python k8s/pin_images.py k8s/overlays/kind --metadata digests.json
-    python k8s/pin_images.py k8s/overlays/kind mlflow=localhost:5001/mlflow@sha256:...
+    python k8s/pin_images.py k8s/overlays/kind --metadata digests.json --metadata mlflow.json
+    python k8s/pin_images.py k8s/overlays/kind postgres=docker.io/library/postgres@sha256:...
 
-The first takes what `docker buildx bake --metadata-file` wrote, the second any image by name.
+`--metadata` takes what `docker buildx bake` or `docker buildx build` wrote with `--metadata-file`;
+any other image is named by hand.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import re
 from pathlib import Path
 
+NAME, DIGEST = "image.name", "containerimage.digest"
 IMAGE = re.compile(r"(?P<name>[^\s@]+)@(?P<digest>sha256:[0-9a-f]{64})")
 
 
@@ -55,16 +57,42 @@ def _replaced(suffix: str, text: str, short: str, image: re.Match[str]) -> tuple
 
 
 def built(metadata: Path) -> dict[str, str]:
-    """The images that a build names: target → REPOSITORY@DIGEST."""
-    targets = {
-        name: target
-        for name, target in json.loads(metadata.read_text()).items()
-        if isinstance(target, dict) and "containerimage.digest" in target
-    }
-    return {
-        name: f"{_repository(target['image.name'])}@{target['containerimage.digest']}"
+    """The images that a build names: target, or the last part of the repository → image by digest.
+
+    Raises:
+        SystemExit: the file cannot be read, or names no image.
+    """
+    try:
+        document = json.loads(metadata.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{metadata} cannot be read: {error}") from error
+    targets = document if isinstance(document, dict) else {}
+    if DIGEST in targets:  # of one `docker buildx build`, which knows no targets
+        name = _repository(targets.get(NAME, "")).rpartition("/")[2].removeprefix("perennial-")
+        targets = {name: targets}
+    images = {
+        name: f"{_repository(target[NAME])}@{target[DIGEST]}"
         for name, target in targets.items()
+        if isinstance(target, dict) and DIGEST in target and target.get(NAME)
     }
+    if not images:
+        raise SystemExit(
+            f"{metadata} names no image: a build writes {NAME!r} and {DIGEST!r} there when it is "
+            "given a name and --push"
+        )
+    return images
+
+
+def named(texts: list[str]) -> dict[str, str]:
+    """Images given by hand: short name → image.
+
+    Raises:
+        SystemExit: a text without a name before its image.
+    """
+    wrong = [text for text in texts if not text.partition("=")[0] or "=" not in text]
+    if wrong:
+        raise SystemExit(f"{wrong[0]!r} is not NAME=REPOSITORY@sha256:..., as mlflow=...")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _repository(tags: str) -> str:
@@ -78,10 +106,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("overlay", type=Path)
     parser.add_argument("images", nargs="*", metavar="NAME=REPOSITORY@sha256:...")
-    parser.add_argument("--metadata", type=Path, help="what `docker buildx bake` wrote")
-    options = parser.parse_args()
-    images = built(options.metadata) if options.metadata else {}
-    images |= dict(each.split("=", 1) for each in options.images)
+    parser.add_argument(
+        "--metadata", type=Path, action="append", default=[], help="what docker buildx wrote"
+    )
+    options = parser.parse_intermixed_args()  # images may follow --metadata
+    if not options.overlay.is_dir():
+        parser.error(f"{options.overlay} is no folder; say one of k8s/overlays")
+    images: dict[str, str] = {}
+    for metadata in options.metadata:
+        images |= built(metadata)
+    images |= named(options.images)
+    if not images:
+        parser.error("say which images: --metadata FILE or NAME=REPOSITORY@sha256:...")
     print("\n".join(pin(options.overlay, images)))
 
 

@@ -73,13 +73,22 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        problem = Problem(f"{path.name}", "", "valid TOML", str(error))
-        raise ContractError(path, [problem]) from error
+        raise ContractError(path, [_no_toml(path, text, str(error))]) from error
     try:
         return kind.from_json(json.dumps(document, default=str)), text
     except ValidationError as error:
         found = [_problem(kind, path, text, document, detail) for detail in error.errors()]
         raise ContractError(path, found) from error
+
+
+def _no_toml(path: Path, text: str, message: str) -> Problem:
+    """The line that cannot be read, as it stands there."""
+    said = re.search(r"at line (\d+)", message)
+    lines = text.splitlines()
+    number = int(said.group(1)) if said else len(lines)
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    remedy = 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
+    return Problem(f"{path.name}:{number}: {line}", "", f"valid TOML: {message}", remedy)
 
 
 def _problem(
@@ -104,17 +113,22 @@ def _problem(
         case _:
             found = json.dumps(_value(document, location), default=str)
             expected = str(detail["msg"]).replace("Input should be", "").strip() or detail["msg"]
-            return Problem(where, found, expected, _remedy(field, location, detail))
+            remedy = _remedy(field, location, detail)
+            purpose = first_sentence(field.description) if field and not remedy else ""
+            return Problem(where, found, ". ".join(filter(None, (expected, purpose))), remedy)
 
 
 def _remedy(field: FieldInfo | None, location: tuple[str | int, ...], detail: ErrorDetails) -> str:
-    allowed = re.findall(r"'([^']+)'", str(detail.get("ctx", {}).get("expected", "")))
+    context = detail.get("ctx", {})
+    if "write" in context:
+        return str(context["write"])
+    allowed = re.findall(r"'([^']+)'", str(context.get("expected", "")))
     near = difflib.get_close_matches(str(detail["input"]), allowed, n=1, cutoff=0.3)
     if near:
         return f'{location[-1]} = "{near[0]}"'
     if field is not None and field.default is not PydanticUndefined and field.default is not None:
         return f"{toml_line(str(location[-1]), _plain(field.default))}  (the default)"
-    return first_sentence(field.description) if field and field.description else ""
+    return ""
 
 
 def _plain(value: object) -> JsonValue:

@@ -1,14 +1,35 @@
 """What `train_model` receives: the model, how to train it, and on what."""
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from components.contracts.data import ModelSection
 from components.contracts.section import Section
 from components.engine.config import TrainingSection
 
 Name = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9A-Z./_-]*$")]
+IMAGE_BY_DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
+
+
+def by_digest(image: str) -> str:
+    """An image by content; empty where an option lets it be.
+
+    Raises:
+        PydanticCustomError: a tag, or anything else without a digest.
+    """
+    if image and IMAGE_BY_DIGEST.fullmatch(image) is None:
+        raise PydanticCustomError(
+            "image_without_digest",
+            "an image by digest, REPOSITORY@sha256:…; a tag may mean another image tomorrow",
+            {"write": "what `docker buildx imagetools inspect IMAGE` says after Digest"},
+        )
+    return image
+
+
+Digest = Annotated[str, AfterValidator(by_digest)]
 
 
 class Toleration(Section):
@@ -64,9 +85,9 @@ class ClusterSection(Section):
     shared_memory_gib: Annotated[float, Field(gt=0)] = 1.0
     """Size of /dev/shm in each pod. Raise it when NCCL or loading processes end with a bus
     error."""
-    image: str = ""
+    image: Digest = ""
     """Trainer image; empty takes the one that the train_model step itself runs, so that both have
-    the same code. Name another one by digest."""
+    the same code. Name another one by digest; a tag is refused."""
     queue: Name = ""
     """Kueue's LocalQueue. Set it wherever Kueue shares out the machines: pods that bypass it are
     outside its quota."""

@@ -143,6 +143,7 @@ def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
         check_address(contract.data.uri, ("s3",))
     except ValueError as error:
         raise PerennialError("no step can read data.uri", evidence=str(error)) from error
+    _refuse_what_no_trainjob_carries(contract)
     budgets, minutes = contract.resources.cluster.budgets, profile.pods.training_timeout_minutes
     needed = 60 * (budgets.queued_hours + budgets.running_hours) + budgets.starting_minutes
     if contract.resources.launcher != "local" and needed > minutes:
@@ -150,6 +151,26 @@ def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
             f"pods.training_timeout_minutes = {minutes} ends the step before its training",
             evidence=f"resources.cluster.budgets lets one attempt take {needed:.0f} minutes",
             action="raise the one in the profile, or lower the others in the contract",
+        )
+
+
+def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
+    """What the launcher would refuse hours later, when the training begins."""
+    if contract.resources.launcher != "trainjob":
+        return
+    from components.train_model.launchers.trainjob import (  # noqa: PLC0415 - imports kubernetes
+        OF_THE_RUNTIME,
+    )
+
+    cluster = contract.resources.cluster
+    asked = cluster.changed(*OF_THE_RUNTIME)
+    if asked:
+        raise PerennialError(
+            f"a TrainJob cannot carry resources.cluster.{', '.join(asked)}",
+            evidence='resources.launcher = "trainjob", whose pods are described by the '
+            f"TrainingRuntime {cluster.runtime!r}",
+            action="write it into that TrainingRuntime (copy k8s/components/training-runtime under "
+            "another name and set resources.cluster.runtime), and leave it out of the contract",
         )
 
 

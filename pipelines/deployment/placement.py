@@ -91,7 +91,7 @@ def _image(logical: str, profile: Profile) -> str:
         raise PerennialError(
             f"the profile's image {logical.removeprefix('perennial-')} was never pinned",
             evidence=f"{known[logical]} stands for what a build prints",
-            action="write the digest of your build: `python k8s/pin_images.py`, see k8s/README.md",
+            action="write the digest of your build: `python k8s/pin_images.py`, see k8s/install.md",
         )
     if logical not in known:
         raise PerennialError(

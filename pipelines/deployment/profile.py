@@ -9,13 +9,13 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from components.clients import environment
 from components.contracts.section import Section
-from components.train_model.config import Toleration
+from components.train_model.config import Digest, Toleration
 from pipelines.deployment.cron import check_cron
 from pipelines.runs import FLOW
 from pipelines.toml_sections import read_document
 
-Digest = Annotated[str, StringConstraints(pattern=r"^[^\s@]+@sha256:[0-9a-f]{64}$")]
-"""An image by content. A tag may mean something else tomorrow."""
+Image = Annotated[Digest, StringConstraints(min_length=1)]
+"""By content: `python k8s/pin_images.py` writes what a build printed."""
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
@@ -57,9 +57,14 @@ class ServerSection(Section):
     ca_file: str = ""
     """Certificates to trust, for a server whose certificate your company signed itself."""
 
-    @field_validator("pipelines_url", "dashboard_url")
+    @field_validator("pipelines_url")
     @classmethod
     def _is_an_address(cls, url: str) -> str:
+        return check_address(url, ("http", "https"))
+
+    @field_validator("dashboard_url")
+    @classmethod
+    def _is_an_address_or_none(cls, url: str) -> str:
         return check_address(url, ("http", "https")) if url else url
 
 
@@ -82,11 +87,11 @@ class AuthSection(Section):
 class ImagesSection(Section):
     """The images that the steps run in, by digest."""
 
-    data: Digest
+    data: Image
     """Runs `snapshot_data`, `validate_data` and `decide_retraining`."""
-    trainer: Digest
+    trainer: Image
     """Runs everything that needs PyTorch; with your task's package on top (see images/)."""
-    control: Digest
+    control: Image
     """Runs what speaks to the cluster alone."""
     pull_secrets: tuple[Name, ...] = ()
     """Kubernetes secrets for a private registry."""

@@ -173,12 +173,14 @@ def test_a_job_goes_by_itself_since_another_image_cannot_be_applied_to_it(overla
 
 
 def test_mlflows_database_is_reached_with_the_driver_that_its_image_gets():
-    text = (K8S / "README.md").read_text()
-    (address,) = re.findall(r"--from-literal=database-uri=(\S+)", text)
-    # Without a name, another version of SQLAlchemy takes another driver.
-    driver = make_url(address.replace("$", "")).get_dialect().driver
-    assert f"+{driver}:" in address
-    assert f"{driver}-binary" in text
+    text = (K8S / "install.md").read_text()
+    addresses = re.findall(r"--from-literal=database-uri=(\S+)", text)
+    assert len(addresses) == len(OVERLAYS)
+    for address in addresses:
+        # Without a name, another version of SQLAlchemy takes another driver.
+        driver = make_url(address.replace("$", "")).get_dialect().driver
+        assert f"+{driver}:" in address
+        assert f"{driver}-binary" in text
 
 
 @needs_kubectl

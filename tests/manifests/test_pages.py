@@ -1,12 +1,17 @@
 """The pages beside the manifests are whole: every pain has its row, every link leads somewhere."""
 
 import re
+import shutil
 
 import pytest
 
-from cluster_manifests import COMPONENTS, K8S, ROOT
+from cluster_manifests import COMPONENTS, K8S, ROOT, build, needs_kubectl
 
 PAGES = sorted(K8S.glob("*.md"))
+PATCHES = [
+    patch for page in PAGES
+    for patch in re.findall(r"^```\n(  - target: .+?)^```", page.read_text(), re.M | re.S)
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -42,3 +47,17 @@ def test_every_component_is_in_the_readme():
     text = (K8S / "README.md").read_text()
     for component in COMPONENTS:
         assert re.search(rf"`(components/)?{component.name}`", text), component.name
+
+
+@needs_kubectl
+def test_patches_of_the_pages_can_be_built(tmp_path):
+    assert len(PATCHES) >= 2
+    shutil.copytree(K8S, tmp_path / "k8s")
+    overlay = tmp_path / "k8s" / "overlays" / "staging"
+    file = overlay / "kustomization.yaml"
+    text = file.read_text().replace("components:\n", "components:\n  - ../../components/events\n")
+    file.write_text(text + "".join(PATCHES))
+    built = str(build(overlay))
+    for patch in PATCHES:
+        (value,) = re.findall(r"value: \"?([^\"\n]+)\"?$", patch, re.M)
+        assert f"'{value}'" in built

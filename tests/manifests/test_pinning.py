@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -69,3 +71,60 @@ def test_a_tag_or_an_unknown_name_changes_nothing(pinning, overlay, images):
     with pytest.raises(SystemExit, match=r"no image"):
         pinning.pin(overlay, images)
     assert {path: path.read_text() for path in overlay.iterdir()} == before
+
+
+def command(overlay, *arguments):
+    """As a shell would: arguments are split by argparse alone."""
+    return subprocess.run(
+        [sys.executable, str(K8S / "pin_images.py"), str(overlay), *map(str, arguments)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_metadata_of_builds_and_images_by_hand_go_together_on_one_command_line(overlay, tmp_path):
+    bake, build_ = tmp_path / "digests.json", tmp_path / "mlflow.json"
+    control = {"containerimage.digest": NEW, "image.name": "localhost:5001/perennial-control:1"}
+    bake.write_text(json.dumps({"control": control}))
+    build_.write_text(
+        json.dumps({"containerimage.digest": NEW, "image.name": "localhost:5001/mlflow:3.17.2"})
+    )
+    done = command(
+        overlay,
+        "--metadata",
+        bake,
+        "--metadata",
+        build_,
+        f"postgres=docker.io/library/postgres@{NEW}",
+    )
+    assert done.returncode == 0, done.stderr
+    for said in (
+        f"kustomization.yaml: mlflow = localhost:5001/mlflow@{NEW}",
+        f"profile.toml: control = localhost:5001/perennial-control@{NEW}",
+        f"kustomization.yaml: postgres = docker.io/library/postgres@{NEW}",
+    ):
+        assert said in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "arguments", "complaint"),
+    [
+        ({"buildx.build.ref": "default/default/x"}, [], "names no image"),
+        (None, [], "cannot be read"),
+        ({}, ["mlflow"], "'mlflow' is not NAME=REPOSITORY@sha256:..."),
+    ],
+)
+def test_a_command_that_pins_nothing_fails_and_says_why(
+    overlay, tmp_path, metadata, arguments, complaint
+):
+    path = tmp_path / "mlflow.json"
+    if metadata is not None:
+        path.write_text(json.dumps(metadata))
+    done = command(overlay, *(arguments or ["--metadata", path]))
+    assert done.returncode != 0
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_command_without_images_or_without_an_overlay_is_refused(overlay, tmp_path):
+    assert "say which images" in command(overlay).stderr
+    assert "is no folder" in command(tmp_path / "nothing", f"mlflow=a/b@{NEW}").stderr

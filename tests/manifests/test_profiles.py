@@ -72,6 +72,39 @@ def test_the_token_is_mounted_where_the_profile_in_the_cluster_reads_it(overlay)
 
 @needs_kubectl
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_every_pod_of_the_overlay_pulls_as_the_profile_says(overlay):
+    objects = build(overlay)
+    secrets = {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): [
+            each["name"] for each in item.get("imagePullSecrets", ())
+        ]
+        for item in objects if item["kind"] == "ServiceAccount"
+    }  # fmt: skip
+    used = {
+        (item["metadata"]["namespace"], pod["spec"]["serviceAccountName"])
+        for item in objects if (pod := pod_template(item))
+    }  # fmt: skip
+    assert {"mlflow", "perennial-reaper", "perennial-training", "perennial-watcher"} <= {
+        name for _, name in used
+    }
+    wanted = list(load_profile(overlay / "profile.toml").images.pull_secrets)
+    assert {account: secrets[account] for account in used} == dict.fromkeys(used, wanted)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
+def test_keys_of_the_store_may_be_missing_where_accounts_have_a_cloud_identity(overlay):
+    sources = [
+        source["secretRef"]
+        for pod in filter(None, map(pod_template, build(overlay)))
+        for container in pod["spec"]["containers"] for source in container.get("envFrom", ())
+    ]  # fmt: skip
+    assert sources
+    assert all(source == {"name": "perennial-store", "optional": True} for source in sources)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name_of)
 def test_what_runs_our_image_calls_verbs_that_perennial_has(overlay):
     jobs = [
         item for item in build(overlay)

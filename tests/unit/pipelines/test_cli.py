@@ -1,8 +1,18 @@
-"""Options that would be ignored, and names that the task does not know, are mistakes."""
+"""Options that would be ignored, names that the task does not know, and packages that are missing."""
+
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
 from pipelines.cli import main
+from pipelines.extras import EXTRAS, missing_extra
+
+ROOT = Path(__file__).resolve().parents[3]
+KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
 
 
 @pytest.mark.parametrize(
@@ -52,3 +62,44 @@ def test_runs_and_status_of_an_empty_home_say_so(tmp_path, capsys):
         assert main([verb, "--home", str(tmp_path)]) == 0
         assert "no runs" in capsys.readouterr().out
     assert main(["report", "--home", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "extra"),
+    [
+        (["exporter", "--profile", str(KIND)], "prometheus_client", "control"),
+        (["check", str(ROOT / "examples" / "flights" / "contract.toml")], "torch", "trainer"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_answered_with_the_extra_that_brings_it(
+    monkeypatch, capsys, arguments, module, extra
+):
+    for name in [name for name in sys.modules if name.startswith("components.engine.task")]:
+        monkeypatch.delitem(sys.modules, name)  # it is imported anew, and with it what it imports
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert f"this command needs {module}, which is not installed here" in said
+    assert f"pip install -e '.[{extra}]'" in said
+
+
+def test_a_module_that_no_extra_brings_is_left_to_its_traceback():
+    assert missing_extra(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+
+
+def test_every_extra_brings_the_module_that_it_is_named_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+
+    def brought(extra):
+        for text in extras[extra]:
+            if inner := re.fullmatch(r"perennial\[(.+)\]", text):
+                for name in inner[1].split(","):
+                    yield from brought(name)
+            else:
+                yield re.split(r"[\[<>=]", text)[0].lower().replace("_", "-")
+
+    made = packages_distributions()
+    for module, extra in EXTRAS.items():
+        names = {name.lower().replace("_", "-") for name in made.get(module, [module])}
+        assert names & set(brought(extra)), (module, extra)

@@ -117,6 +117,7 @@ MISTAKES = {
         ["[model] task", "components.tasks.tabular"],
     ),
     "name with capitals": (MINIMAL.replace('"clicks"', '"Clicks"'), ["[model] name", "Clicks"]),
+    "a key twice": (MINIMAL + 'label = "b"\n', ["contract.toml:11: label = \"b\"", "valid TOML"]),
     "one column in two roles": (
         MINIMAL.replace('ids = ["click_id"]', 'ids = ["clicked"]'),
         ["'clicked'", "label", "ids", "one role"],
@@ -148,7 +149,13 @@ MISTAKES = {
     "waiver without a reason": (with_line("skeleton", 'waivers = { initial_loss = "" }'), ["initial_loss"]),
     "waiver of an unknown check": (with_line("skeleton", 'waivers = { inital_loss = "x" }'), ["inital_loss", "initial_loss"]),
     "column in the text that KFP rewrites": (MINIMAL.replace('"click_id"', '"python3_id"'), ["python3"]),
-    "broken TOML": ("[model\nname = 1", ["valid TOML", "line 1"]),
+    "broken TOML": ("[model\nname = 1", ["contract.toml:1: [model", "valid TOML: ", "line 1", "write:    each [section]"]),
+    "TOML that ends too early": ('[model]\nname = "a', ['contract.toml:2: name = "a', "valid TOML"]),
+    "an empty file": ("", ["[model]", "required"]),
+    "a tag for a training's image": (
+        with_line("resources.cluster", 'image = "registry.example/trainer:latest"'),
+        ["[resources] cluster.image", "trainer:latest", "by digest", "imagetools inspect"],
+    ),
 }  # fmt: skip
 
 

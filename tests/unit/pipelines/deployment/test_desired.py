@@ -1,0 +1,32 @@
+"""What no step could do is refused before anything is deployed."""
+
+import pytest
+
+from components.contracts.errors import PerennialError
+from components.train_model.config import ResourcesSection
+from deployments import contract, profile
+from pipelines.deployment.desired import desire
+
+ASKED = {"service_account": "mine", "shared_memory_gib": 8.0}
+
+
+def resources(**values):
+    return ResourcesSection.model_validate(values)
+
+
+def test_what_no_trainjob_carries_is_refused():
+    asked = resources(launcher="trainjob", cluster=ASKED)
+    with pytest.raises(PerennialError, match=r"carry resources\.cluster\.service_account, shared"):
+        desire(contract(resources=asked), profile())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"launcher": "trainjob", "cluster": {"machines": 2, "runtime": "gpu"}},
+        {"launcher": "pytorchjob", "cluster": ASKED},
+        {"cluster": ASKED},
+    ],
+)
+def test_what_the_launcher_can_do_is_deployed(values):
+    assert desire(contract(resources=resources(**values)), profile()).pipelines
