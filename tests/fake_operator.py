@@ -16,6 +16,7 @@ from components.engine.job import AttemptEnd, RankFailure
 from fake_kueue import ADMITTED, WAITING, workload
 
 TICK = 0.02
+EXIT_TERMINATED = 143
 
 
 def step_pod(name="step-1", run_id="run-1"):
@@ -200,6 +201,20 @@ class Operator(ABC):
         self._end_log(pod)
         self.store.drop("pods", pod)
 
+    def _delete(self, pods, code):
+        """Those that run end first; a batch Job's finalizer holds them until it has counted them."""
+        for name in pods:
+            pod = json.loads(json.dumps(self.store.objects["pods"][name]))
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            self.store.put("pods", pod)
+        self._pause()
+        for name in pods:
+            if self.store.objects["pods"][name]["status"]["phase"] == "Running":
+                self._exit(name, code)
+        self._pause()
+        for name in pods:
+            self._drop(name)
+
     def _pause(self, ticks=1):
         time.sleep(ticks * TICK)
 
@@ -315,5 +330,14 @@ class Operator(ABC):
         self._pause(60)
         self.store.put("workloads", workload(job, ADMITTED))
         self._pause(10)
+        self._resume(job)
+        self._success(job)
+
+    def _suspended_while_it_runs(self, job):
+        """Kueue takes the quota back, and gives it again: the job stays, its pods go."""
+        pods = self._run(job)
+        self._hold(job)
+        self._delete(pods, EXIT_TERMINATED)
+        self._pause(100)
         self._resume(job)
         self._success(job)

@@ -4,7 +4,6 @@ Of the chain only the ends are kept, the TrainJob and the pods; what the control
 was read in Trainer 2.3.0, JobSet 0.12 and Kubernetes 1.31.
 """
 
-import json
 import random
 import uuid
 from datetime import UTC, datetime
@@ -12,12 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from fake_operator import Operator
+from fake_operator import EXIT_TERMINATED, Operator
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = ROOT / "k8s" / "components" / "training-runtime" / "training-runtime.yaml"
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes names unique with
-EXIT_TERMINATED = 143
 
 
 class TrainJobs(Operator):
@@ -96,20 +94,6 @@ class TrainJobs(Operator):
             conditions[:] = [*(each for each in conditions if each["type"] != kind), made]
 
         self._change(job, change)
-
-    def _delete(self, pods, code):
-        """Those that run end first; the Job's finalizer holds them until it has counted them."""
-        for name in pods:
-            pod = json.loads(json.dumps(self.store.objects["pods"][name]))
-            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-            self.store.put("pods", pod)
-        self._pause()
-        for name in pods:
-            if self.store.objects["pods"][name]["status"]["phase"] == "Running":
-                self._exit(name, code)
-        self._pause()
-        for name in pods:
-            self._drop(name)
 
     # -- scripts ---------------------------------------------------------------------------------
 

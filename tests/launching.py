@@ -17,7 +17,8 @@ from components.engine.config import TrainingSection
 from components.engine.job import TrainingJob
 from components.train_model.config import Budgets, ClusterSection, ResourcesSection
 from components.train_model.launchers.launcher import JobState
-from components.train_model.launchers.on_cluster import ClusterLauncher, Pace
+from components.train_model.launchers.on_cluster import ClusterLauncher
+from components.train_model.launchers.pace import Pace
 from components.train_model.launchers.pytorchjob import PyTorchJob
 from components.train_model.launchers.request import RunIdentity
 from components.train_model.launchers.trainjob import TrainJob
@@ -27,7 +28,7 @@ from fake_trainer import TrainJobs
 from fake_training_operator import PyTorchJobs
 
 # One second of a real cluster is about a hundredth of one here.
-PACE = Pace(poll=0.1, shortest=0.02, settle=0.5, curves=0.1)
+PACE = Pace(poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6)
 PERSISTENCE = Persistence(budget_seconds=3.0, first_pause_seconds=0.02, longest_pause_seconds=0.1)
 ROOT = Path(__file__).resolve().parents[1]
 STEP = """

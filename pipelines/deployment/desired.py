@@ -159,19 +159,10 @@ def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
     if contract.resources.launcher != "trainjob":
         return
     from components.train_model.launchers.trainjob import (  # noqa: PLC0415 - imports kubernetes
-        OF_THE_RUNTIME,
+        refuse_what_the_runtime_decides,
     )
 
-    cluster = contract.resources.cluster
-    asked = cluster.changed(*OF_THE_RUNTIME)
-    if asked:
-        raise PerennialError(
-            f"a TrainJob cannot carry resources.cluster.{', '.join(asked)}",
-            evidence='resources.launcher = "trainjob", whose pods are described by the '
-            f"TrainingRuntime {cluster.runtime!r}",
-            action="write it into that TrainingRuntime (copy k8s/components/training-runtime under "
-            "another name and set resources.cluster.runtime), and leave it out of the contract",
-        )
+    refuse_what_the_runtime_decides(contract.resources.cluster)
 
 
 def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:

@@ -165,9 +165,9 @@ def ending(
     if job.outcome == "succeeded":  # its other pods were deleted because of that
         seen = f"the job claims to have succeeded, but not every rank has finished: {seen}"
         return Ending(JobState.FAILED, seen)
-    displaced = [pod for pod in failed if pod.is_displaced]
     # When one has failed, the operator deletes the others: then their end says nothing.
-    if any(pod.disruption != DELETED for pod in displaced) or (displaced and displaced == failed):
+    are_taken_away = bool(failed) and all(pod.is_displaced or pod.is_leaving for pod in failed)
+    if are_taken_away or any(pod.is_displaced and pod.disruption != DELETED for pod in failed):
         return Ending(JobState.DISPLACED, seen)
     return Ending(JobState.FAILED, seen)
 

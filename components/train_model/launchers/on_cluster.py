@@ -100,7 +100,10 @@ class ClusterLauncher(Launcher):
             raise RuntimeError("wait() before start()")
         job, followed, ended = self._job, self._followed, threading.Event()
         pods = WatchedPods(self._cluster, self._kind, followed.name, ended)
-        logs = PodLogs(self._cluster, self._kind.container, job.logs, job.logs / "job.log")
+        logs = PodLogs(
+            self._cluster, self._kind.container, job.logs, job.logs / "job.log",
+            self._pace.reconnect,
+        )  # fmt: skip
         traces = Traces(job, self._pace)
         try:
             view = self._follow(followed, pods, logs, traces)
@@ -195,7 +198,9 @@ class ClusterLauncher(Launcher):
             if now.phase == "running" and not traces.have_joined():
                 now = not_joined(machines)
             reason = progress.update(now)
-            if now.phase == "ended":
+            if is_past_deadline(view, seen):
+                reason = DEADLINE
+            elif now.phase == "ended":
                 view = self._settled(followed, view, pods)
                 if not is_past_deadline(view, pods.seen()):
                     return view
@@ -226,11 +231,14 @@ class ClusterLauncher(Launcher):
         grace = self._resources.cluster.grace_seconds + self._pace.settle
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline:
-            if view.outcome is not None and all(pod.has_ended for pod in pods.seen()):
+            has_ended = all(pod.has_ended for pod in pods.seen())
+            # A job that is suspended gets new pods later, and the next attempt follows those.
+            is_over = view.outcome is not None or (view.is_suspended and pods.are_gone)
+            if view.is_past_deadline or (is_over and has_ended):
                 return view
             pods.wait(self._pace)
             view = self._look(followed) or replace(view, outcome=view.outcome or "failed")
-        if view.outcome is None:
+        if view.outcome is None and not view.is_suspended:
             self._give_up(followed)
         return view
 

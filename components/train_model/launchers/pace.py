@@ -16,5 +16,7 @@ class Pace:
     settle: float = 60.0
     """Beyond the pods' grace period, for the operator to clean up after an end."""
     curves: float = 15.0
+    reconnect: float = 2.0
+    """Before a log whose connection was lost, or which is not there yet, is asked for again."""
     logs: float = 60.0
     """How old what is kept of the pods' logs may be: a step that is terminated has no time to."""

@@ -15,7 +15,6 @@ from components.clients.cluster import Cluster
 from components.train_model.launchers.pods import PodView
 
 OTHER_RANK = re.compile(r" rank=[1-9]\d* ")
-PAUSE_SECONDS = 2.0
 # The kubelet closes logs soon after their containers have ended.
 CLOSING_SECONDS = 10.0
 logger = logging.getLogger(__name__)
@@ -29,13 +28,17 @@ class PodLogs:
         container: The container to follow.
         folder: Where `<pod>.log` is written.
         shown: File that the first rank's lines go to, too.
+        pause_seconds: Before a log is asked for again.
     """
 
-    def __init__(self, cluster: Cluster, container: str, folder: Path, shown: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, container: str, folder: Path, shown: Path, pause_seconds: float
+    ) -> None:
         self._cluster = cluster
         self._container = container
         self._folder = folder
         self._shown = shown
+        self._pause_seconds = pause_seconds
         self._threads: dict[str, threading.Thread] = {}
         self.files: list[Path] = []
         """What is kept, a file for each pod."""
@@ -93,7 +96,7 @@ class PodLogs:
                     if pod.uid in self._ended:
                         return
                 last = max(last, known)
-                self._closed.wait(PAUSE_SECONDS)
+                self._closed.wait(self._pause_seconds)
 
     def _take(self, write: Callable[[str], int], machine: int, text: str) -> None:
         write(f"{text}\n")

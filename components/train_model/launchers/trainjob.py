@@ -35,7 +35,7 @@ class TrainJob(JobKind):
     @override
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
         resources = request.resources
-        _refuse_what_the_runtime_decides(resources.cluster)
+        refuse_what_the_runtime_decides(resources.cluster)
         spec: Object = {
             "runtimeRef": {
                 "apiGroup": self.resource.group,
@@ -68,7 +68,12 @@ class TrainJob(JobKind):
         return "succeeded" if "Complete" in conditions else None
 
 
-def _refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:
+def refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:
+    """Options of a contract that no TrainJob can carry.
+
+    Raises:
+        PerennialError: there are some, or the TrainingRuntime would cut the budgets short.
+    """
     asked = cluster.changed(*OF_THE_RUNTIME)
     if asked:
         raise PerennialError(

@@ -38,6 +38,11 @@ class WatchedPods:
         time.sleep(pace.shortest)
         self._changed.clear()
 
+    @property
+    def are_gone(self) -> bool:
+        """Whether none exists any more."""
+        return not self._now
+
     def seen(self) -> list[PodView]:
         """The pods that are, and those that had started and are not any more."""
         return [pod for _, pod in self.by_machine()]

@@ -88,6 +88,15 @@ def test_waiting_for_quota_costs_one_right_and_nothing_of_that_budget(
     assert of_kueue == {("kueue.x-k8s.io", "workloads", "list")}
 
 
+@each_kind
+def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, kind):
+    """The job stays and is adopted: deleting it would lose its place in the queue."""
+    job = launched("suspended_while_it_runs")
+    run_to_end(job, launcher_for(kind, patient()), max_restarts=1)
+    assert len(cluster.store.created) == 1
+    assert cluster.store.deleted == []
+
+
 def not_served(cluster):
     cluster.handler.served -= {"workloads"}
 

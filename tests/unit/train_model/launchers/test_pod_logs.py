@@ -3,7 +3,6 @@
 import pytest
 from urllib3.exceptions import HTTPError
 
-from components.train_model.launchers import pod_logs
 from components.train_model.launchers.pod_logs import PodLogs
 from components.train_model.launchers.pods import PodView
 
@@ -39,11 +38,10 @@ class LosesItsConnection:
 
 @pytest.mark.parametrize("machine", [0, 1])
 def test_lines_are_taken_once_over_two_connections_on_a_machine_east_of_greenwich(
-    tmp_path, monkeypatch, machine
+    tmp_path, machine
 ):
-    monkeypatch.setattr(pod_logs, "PAUSE_SECONDS", 0.01)
     server = LosesItsConnection()
-    logs = PodLogs(server, "pytorch", tmp_path, tmp_path / "job.log")
+    logs = PodLogs(server, "pytorch", tmp_path, tmp_path / "job.log", pause_seconds=0.01)
     logs.follow([(machine, PodView.of(POD, "pytorch"))])
     logs.close()
     assert server.asked == ["", "2026-03-28T23:59:59Z"]
