@@ -12,7 +12,7 @@ from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
 from pipelines.contract import Contract, check_task, load_beside_its_task, to_toml
 from pipelines.deployment.verbs import ON_CLUSTER, add_deployment_verbs
-from pipelines.extras import missing_extra
+from pipelines.explanations import explained
 from pipelines.registry.verbs import add_registry_verbs
 from pipelines.runs import Home, RunRecord
 
@@ -32,15 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PerennialError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return BAD_INPUT
-    except ModuleNotFoundError as error:
-        explained = missing_extra(error)
-        if explained is None:
-            raise
-        print(f"perennial: {explained}", file=sys.stderr)
-        return BAD_INPUT
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        known = explained(error)
+        if known is None:
+            raise
+        print(f"perennial: {known}", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print(f"\nstopped{_after_stop(options.verb)}", file=sys.stderr)
         return INTERRUPTED

@@ -7,9 +7,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.utils.distributed import get_free_port
 
 from pipelines.cli import main
-from pipelines.extras import EXTRAS, missing_extra
+from pipelines.explanations import EXTRAS, explained
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
@@ -84,7 +85,17 @@ def test_a_package_that_is_not_installed_is_answered_with_the_extra_that_brings_
 
 
 def test_a_module_that_no_extra_brings_is_left_to_its_traceback():
-    assert missing_extra(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+    assert explained(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+
+
+def test_an_mlflow_that_does_not_answer_is_named_with_what_to_look_at(monkeypatch, capsys):
+    address = f"http://127.0.0.1:{get_free_port()}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert main(["models", "flights"]) == 2
+    said = capsys.readouterr().err
+    assert "MLflow's server does not answer" in said
+    assert address in said
 
 
 def test_every_extra_brings_the_module_that_it_is_named_for():

@@ -1,7 +1,10 @@
-"""Extras: which of `pyproject.toml`'s brings a package that a command could not import."""
+"""Explanations: what a person can do about errors that libraries raise."""
+
+import sys
 
 from components.contracts.errors import PerennialError
 
+UNANSWERED = "API request to"  # how MLflow's client begins when there was no answer
 # Top-level module → the smallest extra that has it. What is missing from here is the user's own.
 EXTRAS = {
     "great_expectations": "data",
@@ -24,7 +27,22 @@ EXTRAS = {
 }
 
 
-def missing_extra(error: ModuleNotFoundError) -> PerennialError | None:
+def explained(error: Exception) -> PerennialError | None:
+    """The error in words that say what to do; None for one that is not known here."""
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_extra(error)
+    mlflow = sys.modules.get("mlflow.exceptions")  # whoever raises its errors has imported it
+    if mlflow and isinstance(error, mlflow.MlflowException) and UNANSWERED in str(error):
+        return PerennialError(
+            "MLflow's server does not answer",
+            evidence=str(error)[:500],
+            action="see that MLFLOW_TRACKING_URI is its address, and that it is reached from here "
+            "(one in a cluster through `kubectl port-forward`)",
+        )
+    return None
+
+
+def _missing_extra(error: ModuleNotFoundError) -> PerennialError | None:
     """What to install; None for a module that no extra brings.
 
     Args:
