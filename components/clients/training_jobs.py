@@ -18,3 +18,11 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "perennial"}
 RUN_LABEL = "perennial/run"
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run
 ENDED = frozenset({"Succeeded", "Complete", "Failed"})
+LEFT_IN_PLACE: Mapping[str, str] = MappingProxyType(
+    {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+    }
+)
+"""Annotations: to save a machine is no reason to move the pod. A training would lose what it did
+since its last checkpoint; the step that follows it takes the training along."""

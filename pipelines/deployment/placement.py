@@ -13,7 +13,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from pydantic import JsonValue
 
 from components.clients import environment
-from components.clients.training_jobs import KFP_RUN_LABEL
+from components.clients.training_jobs import KFP_RUN_LABEL, LEFT_IN_PLACE
 from components.contracts.errors import PerennialError
 from pipelines.deployment.profile import PodsSection, Profile, StepResources
 
@@ -126,7 +126,8 @@ def _resources(asked: StepResources) -> Document:
 
 def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
     pods = profile.pods
-    minutes = pods.training_timeout_minutes if step == "train_model" else pods.timeout_minutes
+    is_long = step == "train_model"
+    minutes = pods.training_timeout_minutes if is_long else pods.timeout_minutes
     by_secret: dict[str, list[JsonValue]] = {}
     for variable, place_ in profile.stores.secrets.items():
         secret, _, key = place_.partition("/")
@@ -142,7 +143,10 @@ def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
         "podMetadata": {
             "labels": {**pods.labels, "app.kubernetes.io/part-of": "perennial"},
             # A sidecar would outlive the step and keep its pod.
-            "annotations": {"sidecar.istio.io/inject": "false"},
+            "annotations": {
+                "sidecar.istio.io/inject": "false",
+                **(LEFT_IN_PLACE if is_long else {}),
+            },
         },
         "emptyDirMounts": _mounts(pods, runs_task=runs_task),
         # The number is needed: without it a non-root check on a root image waits for ever.

@@ -17,7 +17,7 @@ from components.train_model.launchers.pods import (
     pod_security,
     volumes,
 )
-from components.train_model.launchers.pytorchjob import PyTorchJob
+from components.train_model.launchers.pytorchjob import ANNOTATIONS, PyTorchJob
 from components.train_model.launchers.request import JobRequest, RunIdentity, job_name
 from components.train_model.launchers.trainjob import TrainJob
 from fake_operator import step_pod
@@ -113,6 +113,7 @@ def test_the_runtime_gives_its_pods_what_a_pytorchjob_has():
     spec = node["template"]["spec"]["template"]["spec"]
     cluster = ClusterSection()
     (container,) = spec["containers"]
+    assert node["template"]["spec"]["template"]["metadata"]["annotations"] == ANNOTATIONS
     assert spec["restartPolicy"] == "Never"
     assert spec["securityContext"] == pod_security(cluster.run_as_user)
     assert spec["volumes"] == volumes(cluster)

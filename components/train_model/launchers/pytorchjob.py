@@ -5,14 +5,15 @@ from typing import Literal
 from typing_extensions import override
 
 from components.clients.cluster import Object
-from components.clients.training_jobs import PYTORCHJOBS
+from components.clients.training_jobs import LEFT_IN_PLACE, PYTORCHJOBS
 from components.train_model.launchers.kind import JobKind
 from components.train_model.launchers.pods import pod_spec
 from components.train_model.launchers.request import JobRequest
 
 # Of what is in the object store and in the run's page anyway.
 KEPT_SECONDS = 24 * 3600
-ANNOTATIONS = {"sidecar.istio.io/inject": "false"}  # it would outlive the training, or block it
+# A sidecar would outlive the training, or block it.
+ANNOTATIONS = {"sidecar.istio.io/inject": "false", **LEFT_IN_PLACE}
 
 
 class PyTorchJob(JobKind):

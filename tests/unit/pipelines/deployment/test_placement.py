@@ -5,6 +5,7 @@ import yaml
 from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2
 
+from components.clients.training_jobs import LEFT_IN_PLACE
 from components.contracts.errors import PerennialError
 from deployments import DIGEST, profile
 from pipelines.compilation import PIPELINES, compile_pipeline
@@ -89,6 +90,17 @@ def test_the_training_waits_for_days_and_is_not_started_twice(compiled):
     assert "retryPolicy" not in tasks["train-model"]
     assert tasks["validate-data"]["retryPolicy"]["maxRetryCount"] == 2
     assert tasks["register-model"]["retryPolicy"]["maxRetryCount"] == 2
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_autoscalers_leave_the_machine_of_a_training_alone_and_no_other(compiled, name):
+    _, pods = parts(place(compiled[name], profile()))
+    kept = {
+        label
+        for label, pod in pods.items()
+        if pod["podMetadata"]["annotations"].items() >= LEFT_IN_PLACE.items()
+    }
+    assert kept == {"exec-train-model"}
 
 
 def test_a_step_asks_for_what_the_profile_says(compiled):
