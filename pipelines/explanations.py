@@ -1,10 +1,12 @@
 """Explanations: what a person can do about errors that libraries raise."""
 
+import re
 import sys
 
 from components.contracts.errors import PerennialError
 
-UNANSWERED = "API request to"  # how MLflow's client begins when there was no answer
+# How MLflow's client words that there was no answer.
+UNANSWERED = re.compile(r"API request to \S+ failed with (timeout )?exception")
 # Top-level module → the smallest extra that has it. What is missing from here is the user's own.
 EXTRAS = {
     "great_expectations": "data",
@@ -32,7 +34,7 @@ def explained(error: Exception) -> PerennialError | None:
     if isinstance(error, ModuleNotFoundError):
         return _missing_extra(error)
     mlflow = sys.modules.get("mlflow.exceptions")  # whoever raises its errors has imported it
-    if mlflow and isinstance(error, mlflow.MlflowException) and UNANSWERED in str(error):
+    if mlflow and isinstance(error, mlflow.MlflowException) and UNANSWERED.match(str(error)):
         return PerennialError(
             "MLflow's server does not answer",
             evidence=str(error)[:500],

@@ -70,7 +70,7 @@ GIVEN_UP = [
     ("never_meets", "it has been starting", "have not found each other"),
     ("forever", "it has been running", "2 pods run"),
     ("deadline", "DeadlineExceeded", "active on the node too long"),
-    ("job_deadline", "DeadlineExceeded", ""),
+    ("job_deadline", "DeadlineExceeded", "TrainJob exceeded its active deadline"),
 ]
 
 

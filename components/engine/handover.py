@@ -71,8 +71,17 @@ def announce_joined(job: TrainingJob) -> None:
 
 
 def have_joined(job: TrainingJob) -> bool:
-    """Whether all ranks of an attempt have found each other."""
-    return open_store(job.attempt_uri).read(JOINED) is not None
+    """Whether all ranks of an attempt have found each other: they say so, or have made a step."""
+    store = open_store(job.attempt_uri)
+    return any(store.read(name) is not None for name in (JOINED, job.first_step.name))
+
+
+def forget_attempt(job: TrainingJob) -> None:
+    """Delete what the ranks of an attempt have said, for others go on with it."""
+    store = open_store(job.attempt_uri)
+    said = [JOINED, job.first_step.name, AttemptEnd.file_name, f"logs/{CURVES}"]
+    for key in [*said, *(found.key for found in store.list("errors/"))]:
+        store.delete(key)
 
 
 def deliver(job: TrainingJob, *files: Path) -> None:

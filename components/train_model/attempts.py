@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from components.clients.object_store import open_store
-from components.contracts.errors import TrainingFailedError
+from components.contracts.errors import PerennialError, TrainingFailedError
 from components.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
 from components.train_model.restart_policy import decide_restart
@@ -56,7 +56,10 @@ def _failure_kept(job: TrainingJob) -> Iterator[None]:
     try:
         yield
     except TrainingFailedError as error:
-        _keep_failure(job, JobFailure.of(job, error.problem))
+        try:
+            _keep_failure(job, JobFailure.of(job, error.problem))
+        except PerennialError as other:
+            logger.warning("why is not on record: %s", other)
         raise
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from urllib3.exceptions import HTTPError
 
 from components.clean_up.leftovers import training_jobs
-from components.clients.api_server import PODS, ApiError
+from components.clients.api_server import FORBIDDEN, PODS, ApiError
 from components.clients.cluster import Cluster, Object
 from components.clients.training_jobs import KFP_RUN_LABEL, POD_LABELS, RUN_LABEL
 from components.contracts.errors import PerennialError
@@ -28,11 +28,7 @@ def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str
         PerennialError: none of the run's pods is left, or none matches.
     """
     steps = [pod for pod in cluster.list(PODS, f"{KFP_RUN_LABEL}={run_id}") if not _is_driver(pod)]
-    jobs = [
-        pod
-        for resource, job in training_jobs(cluster, {RUN_LABEL: run_id})
-        for pod in cluster.list(PODS, f"{POD_LABELS[resource]}={job['metadata']['name']}")
-    ]
+    jobs = _training_pods(cluster, run_id)
     if not steps and not jobs:
         raise PerennialError(
             f"no pod of the run {run_id} is left in {cluster.namespace}",
@@ -52,6 +48,21 @@ def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str
     for pod in sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
         yield f"── {_place(pod)} ({pod['status'].get('phase', 'Unknown')})"
         yield from _lines_of(cluster, pod)
+
+
+def _training_pods(cluster: Cluster, run_id: str) -> list[Object]:
+    try:
+        jobs = list(training_jobs(cluster, {RUN_LABEL: run_id}))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        # Who may see pods and no jobs: those of PyTorchJobs name their run, too.
+        return cluster.list(PODS, f"{RUN_LABEL}={run_id}")
+    return [
+        pod
+        for resource, job in jobs
+        for pod in cluster.list(PODS, f"{POD_LABELS[resource]}={job['metadata']['name']}")
+    ]
 
 
 def _lines_of(cluster: Cluster, pod: Object) -> Iterator[str]:

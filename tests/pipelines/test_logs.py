@@ -83,6 +83,14 @@ def test_the_pods_of_a_trainjob_are_found_by_their_job(cluster):
     assert list(run_log_lines(cluster, "run-3")) == ["── job-node-0-0 (Succeeded)", "epoch 1 of 3"]
 
 
+def test_who_may_see_pods_alone_is_told_what_those_say(cluster):
+    cluster.fake.faults.forbidden = {"pytorchjobs", "trainjobs"}
+    pod = cluster.fake.store.objects["pods"]["job-master-0"]
+    pod["metadata"]["labels"]["perennial/run"] = "run-1"
+    lines = list(run_log_lines(cluster, "run-1"))
+    assert {"validate-data.executor speaks", "step 100 of 300"} <= set(lines)
+
+
 def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
     with pytest.raises(
         PerennialError, match=r"no pod of the run run-2 is left(.|\n)*reports/run-2/"

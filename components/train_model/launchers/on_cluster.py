@@ -113,6 +113,8 @@ class ClusterLauncher(Launcher):
             logs.close()
             fetch_errors(job)
             traces.keep_logs(logs.files, is_last=True)
+        if view is not None and view.is_suspended:
+            traces.forget()  # the same attempt goes on with new pods
         self._followed = None
         self.cause = found.cause
         logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
@@ -201,12 +203,14 @@ class ClusterLauncher(Launcher):
             if is_past_deadline(view, seen):
                 reason = DEADLINE
             elif now.phase == "ended":
-                view = self._settled(followed, view, pods)
-                if not is_past_deadline(view, pods.seen()):
-                    return view
-                reason = DEADLINE
+                settled = self._settled(followed, view, pods)
+                if settled is None or not is_past_deadline(settled, pods.seen()):
+                    return settled
+                view, reason = settled, DEADLINE
             if reason:
                 self._give_up(followed)
+                if view.is_past_deadline:
+                    now = replace(now, reason=f"{view.message}; {now.reason}")
                 raise given_up(followed.name, reason, now)
 
     def _look(self, followed: JobView) -> JobView | None:
@@ -226,18 +230,23 @@ class ClusterLauncher(Launcher):
             action="run the step again to resume from the last checkpoint",
         )
 
-    def _settled(self, followed: JobView, view: JobView, pods: WatchedPods) -> JobView:
-        """Wait until nothing of the attempt runs; what does not end is deleted."""
+    def _settled(self, followed: JobView, view: JobView, pods: WatchedPods) -> JobView | None:
+        """Wait until none of its pods runs; what does not end is deleted. None as for `_look`."""
+        those = {pod.uid for pod in pods.seen()}
         grace = self._resources.cluster.grace_seconds + self._pace.settle
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline:
-            has_ended = all(pod.has_ended for pod in pods.seen())
-            # A job that is suspended gets new pods later, and the next attempt follows those.
-            is_over = view.outcome is not None or (view.is_suspended and pods.are_gone)
-            if view.is_past_deadline or (is_over and has_ended):
+            have_ended = all(pod.has_ended for pod in pods.seen() if pod.uid in those)
+            # A job that was suspended gets new pods, now or later: the next attempt's to follow.
+            goes_on = view.is_suspended or bool(pods.present - those)
+            is_over = view.outcome is not None or (goes_on and not pods.present & those)
+            if view.is_past_deadline or (is_over and have_ended):
                 return view
             pods.wait(self._pace)
-            view = self._look(followed) or replace(view, outcome=view.outcome or "failed")
+            found = self._look(followed)
+            if found is None:
+                return None
+            view = found
         if view.outcome is None and not view.is_suspended:
             self._give_up(followed)
         return view

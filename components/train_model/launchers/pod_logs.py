@@ -71,18 +71,18 @@ class PodLogs:
         self._closed.set()
 
     def _copy(self, machine: int, pod: PodView, path: Path) -> None:
-        last = ""
+        last = ("", "")
         with path.open("a") as file:
             while not self._closed.is_set():
                 known = last
                 try:
-                    for line in self._cluster.log_lines(
-                        pod.name, self._container, _second_of(known)
-                    ):
+                    since = f"{known[0]}Z" if known[0] else ""
+                    for line in self._cluster.log_lines(pod.name, self._container, since):
                         stamp, _, text = line.partition(" ")
-                        if not stamp[:4].isdigit():
+                        moment = _moment(stamp)
+                        if moment is None:
                             continue  # the kubelet's own words
-                        last = stamp
+                        last = moment
                         # From the second on in which the connection was lost.
                         if last > known:
                             self._take(file.write, machine, text)
@@ -106,11 +106,13 @@ class PodLogs:
                 shown.write(f"{text}\n")
 
 
-def _second_of(stamp: str) -> str:
-    """The second in which a line was printed, as the API server is asked for it.
+def _moment(stamp: str) -> tuple[str, str] | None:
+    """When a line was printed: the second, in UTC, and its fraction; None if that is no time.
 
-    A line has its machine's time in front, which need not be UTC.
+    The machine's time need not be UTC, and has more digits than Python keeps.
     """
-    if not stamp:
-        return ""
-    return datetime.fromisoformat(stamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        moment = datetime.fromisoformat(stamp).astimezone(UTC)
+    except ValueError:
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S"), stamp[len("2026-01-01T00:00:00") :]

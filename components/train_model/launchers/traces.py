@@ -7,7 +7,7 @@ from pathlib import Path
 
 from components.clients.object_store import open_store
 from components.contracts.errors import PerennialError
-from components.engine.handover import CURVES, have_joined
+from components.engine.handover import CURVES, forget_attempt, have_joined
 from components.engine.job import TrainingJob
 from components.train_model.launchers.pace import Pace
 
@@ -25,20 +25,22 @@ class Traces:
     def __init__(self, job: TrainingJob, pace: Pace) -> None:
         self._job = job
         self._pace = pace
-        self._has_joined = False
-        self._points = 0
+        self._have_joined = True
+        self._is_certain = False
+        self._num_bytes = 0
         self._sizes: dict[Path, int] = {}
         self._next_curves = 0.0
         self._next_logs = time.monotonic() + pace.logs
 
     def have_joined(self) -> bool:
-        """Whether all ranks have found each other; for as long as that cannot be known, yes."""
-        try:
-            self._has_joined = self._has_joined or have_joined(self._job)
-        except PerennialError as error:
-            logger.warning("whether the ranks have joined is not known: %s", error)
-            return True
-        return self._has_joined
+        """Whether all ranks have found each other; while that cannot be known, what was last."""
+        if not (self._is_certain and self._have_joined):
+            try:
+                self._have_joined = have_joined(self._job)
+                self._is_certain = True
+            except PerennialError as error:
+                logger.warning("whether the ranks have joined is not known: %s", error)
+        return self._have_joined
 
     def fetch_curves(self) -> None:
         """Append what is new to the local file, which gets the whole content of the attempt's."""
@@ -51,8 +53,8 @@ class Traces:
             logger.warning("curves are not shown for now: %s", error)
             return
         with (self._job.logs / CURVES).open("ab") as file:
-            file.write(content[self._points :])
-        self._points = len(content)
+            file.write(content[self._num_bytes :])
+        self._num_bytes = len(content)
 
     def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> None:
         """Put the pods' logs that have grown where they outlive the pods and this step."""
@@ -67,3 +69,10 @@ class Traces:
                     self._sizes[file] = size
         except PerennialError as error:
             logger.warning("logs are only in %s: %s", self._job.logs, error)
+
+    def forget(self) -> None:
+        """Drop what would be taken for the words of the pods that come next."""
+        try:
+            forget_attempt(self._job)
+        except PerennialError as error:
+            logger.warning("words of pods that are gone are left behind: %s", error)

@@ -16,7 +16,7 @@ from components.train_model.launchers.kind import JobKind
 from components.train_model.launchers.pods import container_resources, pod_deadline
 from components.train_model.launchers.request import JobRequest
 
-DEADLINE = "activeDeadlineSeconds"  # from 2.2 on
+DEADLINE_FIELD = "activeDeadlineSeconds"  # from 2.2 on
 # What a TrainJob cannot say in the same words to every version.
 OF_THE_RUNTIME = (
     "service_account", "priority_class", "gang_scheduler", "node_selector", "tolerations",
@@ -52,8 +52,8 @@ class TrainJob(JobKind):
                 "resourcesPerNode": container_resources(request),
             },
         }
-        if DEADLINE in fields:
-            spec[DEADLINE] = pod_deadline(resources.cluster)
+        if DEADLINE_FIELD in fields:
+            spec[DEADLINE_FIELD] = pod_deadline(resources.cluster)
         return spec
 
     @override

@@ -39,9 +39,9 @@ class WatchedPods:
         self._changed.clear()
 
     @property
-    def are_gone(self) -> bool:
-        """Whether none exists any more."""
-        return not self._now
+    def present(self) -> set[str]:
+        """The uids of those that exist."""
+        return {pod["metadata"]["uid"] for pod in self._now.values()}
 
     def seen(self) -> list[PodView]:
         """The pods that are, and those that had started and are not any more."""

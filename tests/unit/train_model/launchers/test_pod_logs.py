@@ -16,9 +16,14 @@ POD = {
 FIRST = [
     "2026-03-29T01:59:59.123456789+02:00 one",
     "failed to watch file: too many open files",
+    "2026 is no time",
     "2026-03-29T01:59:59.223456789+02:00 two",
 ]
-REST = [FIRST[0], FIRST[2], "2026-03-29T02:00:01.123456789+02:00 three"]
+REST = [
+    FIRST[0], FIRST[3],
+    "2026-03-29T02:00:01.1+02:00 three",
+    "2026-03-29T01:00:02.1+01:00 four",
+]  # fmt: skip
 
 
 class LosesItsConnection:
@@ -45,5 +50,5 @@ def test_lines_are_taken_once_over_two_connections_on_a_machine_east_of_greenwic
     logs.follow([(machine, PodView.of(POD, "pytorch"))])
     logs.close()
     assert server.asked == ["", "2026-03-28T23:59:59Z"]
-    assert [file.read_text() for file in logs.files] == ["one\ntwo\nthree\n"]
+    assert [file.read_text() for file in logs.files] == ["one\ntwo\nthree\nfour\n"]
     assert (tmp_path / "job.log").exists() is (machine == 0)

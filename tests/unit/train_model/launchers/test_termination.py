@@ -40,6 +40,7 @@ def test_a_step_that_was_killed_is_taken_over_by_its_next_try(
     wait_for(lambda: cluster.store.created)
     killed.kill()
     killed.wait()
+    cluster.rights.clear()
     again = start_step(cluster, tmp_path, bucket, kind=kind)
     wait_for(lambda: ("", "pods/log", "get") in cluster.rights)
     again.send_signal(signal.SIGTERM)

@@ -6,7 +6,7 @@ import pytest
 
 from components.clients.object_store import open_store
 from components.contracts.errors import TrainingFailedError
-from components.engine.handover import announce_joined
+from components.engine.handover import announce_end, announce_joined
 from components.train_model.attempts import run_to_end
 from components.train_model.launchers.traces import Traces
 from launching import PACE, eventually, launcher_for, training_job
@@ -24,6 +24,21 @@ def test_ranks_have_joined_when_the_first_one_says_so(job):
     assert not traces.have_joined()
     announce_joined(job)
     assert traces.have_joined()
+
+
+def test_a_trainer_of_before_that_only_makes_steps_has_joined_too(job):
+    open_store(job.attempt_uri).write(job.first_step.name, b"")
+    assert Traces(job, PACE).have_joined()
+
+
+def test_pods_that_come_after_a_suspension_are_not_judged_by_what_those_before_said(job):
+    announce_joined(job)
+    announce_end(job, [0, 1], is_finished=False)
+    store = open_store(job.attempt_uri)
+    store.write("errors/rank-1.json", b"{}")
+    store.write("job.json", b"{}")
+    Traces(job, PACE).forget()
+    assert [item.key for item in store.list()] == ["job.json"]
 
 
 def test_a_store_that_is_away_is_no_reason_to_give_up(job, monkeypatch):
