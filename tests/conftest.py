@@ -1,6 +1,10 @@
-"""Tests that compare durations get the machine to themselves, also beside other workers."""
+"""Tests that compare durations get the machine to themselves, also beside other workers.
+
+Ctrl-C is answered where a test needs it.
+"""
 
 import fcntl
+import signal
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,3 +37,11 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         machine.__exit__(None, None, None)
+
+
+@pytest.fixture
+def interruptible():
+    """Python's own answer to Ctrl-C, also in children; what is started in the background has none."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

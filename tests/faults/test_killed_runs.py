@@ -134,6 +134,7 @@ def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, 
     assert again.version == "1"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_stopping_leaves_no_process_and_a_run_that_continues(project, tmp_path, undisturbed):
     home = tmp_path / "home"
     process = start(project, home)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -169,14 +168,6 @@ def test_unknown_checks_are_refused(sanity):
     with pytest.raises(SystemExit) as caught:
         sanity("--only", "overfitting")
     assert caught.value.code == 2
-
-
-@pytest.fixture
-def interruptible():
-    """Python's own answer to Ctrl-C, which programs started in the background do not have."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -31,7 +31,7 @@ def test_a_training_needs_nothing_but_its_address(root, bucket, tmp_path, monkey
     assert result.steps == 20
     assert all(kept.uri.startswith(bucket) for kept in result.checkpoints)
     left = {item.key for item in open_store(job.attempt_uri).list()}
-    assert left == {"job.json", "first-step", "ended.json", "logs/metrics.jsonl"}
+    assert left == {"job.json", "joined", "first-step", "ended.json", "logs/metrics.jsonl"}
 
 
 def test_the_exception_of_a_rank_reaches_the_store(root, bucket, tmp_path, monkeypatch):
