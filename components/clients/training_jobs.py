@@ -26,3 +26,8 @@ LEFT_IN_PLACE: Mapping[str, str] = MappingProxyType(
 )
 """Annotations: to save a machine is no reason to move the pod. A training would lose what it did
 since its last checkpoint; the step that follows it takes the training along."""
+
+
+def pods_of(kind: Resource, job: str) -> str:
+    """The query for the pods of a job of that name."""
+    return f"{POD_LABELS[kind]}={job}"

@@ -7,7 +7,7 @@ from urllib3.exceptions import HTTPError
 from components.clean_up.leftovers import training_jobs
 from components.clients.api_server import FORBIDDEN, PODS, ApiError
 from components.clients.cluster import Cluster, Object
-from components.clients.training_jobs import KFP_RUN_LABEL, POD_LABELS, RUN_LABEL
+from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL, pods_of
 from components.contracts.errors import PerennialError
 
 NODE = "workflows.argoproj.io/node-name"
@@ -61,7 +61,7 @@ def _training_pods(cluster: Cluster, run_id: str) -> list[Object]:
     return [
         pod
         for resource, job in jobs
-        for pod in cluster.list(PODS, f"{POD_LABELS[resource]}={job['metadata']['name']}")
+        for pod in cluster.list(PODS, pods_of(resource, job["metadata"]["name"]))
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from components.clients.api_server import Resource
 from components.clients.cluster import Object
-from components.clients.training_jobs import POD_LABELS, RUN_LABEL
+from components.clients.training_jobs import RUN_LABEL
 from components.train_model.launchers.pods import PodView
 from components.train_model.launchers.request import ATTEMPT, SPEC_DIGEST, JobRequest
 
@@ -80,10 +80,6 @@ class JobKind(ABC):
     @abstractmethod
     def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
         """What the conditions that are true say."""
-
-    def pod_selector(self, name: str) -> dict[str, str]:
-        """Labels that the operator gives the pods of a job."""
-        return {POD_LABELS[self.resource]: name}
 
     def manifest(self, request: JobRequest, fields: frozenset[str] = frozenset()) -> Object:
         """The body of the creation."""

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing_extensions import override
 
 from components.clients.api_server import PODS, AlreadyExistsError, ApiError
-from components.clients.cluster import Cluster, label_selector
+from components.clients.cluster import Cluster
 from components.clients.object_store import open_store
+from components.clients.training_jobs import pods_of
 from components.contracts.errors import PerennialError, TrainingFailedError
 from components.engine.checkpoints.shelf import is_remote
 from components.engine.handover import fetch_errors, hand_over, obtain_result, read_end
@@ -107,7 +108,7 @@ class ClusterLauncher(Launcher):
         traces = Traces(job, self._pace)
         try:
             view = self._follow(followed, pods, logs, traces)
-            found = self._judged(job, followed, view, pods)
+            found = self._vanished(followed) if view is None else self._judged(job, view, pods)
         finally:
             ended.set()
             logs.close()
@@ -167,7 +168,7 @@ class ClusterLauncher(Launcher):
     def _wait_until_gone(self, job: JobView) -> None:
         """With its pods: a new job's would have the same names."""
         deadline = time.monotonic() + self._resources.cluster.grace_seconds + self._pace.settle
-        selector = label_selector(self._kind.pod_selector(job.name))
+        selector = pods_of(self._kind.resource, job.name)
         while time.monotonic() < deadline:
             existing = self._cluster.get(self._kind.resource, job.name)
             is_gone = existing is None or existing["metadata"]["uid"] != job.uid
@@ -251,11 +252,7 @@ class ClusterLauncher(Launcher):
             self._give_up(followed)
         return view
 
-    def _judged(
-        self, job: TrainingJob, followed: JobView, view: JobView | None, pods: WatchedPods
-    ) -> Ending:
-        if view is None:
-            return self._vanished(followed)
+    def _judged(self, job: TrainingJob, view: JobView, pods: WatchedPods) -> Ending:
         end = read_end(job)
         ranks = set(end.ranks) if end is not None else set()
         are_all = ranks == set(range(job.num_processes))

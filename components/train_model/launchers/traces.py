@@ -25,8 +25,7 @@ class Traces:
     def __init__(self, job: TrainingJob, pace: Pace) -> None:
         self._job = job
         self._pace = pace
-        self._have_joined = True
-        self._is_certain = False
+        self._have_joined: bool | None = None  # not known yet
         self._num_bytes = 0
         self._sizes: dict[Path, int] = {}
         self._next_curves = 0.0
@@ -34,13 +33,12 @@ class Traces:
 
     def have_joined(self) -> bool:
         """Whether all ranks have found each other; while that cannot be known, what was last."""
-        if not (self._is_certain and self._have_joined):
+        if not self._have_joined:
             try:
                 self._have_joined = have_joined(self._job)
-                self._is_certain = True
             except PerennialError as error:
                 logger.warning("whether the ranks have joined is not known: %s", error)
-        return self._have_joined
+        return self._have_joined is not False
 
     def fetch_curves(self) -> None:
         """Append what is new to the local file, which gets the whole content of the attempt's."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from components.clients.api_server import PODS
-from components.clients.cluster import Cluster, Object, label_selector
+from components.clients.cluster import Cluster, Object
+from components.clients.training_jobs import pods_of
 from components.contracts.errors import PerennialError
 from components.train_model.launchers.kind import JobKind
 from components.train_model.launchers.observation import DELETED
@@ -28,7 +29,7 @@ class WatchedPods:
         self._last: dict[str, tuple[int, PodView]] = {}
         self.machines: set[int] = set()
         """Those that have ever had a pod."""
-        selector = label_selector(kind.pod_selector(name))
+        selector = pods_of(kind.resource, name)
         threading.Thread(target=self._watch, args=(cluster, selector), daemon=True).start()
 
     def wait(self, pace: Pace) -> None:
