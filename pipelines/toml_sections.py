@@ -3,10 +3,10 @@
 import difflib
 import json
 import re
-import tomllib
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -15,6 +15,9 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
+from pipelines.toml_text import find_dates, find_unusable, parse, read_text
+
+SHOWN = 20  # mistakes listed at once; a generated file may have thousands
 
 Document = typing.TypeVar("Document", bound=Section)
 
@@ -49,7 +52,10 @@ class ContractError(PerennialError):
     def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         count = f"{len(problems)} mistake{'s' if len(problems) > 1 else ''}"
-        super().__init__(f"{path} has {count}:\n\n" + "\n\n".join(map(str, problems)))
+        if len(problems) >= SHOWN:
+            count = f"{SHOWN} mistakes or more; the first"
+        listed = "\n\n".join(map(str, problems[:SHOWN]))
+        super().__init__(f"{path} has {count}:\n\n{listed}")
 
 
 def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document, str]:
@@ -61,24 +67,40 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
         what: What people call such a file.
 
     Raises:
-        ContractError: every mistake found.
-        PerennialError: there is no such file.
+        ContractError: every mistake found, up to twenty.
+        PerennialError: there is no such file, or it is not text of a sensible length.
     """
+    text = read_text(path, what)
     try:
-        text = path.read_text()
-    except OSError as error:
-        raise PerennialError(
-            f"the {what} {path} cannot be read", evidence=str(error), action="check the path"
-        ) from error
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = parse(text)
+    except ValueError as error:
         raise ContractError(path, [_no_toml(path, text, str(error))]) from error
+    unusable = [
+        Problem(where_in(path, text, location), found, expected, "")
+        for location, found, expected in islice(find_unusable(document), SHOWN)
+    ]
+    if unusable:
+        raise ContractError(path, unusable)
+    dates = [
+        Problem(where_in(path, text, location), found, "no date", f'"{found}", if a text is meant')
+        for location, found in find_dates(document)
+        if not _takes_anything(kind, location)
+    ]
+    if dates:
+        raise ContractError(path, dates)
     try:
         return kind.from_json(json.dumps(document, default=str)), text
     except ValidationError as error:
-        found = [_problem(kind, path, text, document, detail) for detail in error.errors()]
-        raise ContractError(path, found) from error
+        found = error.errors()[:SHOWN]
+        raise ContractError(
+            path, [_problem(kind, path, text, document, detail) for detail in found]
+        ) from error
+
+
+def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:
+    """Whether a location lies in a table whose values are the user's own, such as task options."""
+    fields = [_field(kind, location[:depth]) for depth in range(1, len(location))]
+    return any(field is not None and field.annotation == dict[str, JsonValue] for field in fields)
 
 
 def _no_toml(path: Path, text: str, message: str) -> Problem:
@@ -88,7 +110,9 @@ def _no_toml(path: Path, text: str, message: str) -> Problem:
     number = int(said.group(1)) if said else len(lines)
     line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     remedy = 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
-    return Problem(f"{path.name}:{number}: {line}", "", f"valid TOML: {message}", remedy)
+    return Problem(
+        f"{path.name}:{number}: {_shortened(line)}", "", f"valid TOML: {message}", remedy
+    )
 
 
 def _problem(
@@ -111,11 +135,15 @@ def _problem(
         case "value_error":
             return Problem(where, "", str(detail["msg"]).removeprefix("Value error, "), "")
         case _:
-            found = json.dumps(_value(document, location), default=str)
+            found = _shortened(json.dumps(_value(document, location), default=str))
             expected = str(detail["msg"]).replace("Input should be", "").strip() or detail["msg"]
             remedy = _remedy(field, location, detail)
             purpose = first_sentence(field.description) if field and not remedy else ""
             return Problem(where, found, ". ".join(filter(None, (expected, purpose))), remedy)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}… ({len(text):,} characters)"
 
 
 def _remedy(field: FieldInfo | None, location: tuple[str | int, ...], detail: ErrorDetails) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue, StringConstraints, field_validator, model
 
 from components.contracts.section import Section
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 ImportPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -25,8 +25,9 @@ class ModelSection(Section):
     """Which model is kept trained, and the user's task that defines it."""
 
     name: Name
-    """The registered model's name: lower-case letters, digits and hyphens. Never change it: it
-    joins the versions, runs and triggers of one model over the years."""
+    """The registered model's name: up to 63 lower-case letters, digits and inner hyphens, as
+    Kubernetes names things. Never change it: it joins the versions, runs and triggers of one model
+    over the years."""
     task: ImportPath
     """The task class as `package.module:ClassName`."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
