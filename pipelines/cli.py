@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -19,13 +20,17 @@ from pipelines.runs import Home, RunRecord
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+TEXT_OPTIONS = ("--reason", "--evidence")
+OPTION = re.compile(r"-h|--([a-z][a-z-]*(=.*)?)?", re.DOTALL)
 CONTINUE = "run it again, without --from or --new, to continue"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(
+        _with_texts_attached(sys.argv[1:] if arguments is None else arguments)
+    )
     _refuse_mixtures(parser, options)
     try:
         return int(options.verb(options))
@@ -259,6 +264,23 @@ def _after_stop(verb: Callable[[argparse.Namespace], int]) -> str:
 
 def _home(options: argparse.Namespace) -> Home:
     return Home(options.home.resolve())
+
+
+def _with_texts_attached(arguments: Sequence[str]) -> list[str]:
+    """Write `--reason -5%` as `--reason=-5%`, as argparse takes what begins with `-` for an option.
+
+    What looks like one of our options stays, so that argparse reports the missing text.
+    """
+    attached: list[str] = []
+    for word in arguments:
+        is_text = bool(attached) and attached[-1] in TEXT_OPTIONS and not OPTION.fullmatch(word)
+        if word.removesuffix("=--") in TEXT_OPTIONS:  # which argparse takes for the end of options
+            attached.append(word.removesuffix("=--"))
+        elif is_text:
+            attached[-1] = f"{attached[-1]}={word}"
+        else:
+            attached.append(word)
+    return attached
 
 
 def _refuse_mixtures(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -36,8 +36,8 @@ def step_pod(name="step-1", run_id="run-1"):
                     "name": "main", "image": "registry/trainer@sha256:" + "a" * 64,
                     "env": [
                         {"name": "PERENNIAL_STORE_URI", "value": "s3://bucket"},
-                        {"name": "AWS_SECRET_ACCESS_KEY",
-                         "valueFrom": {"secretKeyRef": {"name": "s3", "key": "secret"}}},
+                        {"name": "PERENNIAL_SECRET_FILES",
+                         "value": "AWS_SECRET_ACCESS_KEY=s3/secret"},
                         {"name": "ARGO_NODE_ID", "value": "not for the training"},
                     ],
                 },

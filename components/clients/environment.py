@@ -17,6 +17,8 @@ CODE_PLACE = "PERENNIAL_CODE_PLACE"
 IMAGE_DIGEST = "PERENNIAL_IMAGE_DIGEST"
 LEASE = "PERENNIAL_LEASE"
 CACHE = "PERENNIAL_CACHE"
+SECRET_FILES = "PERENNIAL_SECRET_FILES"
+SECRETS_FOLDER = "/etc/perennial/secrets"
 KUBERNETES_HOST = "KUBERNETES_SERVICE_HOST"
 KUBERNETES_PORT = "KUBERNETES_SERVICE_PORT"
 POD_NAME = "KFP_POD_NAME"
@@ -29,6 +31,33 @@ TRACKING_RUN_ID = "MLFLOW_RUN_ID"
 def data_cache() -> Path:
     """Where the files of remote stores are kept between reads."""
     return Path(os.environ.get(CACHE) or Path(tempfile.gettempdir()) / "perennial-data")
+
+
+def secret_places(written: str) -> dict[str, tuple[str, str]]:
+    """Variable → name and key of a Kubernetes secret, as PERENNIAL_SECRET_FILES says it."""
+    pairs = (each.split("=", 1) for each in written.split())
+    return {name: (place.partition("/")[0], place.partition("/")[2]) for name, place in pairs}
+
+
+def load_secrets(folder: Path = Path(SECRETS_FOLDER)) -> None:
+    """Put the mounted secrets into this process's variables, where boto3 and MLflow look.
+
+    A container whose arguments hold texts of users has no secret among its variables, because
+    Kubernetes writes a variable's value wherever an argument says `$(NAME)`.
+
+    Raises:
+        PerennialError: a secret that the profile names is not mounted or lacks the key.
+    """
+    for name, (secret, key) in secret_places(os.environ.get(SECRET_FILES, "")).items():
+        try:
+            os.environ[name] = (folder / secret / key).read_text()
+        except (OSError, ValueError) as error:
+            raise PerennialError(
+                f"the secret for {name} cannot be read",
+                evidence=str(error),
+                action=f"give the secret {secret!r} a key {key!r}, or change [stores.secrets] of "
+                "the profile and deploy again",
+            ) from error
 
 
 def leave_tracking_run() -> None:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from components.clients.object_store import open_store
+from components.clients.parameters import decode_parameter, encode_parameter
 from components.contracts.errors import PerennialError
 
 # A step gets at most two such texts, the contract and a part of it, whose quotes are escaped twice.
@@ -32,16 +33,22 @@ class Parcel:
 
     @property
     def value(self) -> str:
-        """What KFP carries: the text, or where it lies; equal texts have equal addresses."""
-        if len(self._content) <= CARRIED_BYTES:
-            return self.text
+        """What KFP carries: the encoded text, or where it lies; equal texts have equal addresses.
+
+        Raises:
+            PerennialError: something on the way would change the text, and it is not JSON.
+        """
+        encoded = encode_parameter(self.text)
+        if len(encoded.encode()) <= CARRIED_BYTES:
+            return encoded
         return f"{self.store_uri.rstrip('/')}/{self._key}"
 
     @property
     def is_in_place(self) -> bool:
         """Whether a step would get the text, without a further word."""
-        is_carried = self.value == self.text
-        return is_carried or open_store(self.store_uri).read(self._key) == self._content
+        if ADDRESS.fullmatch(self.value) is None:
+            return True
+        return open_store(self.store_uri).read(self._key) == self._content
 
     def send(self) -> str:
         """Put the text where the step finds it; returns what KFP carries.
@@ -49,9 +56,10 @@ class Parcel:
         Raises:
             PerennialError: it is long and the store cannot be written to.
         """
-        if self.value != self.text:
+        value = self.value
+        if ADDRESS.fullmatch(value):
             open_store(self.store_uri).write(self._key, self._content)
-        return self.value
+        return value
 
     @property
     def _content(self) -> bytes:
@@ -66,14 +74,14 @@ def receive(value: str) -> str:
     """The text that was sent.
 
     Args:
-        value: The text itself, or its address.
+        value: The encoded text, or its address.
 
     Raises:
         PerennialError: what lies at the address is missing or is not what was sent.
     """
     address = ADDRESS.fullmatch(value)
     if address is None:
-        return value
+        return decode_parameter(value)
     content = open_store(address["store"]).read(address["key"])
     if content is None:
         raise _lost(f"there is no {value}", "it was put there when the run or schedule was made")

@@ -13,7 +13,7 @@ from typing import ParamSpec
 
 from pydantic import Field, FiniteFloat, JsonValue, ValidationError
 
-from components.clients.environment import NO_RUN, Environment
+from components.clients.environment import NO_RUN, Environment, load_secrets
 from components.clients.journal import Journal
 from components.clients.lease import follow_lease
 from components.clients.object_store import copy_tree, open_store, sha256_of_file
@@ -55,6 +55,7 @@ def pipeline_step(
         @wraps(work)
         def run(*args: P.args, **kwargs: P.kwargs) -> StepResult:
             follow_lease()
+            load_secrets()
             values = inspect.signature(work).bind(*args, **kwargs).arguments
             attempt = _Attempt(name, {key: str(value) for key, value in values.items()}, outputs)
             finished = attempt.finished()

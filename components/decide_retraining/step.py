@@ -5,6 +5,7 @@ from pathlib import Path
 
 from components.clients.environment import Environment
 from components.clients.object_store import open_store
+from components.clients.parameters import encode_parameter
 from components.clients.steps import StepResult, pipeline_step
 from components.contracts.artifact import write_atomically
 from components.contracts.monitoring import DriftReport, RetrainingDecision
@@ -65,5 +66,7 @@ def decide_retraining_step(
 
 
 def trigger_evidence(made: RetrainingDecision) -> str:
-    """What travels with the training and is stored with the model version, as JSON."""
-    return canonical_json(made.model_dump(mode="json", exclude={"schema_version", "retrain"}))
+    """What travels with the training and is stored with the model version, as a parameter."""
+    return encode_parameter(
+        canonical_json(made.model_dump(mode="json", exclude={"schema_version", "retrain"}))
+    )

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from components.clients.parameters import encode_parameter
 from components.clients.parcels import Parcel
 from components.contracts.errors import PerennialError
 from components.contracts.section import canonical_json
@@ -170,10 +171,11 @@ def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
 
     Args:
         kind: Which of a model's pipelines.
-        contract: Its JSON text, or the address of it.
+        contract: Its encoded JSON text, or the address of it.
         trigger: Why, as JSON.
     """
-    return {"contract": contract} | ({"trigger": trigger} if kind == "training" else {})
+    carried = {"trigger": encode_parameter(trigger)} if kind == "training" else {}
+    return {"contract": contract} | carried
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Operations on what is deployed: start, look, pause, cancel, remove."""
 
-import getpass
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,15 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import yaml
-from pydantic import JsonValue
 
-from components.clients.parcels import TRIGGER_BYTES, receive
+from components.clients.parcels import receive
 from components.clients.pipeline_api import PipelineApi, UnreachableError
 from components.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
 from components.contracts.errors import PerennialError
-from components.contracts.section import canonical_json
 from pipelines.contract import Contract
 from pipelines.deployment.apply import Deployment, observe
+from pipelines.deployment.cause import Cause
 from pipelines.deployment.desired import (
     KINDS,
     PIPELINE_OF,
@@ -33,49 +31,6 @@ from pipelines.deployment.profile import Profile
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
 SHOWN_RUNS = 10
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a person or another system starts a run.
-
-    Attributes:
-        reason: In their words; stands on the run and on the model version.
-        evidence: What another system saw, as a JSON object; empty for a person.
-    """
-
-    reason: str
-    evidence: str = ""
-
-    @property
-    def trigger(self) -> str:
-        """As the pipeline takes it.
-
-        Raises:
-            PerennialError: the evidence is no JSON object, or more than steps can be told.
-        """
-        value: dict[str, JsonValue] = {"trigger": "manual", "by": getpass.getuser()}
-        if self.evidence:
-            try:
-                seen = json.loads(self.evidence)
-            except ValueError:
-                seen = None
-            if not isinstance(seen, dict):
-                raise PerennialError(
-                    "the evidence is no JSON object",
-                    evidence=f"it begins {self.evidence[:60]!r}",
-                    action='pass an object, such as {"new_files": 3}',
-                )
-            value = {"trigger": "event", "evidence": seen}
-        text = canonical_json({**value, "reason": self.reason})
-        size = len(text.encode())
-        if size > TRIGGER_BYTES:
-            raise PerennialError(
-                "reason and evidence are too long to travel with a run",
-                evidence=f"as JSON they take {size:,} bytes of at most {TRIGGER_BYTES:,}",
-                action="shorten them: say where the whole evidence lies",
-            )
-        return text
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,10 @@ def _variables(profile: Profile, image: str) -> Mapping[str, str]:
         environment.CODE_DIGEST: digest.removeprefix("sha256:"),
         "HOME": SCRATCH,
     }
+    if profile.stores.secrets:
+        own[environment.SECRET_FILES] = " ".join(
+            f"{name}={place_}" for name, place_ in sorted(profile.stores.secrets.items())
+        )
     unless_said = {"OMP_NUM_THREADS": "1"}
     return {**unless_said, **profile.stores.environment, **own}
 
@@ -128,13 +132,12 @@ def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
     pods = profile.pods
     is_long = step == "train_model"
     minutes = pods.training_timeout_minutes if is_long else pods.timeout_minutes
-    by_secret: dict[str, list[JsonValue]] = {}
-    for variable, place_ in profile.stores.secrets.items():
-        secret, _, key = place_.partition("/")
-        by_secret.setdefault(secret, []).append({"secretKey": key, "envVar": variable})
+    mounted = sorted({place_.partition("/")[0] for place_ in profile.stores.secrets.values()})
     pod: dict[str, JsonValue] = {
-        "secretAsEnv": [
-            {"secretName": secret, "keyToEnv": keys} for secret, keys in by_secret.items()
+        # Never as variables: the kubelet writes them wherever an argument says `$(NAME)`.
+        "secretAsVolume": [
+            {"secretName": secret, "mountPath": f"{environment.SECRETS_FOLDER}/{secret}"}
+            for secret in mounted
         ],
         # KFP has no variable with the run's id, only a label on every pod.
         "fieldPathAsEnv": [

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from components.clients import environment
+from components.clients.parameters import REPLACED
 from components.contracts.section import Section
 from components.train_model.config import Digest, Toleration
 from pipelines.deployment.cron import check_cron
@@ -37,9 +38,11 @@ SECRET_NAMES = re.compile(
 OWN_VARIABLES = frozenset(
     {
         environment.STORE_URI, environment.TRACKING_URI, environment.RUN_ID, "HOME",
-        environment.IMAGE_DIGEST, environment.CODE_DIGEST,
+        environment.IMAGE_DIGEST, environment.CODE_DIGEST, environment.SECRET_FILES,
     }
 )  # fmt: skip
+VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+OWN_VOLUMES = frozenset({"scratch", "shm"})
 
 
 class ServerSection(Section):
@@ -107,14 +110,17 @@ class StoresSection(Section):
     pipeline_root: str = ""
     """Where KFP keeps artifacts; empty for the server's default."""
     secrets: dict[VariableName, SecretKey] = Field(default_factory=dict)
-    """Environment variable of every step → `SECRET/KEY` in the runs' namespace. The pipeline
-    carries the reference only."""
+    """Environment variable of every step's process → `SECRET/KEY` in the runs' namespace. The
+    pipeline carries the reference only; pods get the secret as files, which steps read."""
     environment: dict[VariableName, str] = Field(default_factory=dict)
     """Further variables of every step, such as `AWS_ENDPOINT_URL`; nothing secret."""
 
     @field_validator("store_uri")
     @classmethod
     def _is_a_store_that_steps_open(cls, uri: str) -> str:
+        found = REPLACED.search(uri)
+        if found:  # it is an argument of training pods, and the address of long contracts
+            raise ValueError(f"{uri!r} holds {found.group()!r}, which Kubernetes or Argo replaces")
         return check_address(uri, ("s3",))
 
     @field_validator("tracking_uri")
@@ -134,6 +140,19 @@ class StoresSection(Section):
         if ours:
             raise ValueError(f"{ours} are set by Perennial, from the other options of the profile")
         return variables
+
+    @field_validator("secrets")
+    @classmethod
+    def _can_be_mounted(cls, secrets: dict[str, str]) -> dict[str, str]:
+        names = {place.partition("/")[0] for place in secrets.values()}
+        refused = sorted(name for name in names if not VOLUME_NAME.fullmatch(name))
+        if refused or names & OWN_VOLUMES:
+            raise ValueError(
+                f"{refused or sorted(names & OWN_VOLUMES)} cannot be mounted, as Kubeflow names a "
+                "volume after its secret: rename the secret to at most 63 lower-case letters, "
+                f"digits and hyphens, other than {', '.join(sorted(OWN_VOLUMES))}"
+            )
+        return secrets
 
     @field_validator("environment")
     @classmethod

@@ -218,7 +218,8 @@ def _checked(options: argparse.Namespace) -> "Contract":
 
 
 def _start(options: argparse.Namespace) -> "Start":
-    from pipelines.deployment.operations import Cause, Start
+    from pipelines.deployment.cause import Cause
+    from pipelines.deployment.operations import Start
 
     return Start(options.pipeline, Cause(options.reason, options.evidence), options.force)
 

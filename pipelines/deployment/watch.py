@@ -12,8 +12,9 @@ from components.clients.parcels import receive
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 from pipelines.contract import Contract
+from pipelines.deployment.cause import Cause
 from pipelines.deployment.desired import PIPELINE_OF
-from pipelines.deployment.operations import Cause, Site, Start, start_deployed
+from pipelines.deployment.operations import Site, Start, start_deployed
 
 
 class WatchState(Section):

@@ -21,6 +21,7 @@ from components.train_model.launchers.pytorchjob import ANNOTATIONS, PyTorchJob
 from components.train_model.launchers.request import JobRequest, RunIdentity, job_name
 from components.train_model.launchers.trainjob import TrainJob
 from fake_operator import step_pod
+from text_expansion import evaluate, expand
 
 HERE = Path(__file__).parent
 RUNTIME = HERE.parents[1] / "k8s" / "components" / "training-runtime" / "training-runtime.yaml"
@@ -157,7 +158,33 @@ def test_training_pods_get_every_variable_that_is_not_about_the_step_itself():
     ]  # fmt: skip
     before = RunIdentity.of_pod(pod).environment
     container["env"] += [users, *about_the_step]
-    assert RunIdentity.of_pod(pod).environment == (*before, users)
+    found = RunIdentity.of_pod(pod).environment
+    assert [each for each in found if each not in before] == [users]
+    assert len(found) == len(before) + 1
+
+
+@pytest.mark.parametrize("kind", [PyTorchJob(), TrainJob()], ids=lambda kind: kind.title)
+def test_nothing_in_a_training_pods_command_or_values_is_replaced_on_the_way(kind):
+    secrets = {"AWS_SECRET_ACCESS_KEY": "the-key"}
+    found = list(
+        containers_in(kind.manifest(request(**EVERYTHING if kind.title == "PyTorchJob" else {})))
+    )
+    assert found
+    for container in found:
+        values = [each["value"] for each in container["env"] if "value" in each]
+        for text in [*container["command"], *container.get("args", ()), *values]:
+            assert expand(evaluate(text), secrets) == text
+
+
+def containers_in(value):
+    """Whatever in a manifest has a command and variables."""
+    if isinstance(value, dict):
+        if {"command", "env"} <= value.keys():
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from containers_in(item)
 
 
 def test_training_pods_pull_with_the_secrets_of_the_step():

@@ -15,10 +15,10 @@ from deployments import DIGEST, contract, profile
 from pipeline_server import pipeline_server
 from pipelines.cli import main
 from pipelines.deployment.apply import Deployment, OvertakenError, observe
+from pipelines.deployment.cause import Cause
 from pipelines.deployment.credentials import connect
 from pipelines.deployment.desired import desire
 from pipelines.deployment.operations import (
-    Cause,
     Site,
     Start,
     cancel,
@@ -217,7 +217,7 @@ def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
     pipeline = server.versions[version]["pipeline_id"]
     assert server.pipelines[pipeline]["display_name"] == "continuous-training"
     assert '"evidence":{"files":3}' in started["runtime_config"]["parameters"]["trigger"]
-    with pytest.raises(PerennialError, match="no JSON object"):
+    with pytest.raises(PerennialError, match="not a JSON object"):
         start_deployed(
             site, "flights-late", Start("training", Cause("x", "three files"), force=True)
         )

@@ -13,9 +13,10 @@ from deployments import contract, profile
 from pipeline_server import pipeline_server
 from pipelines.contract import Contract
 from pipelines.deployment.apply import Deployment, observe
+from pipelines.deployment.cause import Cause
 from pipelines.deployment.credentials import connect
 from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Cause, Site, Start, difference, start_deployed, submit
+from pipelines.deployment.operations import Site, Start, difference, start_deployed, submit
 from pipelines.deployment.plan import StoreContract, plan
 from pipelines.deployment.watch import watch
 from pipelines.runs import Home, step_records

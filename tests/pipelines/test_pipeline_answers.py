@@ -12,9 +12,10 @@ from deployments import contract, profile
 from pipeline_server import pipeline_server
 from pipelines.cli import main
 from pipelines.deployment.apply import Deployment
+from pipelines.deployment.cause import Cause
 from pipelines.deployment.credentials import connect
 from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Cause, Site, Start, cancel, start_deployed, undeploy
+from pipelines.deployment.operations import Site, Start, cancel, start_deployed, undeploy
 
 PAGE = b"<!doctype html><title>Log in</title>"
 

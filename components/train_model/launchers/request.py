@@ -13,7 +13,9 @@ from components.clients.environment import (
     CACHE,
     LEASE,
     RUN_FOLDER,
+    SECRET_FILES,
     TRACKING_RUN_ID,
+    secret_places,
 )
 from components.clients.training_jobs import KFP_RUN_LABEL, MANAGED_BY, RUN_LABEL
 from components.contracts.errors import PerennialError
@@ -30,7 +32,9 @@ STORE = "perennial/store-uri"
 STEP_CONTAINER = "main"  # where Argo runs a step's program
 # Of the step's variables, training pods get all but what KFP and Argo tell the step about itself,
 # and what is the step's own.
-KEPT_BACK = re.compile(rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{RUN_FOLDER}|{CACHE})$)")
+KEPT_BACK = re.compile(
+    rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{RUN_FOLDER}|{CACHE}|{SECRET_FILES})$)"
+)
 SCRATCH = "/scratch"
 
 
@@ -77,14 +81,15 @@ class RunIdentity:
             if found["kind"] == "Workflow"
         ]
         container = containers[STEP_CONTAINER]
+        variables = container.get("env", ())
+        mounted = next((each["value"] for each in variables if each["name"] == SECRET_FILES), "")
         return cls(
             run_id=run_id,
             owner=owners[0] if owners else None,
             image=container["image"],
-            environment=tuple(
-                variable
-                for variable in container.get("env", ())
-                if not KEPT_BACK.match(variable["name"])
+            environment=(
+                *(each for each in variables if not KEPT_BACK.match(each["name"])),
+                *(_reference(name, *place) for name, place in secret_places(mounted).items()),
             ),
             pull_secrets=tuple(pod["spec"].get("imagePullSecrets", ())),
         )
@@ -201,6 +206,11 @@ class JobRequest:
             own[TRACKING_RUN_ID] = self.tracking_run_id
         passed_on = [found for found in self.run.environment if found["name"] not in own]
         return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
+
+
+def _reference(name: str, secret: str, key: str) -> Object:
+    """A secret as a variable of a training pod, none of whose arguments is a text of users."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def job_name(model: str, fingerprint: str) -> str:

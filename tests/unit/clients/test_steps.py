@@ -1,6 +1,7 @@
 """A step is recorded, and its result reused only for the same inputs and code in the same run."""
 
 import json
+import os
 import traceback
 from pathlib import Path
 
@@ -187,3 +188,20 @@ def test_a_lost_text_fails_the_step_on_record(run_folder, tmp_path):
         run(step, tmp_path, 1, config=f"{tmp_path}/store/parcels/{'0' * 64}.json")
     assert calls == []
     assert kinds(run_folder) == ["step_started", "step_failed"]
+
+
+def test_a_step_reads_its_secrets_from_files(run_folder, tmp_path, monkeypatch):
+    folder = tmp_path / "secrets"
+    (folder / "store").mkdir(parents=True)
+    (folder / "store" / "key").write_text("a=b $(c)")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    monkeypatch.setenv(environment.SECRET_FILES, "AWS_SECRET_ACCESS_KEY=store/key")
+    environment.load_secrets(folder)
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == "a=b $(c)"
+
+    monkeypatch.setenv(environment.SECRET_FILES, "AWS_SECRET_ACCESS_KEY=store/other")
+    step, calls = counting_step()
+    with pytest.raises(PerennialError, match="the secret for AWS_SECRET_ACCESS_KEY") as caught:
+        run(step, tmp_path, 1)
+    assert "'other'" in caught.value.action
+    assert calls == []

@@ -5,6 +5,7 @@ import yaml
 from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2
 
+from components.clients import environment
 from components.clients.training_jobs import LEFT_IN_PLACE
 from components.contracts.errors import PerennialError
 from deployments import DIGEST, profile
@@ -49,9 +50,20 @@ def test_every_pod_is_what_kfp_reads_and_may_run_under_restricted_security(compi
         assert read.security_context.run_as_user > 0
         assert read.empty_dir_mounts[0].mount_path == "/tmp"
         assert read.field_path_as_env[0].field_path == "metadata.labels['pipeline/runid']"
-        (secret,) = read.secret_as_env
-        assert secret.secret_name == "s3-access"
-        assert {key.env_var for key in secret.key_to_env} == set(SECRETS)
+        (secret,) = read.secret_as_volume
+        assert (secret.secret_name, secret.optional) == ("s3-access", False)
+        assert secret.mount_path == f"{environment.SECRETS_FOLDER}/s3-access"
+        assert not read.secret_as_env, "Kubernetes would write its value into arguments"
+    for executor in spec["deploymentSpec"]["executors"].values():
+        values = {each["name"]: each["value"] for each in executor["container"]["env"]}
+        assert set(environment.secret_places(values[environment.SECRET_FILES])) == set(SECRETS)
+        assert not set(SECRETS) & set(values)
+
+
+@pytest.mark.parametrize("secret", ["a.b", "scratch", "shm", "x" * 64])
+def test_a_secret_that_no_volume_can_be_named_after_is_refused(secret):
+    with pytest.raises(ValueError, match="cannot be mounted"):
+        profile(stores={"secrets": {"TOKEN": f"{secret}/key"}})
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -1,0 +1,154 @@
+"""Texts of contracts, reasons, events and step outputs reach each step as written, without secrets."""
+
+import json
+
+import pytest
+import yaml
+
+from components.clients import environment
+from components.clients.parcels import receive
+from components.clients.steps import StepResult, pipeline_step
+from components.contracts.errors import PerennialError
+from components.contracts.monitoring import RetrainingDecision
+from components.contracts.section import canonical_json
+from components.decide_retraining.step import trigger_evidence
+from components.snapshot_data.sections import cut_sections
+from deployments import contract, profile
+from pipeline_server import pipeline_server
+from pipelines import cli
+from pipelines.compilation import PIPELINES
+from pipelines.deployment.apply import Deployment
+from pipelines.deployment.cause import Cause
+from pipelines.deployment.credentials import connect
+from pipelines.deployment.desired import desire
+from pipelines.deployment.operations import Site, Start, start_deployed, submit
+from text_expansion import arguments_of, parameters_in
+
+HOSTILE = (
+    "key=$(AWS_SECRET_ACCESS_KEY) $$(X) sum={{=1+1}} {{workflow.name}} {{workflow.foo}} US$$5\n"
+)
+SECRETS = {"AWS_ACCESS_KEY_ID": "store/id", "AWS_SECRET_ACCESS_KEY": "store/key"}
+VARIABLES = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "the-secret-key"}
+
+
+def hostile_contract():
+    """Free text wherever a contract has some, names of columns and values included."""
+    made = contract()
+    model = made.model.model_copy(update={"options": {HOSTILE: [HOSTILE, {"deep": HOSTILE}]}})
+    return made.model_copy(update={"model": model})
+
+
+@pytest.fixture(scope="module")
+def placed():
+    desired = desire(hostile_contract(), profile(stores={"secrets": SECRETS}))
+    return {each.name: next(yaml.safe_load_all(each.package)) for each in desired.pipelines}
+
+
+def containers(spec):
+    return [each["container"] for each in spec["deploymentSpec"]["executors"].values()]
+
+
+def received(container, parameters):
+    """What a step reads, behind Argo and the kubelet."""
+    arguments = arguments_of(container, parameters, VARIABLES)
+    assert not any(secret in text for secret in VARIABLES.values() for text in arguments)
+    return {key: receive(value) for key, value in parameters_in(arguments).items()}
+
+
+@pytest.mark.parametrize("kind", ["training", "monitoring"])
+@pytest.mark.parametrize("how", ["submitted", "triggered"])
+def test_contract_reason_and_evidence_reach_every_step_as_written(placed, kind, how):
+    cause = Cause(HOSTILE, json.dumps({HOSTILE: [HOSTILE]}))
+    with pipeline_server() as (server, url):
+        where = profile(url, stores={"secrets": SECRETS})
+        site = Site(where, connect(where))
+        if how == "submitted":
+            run = submit(site, hostile_contract(), Start(kind, cause))
+        else:
+            list(Deployment(site.api, desire(hostile_contract(), where)).apply())
+            run = start_deployed(site, "flights-late", Start(kind, cause))
+        parameters = server.runs[run]["runtime_config"]["parameters"]
+    for container in containers(placed["continuous-training"]):
+        found = received(container, parameters)
+        assert found["contract"] == hostile_contract().to_json()
+        if kind == "training":
+            trigger = json.loads(found["trigger"])
+            assert (trigger["reason"], trigger["evidence"]) == (HOSTILE, {HOSTILE: [HOSTILE]})
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_what_a_step_hands_on_reaches_the_next_ones_as_written(placed, name, tmp_path, monkeypatch):
+    monkeypatch.setenv(environment.STORE_URI, str(tmp_path))
+    monkeypatch.setenv(environment.TRACKING_URI, "sqlite:///unused")
+    monkeypatch.delenv(environment.RUN_FOLDER, raising=False)
+    sections = cut_sections(json.loads(hostile_contract().to_json()))
+
+    @pipeline_step("snapshot_data", outputs=())
+    def step(*, config: str) -> StepResult:
+        return StepResult(parameters={**sections, "text": canonical_json([HOSTILE])})
+
+    sent = step(config="{}").parameters
+    for container in containers(placed[name.replace("_", "-")]):
+        assert received(container, sent) == {**sections, "text": canonical_json([HOSTILE])}
+
+
+def test_a_step_cannot_hand_on_a_plain_text_that_would_be_changed(tmp_path, monkeypatch):
+    monkeypatch.setenv(environment.STORE_URI, str(tmp_path))
+    monkeypatch.setenv(environment.TRACKING_URI, "sqlite:///unused")
+    monkeypatch.delenv(environment.RUN_FOLDER, raising=False)
+
+    @pipeline_step("any", outputs=())
+    def step(*, config: str) -> StepResult:
+        return StepResult(parameters={"summary": HOSTILE})
+
+    with pytest.raises(PerennialError, match="would be changed on the way"):
+        step(config="{}")
+
+
+def test_the_evidence_of_monitoring_reaches_the_training_as_written(placed):
+    made = RetrainingDecision(
+        retrain=True,
+        trigger="drift",
+        summary=HOSTILE,
+        reasons=(HOSTILE,),
+        evidence={HOSTILE: HOSTILE},
+    )
+    for container in containers(placed["drift-monitoring"]):
+        found = received(container, {"trigger": trigger_evidence(made)})
+        assert HOSTILE in json.loads(found["trigger"]).values()
+
+
+@pytest.mark.parametrize(
+    "cause", ["", "  \n", "a\0b", "a\x1b[2J", "\udc80", "x" * 9000, "$" * 5000]
+)
+def test_a_reason_that_no_record_keeps_is_refused_before_anything_is_asked(cause):
+    with pytest.raises(PerennialError) as caught:
+        _ = Cause(cause).trigger
+    assert caught.value.evidence
+    assert caught.value.action
+
+
+@pytest.mark.parametrize("evidence", ['{"a": NaN}', '{"a": "\\u0000"}', "[" * 100_000, "{'a': 1}"])
+def test_evidence_that_no_record_keeps_is_refused(evidence):
+    with pytest.raises(PerennialError):
+        _ = Cause("why", evidence).trigger
+
+
+@pytest.mark.parametrize("reason", ["-5%", "-", "-urgent", "- a list", "--- cut", "-1", HOSTILE])
+@pytest.mark.parametrize("verb", [["trigger", "m", "--profile=p"], ["promote", "m", "3"]])
+def test_a_reason_may_begin_with_a_dash(verb, reason):
+    words = cli._with_texts_attached([*verb, "--reason", reason])
+    assert cli._parser().parse_args(words).reason == reason
+
+
+@pytest.mark.parametrize("word", ["--wait", "--", "-h", "--wait=no"])
+def test_a_forgotten_reason_is_not_the_next_option(word, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["trigger", "m", "--profile=p", "--reason", word])
+    assert "--reason: expected one argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("uri", ["s3://b/$(HOME)", "s3://b/{{workflow.name}}", "s3://b/a$$b"])
+def test_a_store_whose_address_would_be_replaced_is_refused(uri):
+    with pytest.raises(ValueError, match="replaces"):
+        profile(stores={"store_uri": uri})
