@@ -31,6 +31,9 @@ from documents import SETTINGS as TEXT_SETTINGS
 from documents import SMALL, TOPIC_SETTINGS, documents, write_topics
 from documents import TRAINING as TEXT_TRAINING
 from documents import pinned as pinned_documents
+from own_tasks import SETTINGS as OWN_SETTINGS
+from own_tasks import TRAINING as OWN_TRAINING
+from own_tasks import write_customers, write_reviews, write_series
 from skeleton_tables import SETTINGS as TABLE_SETTINGS
 from skeleton_tables import TRAINING as TABLE_TRAINING
 from skeleton_tables import WITHOUT_TRIALS, table
@@ -125,6 +128,9 @@ MATERIALS: dict[str, Material] = {
         options=SHAPE_OPTIONS,
         training={"steps": 400, "global_batch_size": 32},
     ),
+    "customers": Material(write_customers, OWN_SETTINGS, training=OWN_TRAINING),
+    "reviews": Material(write_reviews, OWN_SETTINGS, training=OWN_TRAINING),
+    "series": Material(write_series, OWN_SETTINGS, training=OWN_TRAINING),
 }  # fmt: skip
 
 

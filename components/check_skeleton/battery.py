@@ -20,7 +20,9 @@ from components.check_skeleton.checks.data.fitting import state_round_trip, stat
 from components.check_skeleton.checks.data.imports import import_side_effects
 from components.check_skeleton.checks.data.inputs import input_form, repeated_inputs
 from components.check_skeleton.checks.data.leakage import shuffled_labels, split_overlap
+from components.check_skeleton.checks.loss.class_weights import class_weights
 from components.check_skeleton.checks.loss.initial_loss import initial_bias, initial_loss
+from components.check_skeleton.checks.loss.links import prediction_detail
 from components.check_skeleton.checks.loss.losses import (
     loss_floor,
     loss_not_clipped,
@@ -83,12 +85,14 @@ CHECKS: tuple[Check, ...] = (
     next_token,
     text_coverage,
     predictions,
+    prediction_detail,
     metric_direction,
     metric_values,
     plain_evaluation,
     loss_floor,
     loss_not_clipped,
     training_losses,
+    class_weights,
     reproducibility,
     initial_loss,
     initial_bias,
@@ -116,7 +120,7 @@ CHECKS: tuple[Check, ...] = (
 COMPARES = "the task compares examples with each other: `scored_together` > 1"
 SWITCHED_OFF = "the contract switches it off: [skeleton.severities]"
 OVERRULED = MappingProxyType({("warn", "failed"): "warned", ("fail", "warned"): "failed"})
-ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped)
+ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped, class_weights)
 
 
 def run_checks(

@@ -25,6 +25,7 @@ PROBED_ROWS = 64
 # Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
 # a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
 LARGEST_SCALE = 10.0
+AUGMENTED = 8
 
 
 def encoding(subject: Subject) -> CheckResult:
@@ -334,7 +335,14 @@ def augmentation(subject: Subject) -> CheckResult:
         return judge.failed("augment changed names, shapes or types", hint="keep the batch's form")
     if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
         return judge.failed("augment made values that are not finite", hint="guard its arithmetic")
-    return judge.passed(f"changes {', '.join(_differences(batch, first)) or 'nothing'}")
+    others = (task.augment(batch, torch.Generator().manual_seed(seed)) for seed in range(AUGMENTED))
+    changed = [name for each in (first, *others) for name in _differences(batch, each)]
+    if not changed:
+        return judge.warned(
+            f"augment changed nothing, {1 + AUGMENTED} times",
+            hint="what it makes is not returned, or its strength or probability is 0",
+        )
+    return judge.passed(f"changes {', '.join(dict.fromkeys(changed))}")
 
 
 def _spread(rows: pl.DataFrame) -> pl.DataFrame:
