@@ -19,7 +19,7 @@ from components.check_skeleton.subject import (
 )
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.task import LABEL, Batch, inputs_of
+from components.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 64
 # Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
@@ -335,11 +335,16 @@ def augmentation(subject: Subject) -> CheckResult:
         return judge.failed("augment changed names, shapes or types", hint="keep the batch's form")
     if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
         return judge.failed("augment made values that are not finite", hint="guard its arithmetic")
-    others = (task.augment(batch, torch.Generator().manual_seed(seed)) for seed in range(AUGMENTED))
-    changed = [name for each in (first, *others) for name in _differences(batch, each)]
+    return _judged_changes(judge, task, batch)
+
+
+def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
+    """Whether augmentation that is well behaved also does something."""
+    drawn = (task.augment(batch, torch.Generator().manual_seed(seed)) for seed in range(AUGMENTED))
+    changed = [name for each in drawn for name in _differences(batch, each)]
     if not changed:
         return judge.warned(
-            f"augment changed nothing, {1 + AUGMENTED} times",
+            f"augment changed nothing, {AUGMENTED} times",
             hint="what it makes is not returned, or its strength or probability is 0",
         )
     return judge.passed(f"changes {', '.join(dict.fromkeys(changed))}")
