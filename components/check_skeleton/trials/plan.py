@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 from pydantic import JsonValue
 from torch import Tensor
 
@@ -127,6 +128,40 @@ class RankRecord:
     drifting: tuple[str, ...] = ()
     probe: Probe | None = None
     twins: int = 0
+
+
+def write_record(file: Path, record: RankRecord) -> None:
+    """Store a rank's record as tensors and plain values, which nothing is run to read."""
+    plain = {
+        **vars(record),
+        "start": {name: _plain(each) for name, each in record.start.items()},
+        "weights": {name: _plain(each) for name, each in record.weights.items()},
+        "steps": [{**vars(each), "rows": torch.from_numpy(each.rows)} for each in record.steps],
+        "parameters": sorted(record.parameters),
+        "probe": {**vars(record.probe), "losses": _plain(record.probe.losses)}
+        if record.probe
+        else None,
+    }
+    torch.save(plain, file)
+
+
+def read_record(file: Path) -> RankRecord:
+    """Read a rank's record.
+
+    Raises:
+        Exception: the file is damaged or holds anything but tensors and plain values.
+    """
+    plain = torch.load(file, weights_only=True)
+    plain["steps"] = [
+        StepRecord(**{**each, "rows": each["rows"].numpy()}) for each in plain["steps"]
+    ]
+    plain["parameters"] = frozenset(plain["parameters"])
+    plain["probe"] = Probe(**plain["probe"]) if plain["probe"] else None
+    return RankRecord(**plain)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().as_subclass(Tensor)
 
 
 def job_of(folder: Path, trial: Trial) -> TrainingJob:

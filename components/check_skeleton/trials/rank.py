@@ -29,6 +29,7 @@ from components.check_skeleton.trials.plan import (
     job_of,
     record_of,
     step_file_of,
+    write_record,
 )
 from components.check_skeleton.trials.quiet import generator_states, without_dropout
 from components.engine.data.encoded import EncodedSplit
@@ -59,7 +60,7 @@ def run_rank(folder: Path, plan: Plan, trial: Trial, rank: int, parent: int) -> 
     code = 1
     try:
         record = _trained(folder, plan, trial, rank)
-        torch.save(record, record_of(folder, trial, rank))
+        write_record(record_of(folder, trial, rank), record)
         code = 0
     except BaseException as error:  # whatever it is, a person must get to see it
         step = steps_made(folder, trial, rank)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from torch.nn.parameter import is_lazy
 
 from components.check_skeleton.subject import Subject, head_of, seeded
@@ -26,6 +25,7 @@ from components.check_skeleton.trials.plan import (
     Trial,
     job_of,
     place_of,
+    read_record,
     record_of,
     step_file_of,
     write_rows,
@@ -261,12 +261,7 @@ def outcome_of(folder: Path, trial: Trial) -> Outcome:
     steps = [step_file_of(folder, trial, rank) for rank in files]
     return Outcome(
         trial,
-        # Written by this process's own children, which ran the same code of the user's.
-        {
-            rank: torch.load(file, weights_only=False)
-            for rank, file in files.items()
-            if file.exists()
-        },
+        {rank: read_record(file) for rank, file in files.items() if file.exists()},
         tuple(map(int, codes)),
         RankFailure.first_of(job_of(folder, trial).errors),
         (place / HUNG).exists(),

@@ -19,7 +19,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -27,7 +26,6 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_state_dict,
 )
-from torch.distributed.checkpoint.state_dict_loader import load
 
 from components.contracts.errors import BadTaskError, PerennialError
 from components.contracts.training import CheckpointRecord, Direction, TrainingResult
@@ -37,6 +35,7 @@ from components.engine.checkpoints.folder import (
     checkpoint_path,
     partial_path,
 )
+from components.engine.checkpoints.reading import CheckpointReader, load_state
 from components.engine.checkpoints.retention import Retention
 from components.engine.checkpoints.shard import Shard, State, Written
 from components.engine.checkpoints.shelf import (
@@ -115,7 +114,7 @@ class Checkpointer:
         self._world.barrier()
         state = _state(model, optimizer, self._averaged, has_moments=_holds(path, "optimizer"))
         with _quiet():
-            load(state, checkpoint_id=path)
+            load_state(state, path)
         _take_over(model, optimizer, state)
         self._note_world_size(manifest.progress.world_sizes)
         logger.info("resumed_from=%s step=%d", self._shelf.uri_of(manifest.step), manifest.step)
@@ -316,7 +315,7 @@ def _load_model(
     task.load_state(result.task_state)
     model = task.build_model()
     state = {"model": model.state_dict()}
-    stored = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
+    stored = CheckpointReader(checkpoint).read_metadata().state_dict_metadata
     trained = {name.removeprefix("model.") for name in stored if name.startswith("model.")}
     if averaged:
         names = {name.removeprefix("averaged.") for name in stored if name.startswith("averaged.")}
@@ -326,7 +325,7 @@ def _load_model(
             # Loading takes what it is asked for: a model that lost a layer would load without it.
             raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
         with _quiet():
-            load(state, checkpoint_id=checkpoint, no_dist=True)
+            load_state(state, checkpoint, no_dist=True)
         model.load_state_dict(state["model"] | state.get("averaged", {}))
     except (RuntimeError, CheckpointException) as error:
         raise BadTaskError(
@@ -362,7 +361,7 @@ def _begin_thread(device: torch.device) -> None:
 
 def _holds(checkpoint: Path, part: str) -> bool:
     """Whether a part of the state is in a checkpoint."""
-    stored = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
+    stored = CheckpointReader(checkpoint).read_metadata().state_dict_metadata
     return any(name.startswith(f"{part}.") for name in stored)
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from components.engine.checkpoints.reading import CheckpointReader
 from components.engine.checkpoints.shelf import obtain_checkpoint
 from components.engine.export import write_tensors
 
@@ -26,7 +26,7 @@ def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = Fal
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
     """
-    reader = FileSystemReader(obtain_checkpoint(str(checkpoint)))
+    reader = CheckpointReader(obtain_checkpoint(str(checkpoint)))
     metadata = reader.read_metadata()
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     keys: dict[str, str] = {}
