@@ -11,6 +11,7 @@ from pathlib import Path
 
 from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
+from components.contracts.user_code import ctrl_c_is_known, no_silent_exit, user_code
 from pipelines.contract import Contract, check_task, load_beside_its_task, to_toml
 from pipelines.deployment.verbs import ON_CLUSTER, add_deployment_verbs
 from pipelines.explanations import explained
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     _refuse_mixtures(parser, options)
     try:
-        return int(options.verb(options))
+        with ctrl_c_is_known(), no_silent_exit(), user_code(f"perennial {_verb_of(options)}"):
+            return int(options.verb(options))
     except PerennialError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -252,6 +254,10 @@ def _replay(options: argparse.Namespace, contract: Contract) -> int:
         if code:
             return code
     return 0
+
+
+def _verb_of(options: argparse.Namespace) -> str:
+    return str(options.verb.__name__).rstrip("_")
 
 
 def _after_stop(verb: Callable[[argparse.Namespace], int]) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from kfp import components, local
 
+from components.clients.journal import Journal
 from components.clients.lease import follow_lease
 from components.contracts.errors import PerennialError
-from pipelines.runs import RunRecord
+from pipelines.runs import RunRecord, step_records
 
 
 def main(folder: Path) -> int:
@@ -33,11 +34,27 @@ def main(folder: Path) -> int:
         pipeline(**run.parameters)
     except Exception:  # KFP raises many kinds; the steps themselves have journaled the real cause
         logging.getLogger(__name__).exception("run=%s failed", run.run_id)
-        return 1
+        return record_silent_ends(folder, 1)
     finally:
         # Every step's outputs are kept under steps/; KFP's own copies would double the disk.
         shutil.rmtree(outputs, ignore_errors=True)
-    return 0
+    return record_silent_ends(folder, 0)
+
+
+def record_silent_ends(folder: Path, code: int) -> int:
+    """Record as failed each step whose process ended without a result; returns the exit code.
+
+    A process that is killed, or ends itself with `_exit(0)`, writes nothing.
+    """
+    for step in step_records(folder):
+        if step.status == "running":
+            code = 1
+            Journal(folder).append(
+                "step_failed", step=step.step, key=step.key, log=step.log, traceback="",
+                error=f"the process of {step.step} ended before it wrote its result: it was "
+                "killed (often because memory ran out), or code of the task ended it",
+            )  # fmt: skip
+    return code
 
 
 def refuse_rewritten_text(path: str) -> None:

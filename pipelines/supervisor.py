@@ -24,6 +24,7 @@ from components.clients.version_control import (
 )
 from components.contracts.artifact import write_atomically
 from components.contracts.lineage import DIFF_FILE
+from components.contracts.user_code import Interrupted
 from pipelines.compilation import compile_pipeline
 from pipelines.console import Console
 from pipelines.contract import Contract
@@ -174,7 +175,7 @@ def _environment(launch: Launch, run: RunRecord, lease: RunLease) -> Mapping[str
 @contextlib.contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise Interrupted
 
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:

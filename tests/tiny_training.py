@@ -4,6 +4,7 @@ The ranks are real processes with real gloo. They are forked from a server that 
 once, because torchrun takes seconds to do so for every rank; the tests of launching use torchrun.
 """
 
+import ctypes
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -46,7 +47,9 @@ class TinyOptions(Section):
     batch_norm: bool = False
     library_random: bool = False
     """Draw from NumPy in the initial weights, and from Python in each forward pass."""
-    fault: Literal["", "nan", "raise", "kill", "terminate", "averaged"] = ""
+    fault: Literal[
+        "", "nan", "raise", "kill", "terminate", "averaged", "exit", "os._exit", "_exit"
+    ] = ""
     fault_rank: int = 0
     fault_call: int = 0
     """The training forward pass at which the fault strikes, counted from 0."""
@@ -104,6 +107,12 @@ class TinyTask(Task):
             Path(options.once).touch()
         if options.fault == "raise":
             raise KeyError("the user's own mistake")
+        if options.fault == "exit":
+            sys.exit(0)
+        if options.fault == "os._exit":
+            os._exit(0)
+        if options.fault == "_exit":  # past Python, where nothing can refuse it
+            ctypes.CDLL(None)._exit(0)
         if options.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if options.fault == "terminate":

@@ -63,6 +63,7 @@ from components.check_skeleton.config import FOUNDATION, SkeletonSection
 from components.check_skeleton.subject import Subject, seeded
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
+from components.contracts.user_code import user_code
 
 Check = Callable[[Subject], CheckResult]
 
@@ -160,7 +161,7 @@ def _result(check: Check, subject: Subject, *, is_founded: bool) -> CheckResult:
 def _run(check: Check, subject: Subject) -> CheckResult:
     start = time.perf_counter()
     try:
-        with seeded(subject.seed):
+        with seeded(subject.seed), user_code(f"the check {check.__name__}"):
             result = check(subject)
     except Exception as error:  # user code may raise anything; the other checks still count
         judge = Judge(check.__name__, expected="no exception", source="the task's protocol")

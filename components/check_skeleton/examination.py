@@ -16,6 +16,7 @@ from components.check_skeleton.subject import Subject, sample_rows
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.skeleton import CheckResult, SkeletonReport
+from components.contracts.user_code import user_code
 from components.engine.task import load_task
 from components.reports.page import Page
 
@@ -61,7 +62,8 @@ def examine(
 
 def _measured(subject: Subject, test_rows: pl.DataFrame, time: str | None) -> Baselines:
     try:
-        return measure_baselines(subject, test_rows, time)
+        with user_code("the measurement of baselines"):
+            return measure_baselines(subject, test_rows, time)
     except Exception as error:  # user code may raise anything; the verdicts must still be written
         logging.getLogger(__name__).exception("baselines failed")
         return Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))

@@ -21,6 +21,7 @@ from components.clients.parcels import Parcel, receive
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section, canonical_json
+from components.contracts.user_code import RunStopped, no_silent_exit, user_code
 
 P = ParamSpec("P")
 RESULT_FILE = "result.json"
@@ -61,7 +62,7 @@ def pipeline_step(
             finished = attempt.finished()
             if finished is not None:
                 return finished
-            with attempt.recorded():
+            with attempt.recorded(), no_silent_exit(), user_code(f"the step {name}"):
                 for key, value in kwargs.items():
                     kwargs[key] = receive(str(value))
                 result = attempt.sent(work(*args, **kwargs))
@@ -112,7 +113,7 @@ class _Attempt:
         with _logging_to(log):
             try:
                 yield
-            except SystemExit:  # asked to stop, behind a checkpoint
+            except RunStopped:
                 self.journal.append("step_stopped", step=self.name, key=self.key)
                 raise
             except BaseException as error:

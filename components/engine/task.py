@@ -1,7 +1,6 @@
 """Task: what a user writes; everything else about training is the engine's business."""
 
 import difflib
-import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.training import Direction
+from components.contracts.user_code import guarded, import_user_module, user_code
 from components.engine.metrics.catalogue import directions_of, find_metric, require_fit
 from components.engine.metrics.metric import Kind, Metric, UndefinedMetricError
 from components.engine.parallelism.plan import ParallelPlan
@@ -78,6 +78,13 @@ class Task(ABC):
     needs_whole_batch: ClassVar[bool] = False
     """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
     An update is then one forward pass of every process: several would not see each other's rows."""
+
+    def __init_subclass__(cls) -> None:
+        """Guard each function of a task: none may end the process that calls it."""
+        super().__init_subclass__()
+        for name, value in list(vars(cls).items()):
+            if inspect.isfunction(value) and value is not vars(Task).get(name):
+                setattr(cls, name, guarded(value))
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         self.options = options
@@ -301,7 +308,9 @@ def load_task_type(path: str) -> type[Task]:
     """
     module_name, _, class_name = path.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = import_user_module(module_name)
+    except BadTaskError:
+        raise
     except Exception as error:  # user code may raise anything while it is imported
         raise BadTaskError(
             f"model.task = {path!r}: importing {module_name!r} failed",
@@ -342,7 +351,8 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
         BadTaskError: an option is unknown or does not fit.
     """
     try:
-        checked = task_type.Options.model_validate(dict(options), strict=False)
+        with user_code(f"{task_type.__name__}.Options"):
+            checked = task_type.Options.model_validate(dict(options), strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(("model.options", *map(str, first["loc"])))

@@ -26,6 +26,7 @@ from components.contracts.data import Split
 from components.contracts.errors import BadTaskError, PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction, TrainingResult
+from components.contracts.user_code import no_silent_exit, user_code
 from components.engine.checkpoints.checkpointer import Checkpointer
 from components.engine.config import TrainingSection
 from components.engine.data.batching import BatchPlan, GlobalOrder
@@ -83,22 +84,14 @@ def main() -> int:
     stop.listen()
     training: Training | None = None
     try:
-        world = World.join().arrange(job.training)
-        if rank == 0:
-            announce_joined(job)
-        training = build(job, world, stop)
-        with sending_curves(job, rank):
-            is_finished = train(training)
-        training.instruments.checkpointing(training.step)
-        if is_finished:
-            training.checkpointer.close()
-        training.checkpointer.wait()
-        training.instruments.watchdog.close()
-        ranks = world.to_first(rank)
-        if ranks is not None:
-            write_result(job, training) if is_finished else job.interrupted.touch()
-            announce_end(job, ranks, is_finished=is_finished)
-        world.barrier()
+        with no_silent_exit(), user_code(f"rank {rank}"):
+            world = World.join().arrange(job.training)
+            if rank == 0:
+                announce_joined(job)
+            training = build(job, world, stop)
+            with sending_curves(job, rank):
+                is_finished = train(training)
+            end(job, training, is_finished=is_finished)
     except BaseException as error:  # whatever it is, a person must get to see it
         logger.exception("rank=%d failed", rank)
         record_failure(job, rank, training.step if training else 0, error)
@@ -107,6 +100,20 @@ def main() -> int:
         return 1
     logger.info("rank=%d step=%d finished=%s", rank, training.step, is_finished)
     return 0 if is_finished else EXIT_INTERRUPTED
+
+
+def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
+    """Write the last checkpoint and, where the training is finished, its result."""
+    training.instruments.checkpointing(training.step)
+    if is_finished:
+        training.checkpointer.close()
+    training.checkpointer.wait()
+    training.instruments.watchdog.close()
+    ranks = training.world.to_first(training.world.rank)
+    if ranks is not None:
+        write_result(job, training) if is_finished else job.interrupted.touch()
+        announce_end(job, ranks, is_finished=is_finished)
+    training.world.barrier()
 
 
 def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:

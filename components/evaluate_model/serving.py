@@ -190,6 +190,8 @@ def _why(process: "subprocess.Popen[str]", errors: Path) -> str:
     if code == -signal.SIGKILL:
         reason = f"it was killed: it did not answer within {SECONDS} s, or memory ran out"
         return " / ".join((reason, *last))
+    if code == 0:
+        return " / ".join(("the model's code ended the process before it answered", *last))
     return " / ".join(last) or f"the process ended with {code}"
 
 

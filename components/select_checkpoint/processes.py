@@ -121,7 +121,8 @@ def _run(request: Request, scratch: Path, lease: RunLease) -> None:
         # to stop; leaving the block waits for them.
         stack.callback(lease.release)
         for rank, process in enumerate(running):
-            if process.wait() != 0:
+            left = found_file(scratch, rank, len(request.work) - 1)
+            if process.wait() != 0 or not left.exists():
                 raise PerennialError(
                     f"process {rank} of {request.processes} failed while it scored checkpoints",
                     evidence=_last_lines(scratch / f"log-{rank}"),

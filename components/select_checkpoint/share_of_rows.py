@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 from components.clients.lease import follow_lease
+from components.contracts.artifact import write_atomically
+from components.contracts.user_code import no_silent_exit, user_code
 from components.engine.evaluation.scoring import Share
 from components.select_checkpoint.processes import Request, found_file
 from components.select_checkpoint.rescoring import Rescoring
@@ -18,8 +20,9 @@ def main() -> None:
     for number, steps in enumerate(request.work):
         file = found_file(path.parent, rank, number)
         found = rescoring.share(steps, Share(rank, request.processes), file.with_suffix(""))
-        file.write_text(found.to_json())
+        write_atomically(file, found.to_json().encode())
 
 
 if __name__ == "__main__":
-    main()
+    with no_silent_exit(), user_code("the scoring of checkpoints"):
+        main()

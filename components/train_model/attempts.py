@@ -10,6 +10,7 @@ from types import FrameType
 
 from components.clients.object_store import open_store
 from components.contracts.errors import PerennialError, TrainingFailedError
+from components.contracts.user_code import RunStopped
 from components.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher
 from components.train_model.restart_policy import decide_restart
@@ -23,7 +24,7 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
 
     Raises:
         TrainingFailedError: with the first exception of a rank, or because restarts are spent.
-        SystemExit: with code 75, when this process was asked to stop; start it again to resume.
+        RunStopped: with code 75, when this process was asked to stop; start it again to resume.
     """
     restarts = 0
     with _stopping_on_signals(launcher.stop) as was_stopped, closing(launcher):
@@ -35,7 +36,7 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
                 return
             if was_stopped.is_set():
                 logger.warning("stopped by a signal state=%s; run again to resume", state)
-                raise SystemExit(EXIT_INTERRUPTED)
+                raise RunStopped(EXIT_INTERRUPTED)
             failure = RankFailure.first_of(job.errors)
             decision = decide_restart(
                 state, failure, has_stepped=job.first_step.exists(),

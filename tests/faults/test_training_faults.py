@@ -57,6 +57,24 @@ def stopped_at(root, step: int, **changes):
     return job
 
 
+@pytest.mark.parametrize("fault", ["exit", "os._exit"])
+def test_a_task_that_ends_its_process_with_success_fails_the_training(root, fault):
+    job = tiny_job(root, options=TinyOptions(fault=fault, fault_rank=0, fault_call=4), processes=1)
+    assert run_ranks(job) == [1]
+    failure = failure_of(job)
+    assert failure.type == "BadTaskError"
+    assert "tiny_training.py" in failure.message
+    assert not (job.root / TrainingResult.file_name).exists()
+
+
+def test_processes_that_end_with_success_and_leave_no_result_have_failed(root):
+    options = TinyOptions(fault="_exit", fault_rank=0, fault_call=4)
+    job = tiny_job(root, options=options, processes=1)
+    with pytest.raises(TrainingFailedError) as raised:
+        run_to_end(job, LocalLauncher(1), max_restarts=0)
+    assert "left no result" in str(raised.value)
+
+
 def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
     root, tmp_path, undisturbed, caplog
 ):

@@ -32,6 +32,7 @@ from components.check_skeleton.trials.plan import (
     write_record,
 )
 from components.check_skeleton.trials.quiet import generator_states, without_dropout
+from components.contracts.user_code import user_code
 from components.engine.data.encoded import EncodedSplit
 from components.engine.data.loader import Loader, RankBatch
 from components.engine.distributed import StopSignal, World
@@ -59,7 +60,8 @@ def run_rank(folder: Path, plan: Plan, trial: Trial, rank: int, parent: int) -> 
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     code = 1
     try:
-        record = _trained(folder, plan, trial, rank)
+        with user_code(f"rank {rank} of a trial"):
+            record = _trained(folder, plan, trial, rank)
         write_record(record_of(folder, trial, rank), record)
         code = 0
     except BaseException as error:  # whatever it is, a person must get to see it

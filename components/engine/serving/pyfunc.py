@@ -15,6 +15,7 @@ from torch import nn
 
 from components.clients.pyfunc_flavor import EXAMPLE_ROWS_FILE, refusal
 from components.contracts.errors import BadDataError, PerennialError
+from components.contracts.user_code import user_code
 from components.engine.evaluation.scoring import predict_batch, scoring_device
 from components.engine.export import load_model
 from components.engine.task import Task
@@ -45,7 +46,10 @@ class ServedModel:
             MlflowException: rows that the model cannot take; a server answers with status 400.
         """
         try:
-            values = predict_rows(self._task, self._model, typed_rows(model_input, self._schema))
+            with user_code("the served model"):
+                values = predict_rows(
+                    self._task, self._model, typed_rows(model_input, self._schema)
+                )
         except PerennialError as error:
             raise refusal(error) from error
         return pd.DataFrame(values, columns=prediction_names(self._task, values.shape[1]))
@@ -54,7 +58,8 @@ class ServedModel:
 def _load_pyfunc(path: str) -> ServedModel:
     """Called by MLflow with the folder of the version's files."""
     folder = Path(path)
-    task, model = load_model(folder, scoring_device())
+    with user_code("loading the model"):
+        task, model = load_model(folder, scoring_device())
     return ServedModel(task, model, pl.Schema(pl.read_parquet_schema(folder / EXAMPLE_ROWS_FILE)))
 
 

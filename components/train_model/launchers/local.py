@@ -15,6 +15,7 @@ from components.clients.environment import LEASE
 from components.clients.lease import RunLease
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
+from components.contracts.training import TrainingResult
 from components.engine.job import JOB_FILE, TrainingJob
 from components.train_model.launchers.launcher import JobState, Launcher, forget_last_attempt
 from components.train_model.launchers.worker_settings import worker_settings
@@ -70,8 +71,9 @@ class LocalLauncher(Launcher):
             # Workers outlive a torchrun that was killed; without the lease they end at once, and
             # the next attempt's `acquire` waits until they have.
             attempt.lease.release()
-        if code == 0:
+        if code == 0 and (attempt.job.root / TrainingResult.file_name).exists():
             return JobState.SUCCEEDED
+        self.cause = "" if code else "the processes ended with 0, but left no result"
         return JobState.INTERRUPTED if attempt.job.interrupted.exists() else JobState.FAILED
 
     @override
