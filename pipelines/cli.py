@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     _refuse_mixtures(parser, options)
     try:
-        with ctrl_c_is_known(), no_silent_exit(), user_code(f"perennial {_verb_of(options)}"):
+        verb = f"perennial {_verb_of(options)}"
+        with ctrl_c_is_known(), no_silent_exit(), user_code(verb, KeyboardInterrupt):
             return int(options.verb(options))
     except PerennialError as error:
         print(f"perennial: {error}", file=sys.stderr)

@@ -46,18 +46,19 @@ class _ImportTimeout(BaseException):
 
 
 @contextmanager
-def user_code(place: str) -> Iterator[None]:
+def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
     """Turn each attempt of user code to end the process into an error.
 
     Args:
         place: What is called, for the message.
+        passing: Exceptions that the caller answers itself.
 
     Raises:
         BadTaskError: user code raised `SystemExit` or another exception that is no `Exception`.
     """
     try:
         yield
-    except (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout):
+    except (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout, *passing):
         raise
     except BaseException as error:
         # With Python's own handler, Ctrl-C cannot be told from the task's own KeyboardInterrupt.
