@@ -199,7 +199,9 @@ def test_what_a_healthy_module_does_is_left_alone(contract, monkeypatch):
     with no_silent_exit():
         assert import_user_module("ending").ready
     assert load_task_type("tiny_training:TinyTask") is TinyTask
-    task = load_task("tiny_training:TinyTask", {}, TaskColumns(label="y", features={"x0": "Float64"}))
+    task = load_task(
+        "tiny_training:TinyTask", {}, TaskColumns(label="y", features={"x0": "Float64"})
+    )
     assert task.score.__doc__ == TinyTask.score.__doc__
 
 
