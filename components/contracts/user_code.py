@@ -56,9 +56,10 @@ def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
     Raises:
         BadTaskError: user code raised `SystemExit` or another exception that is no `Exception`.
     """
+    own = (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout)
     try:
         yield
-    except (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout, *passing):
+    except own + passing:
         raise
     except BaseException as error:
         # With Python's own handler, Ctrl-C cannot be told from the task's own KeyboardInterrupt.
