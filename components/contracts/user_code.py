@@ -6,6 +6,7 @@ process with success before its work is done.
 
 import faulthandler
 import importlib
+import inspect
 import os
 import signal
 import sys
@@ -80,6 +81,13 @@ def guarded(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def guard_methods(kind: type, *, except_of: type) -> None:
+    """Guard each function that a user's class defines, except those taken from another class."""
+    for name, value in list(vars(kind).items()):
+        if inspect.isfunction(value) and value is not vars(except_of).get(name):
+            setattr(kind, name, guarded(value))
+
+
 @contextmanager
 def no_silent_exit() -> Iterator[None]:
     """Refuse `os._exit(0)` in this process: its work is not done before this block ends.
@@ -124,12 +132,11 @@ def ctrl_c_is_known() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def import_user_module(name: str) -> ModuleType:
+def import_user_module(name: str, place: str = "") -> ModuleType:
     """Import a user's module, within the time that `PERENNIAL_IMPORT_SECONDS` allows.
 
     Raises:
-        BadTaskError: the module ended the process, or did not return in time.
-        Exception: whatever else the module raised.
+        BadTaskError: the module raised, ended the process, or did not return in time.
     """
     if name in sys.modules:
         return sys.modules[name]
@@ -137,6 +144,15 @@ def import_user_module(name: str) -> ModuleType:
     try:
         with _time_limit(seconds, name), user_code(f"importing {name!r}"):
             return importlib.import_module(name)
+    except BadTaskError:
+        raise
+    except Exception as error:  # user code may raise anything while it is imported
+        raise BadTaskError(
+            f"{place}: importing {name!r} failed".removeprefix(": "),
+            evidence=f"{type(error).__name__}: {error}",
+            action="put the module beside the contract or install its package; "
+            f"`python -c 'import {name}'` must work",
+        ) from error
     except _ImportTimeout as error:
         raise _too_slow(name, seconds, _place_of(_frames_of(error.__traceback__))) from error
 

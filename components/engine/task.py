@@ -18,7 +18,7 @@ from components.contracts.data import TaskColumns
 from components.contracts.errors import BadTaskError
 from components.contracts.section import Section
 from components.contracts.training import Direction
-from components.contracts.user_code import guarded, import_user_module, user_code
+from components.contracts.user_code import guard_methods, import_user_module, user_code
 from components.engine.metrics.catalogue import directions_of, find_metric, require_fit
 from components.engine.metrics.metric import Kind, Metric, UndefinedMetricError
 from components.engine.parallelism.plan import ParallelPlan
@@ -82,9 +82,7 @@ class Task(ABC):
     def __init_subclass__(cls) -> None:
         """Guard each function of a task: none may end the process that calls it."""
         super().__init_subclass__()
-        for name, value in list(vars(cls).items()):
-            if inspect.isfunction(value) and value is not vars(Task).get(name):
-                setattr(cls, name, guarded(value))
+        guard_methods(cls, except_of=Task)
 
     def __init__(self, options: Section, columns: TaskColumns) -> None:
         self.options = options
@@ -307,17 +305,7 @@ def load_task_type(path: str) -> type[Task]:
         BadTaskError: it does not import or is not a complete `Task`.
     """
     module_name, _, class_name = path.partition(":")
-    try:
-        module = import_user_module(module_name)
-    except BadTaskError:
-        raise
-    except Exception as error:  # user code may raise anything while it is imported
-        raise BadTaskError(
-            f"model.task = {path!r}: importing {module_name!r} failed",
-            evidence=f"{type(error).__name__}: {error}",
-            action="put the module beside the contract or install its package; "
-            f"`python -c 'import {module_name}'` must work",
-        ) from error
+    module = import_user_module(module_name, place=f"model.task = {path!r}")
     task_type: object = getattr(module, class_name, None)
     if task_type is None:
         classes = sorted(name for name, value in vars(module).items() if _is_task(value))
