@@ -93,8 +93,19 @@ def pinned(frame: pl.DataFrame, folder: Path, label: str, **data) -> Snapshot:
     return take_snapshot(section, SplitSection())
 
 
-def write_customers(folder: Path, **shape) -> Snapshot:
-    return pinned(customers(**shape), folder, "leaves")
+def write_customers(folder: Path, *, also: str = "", **shape) -> Snapshot:
+    """With `also` a column that no honest table has."""
+    left = pl.col("leaves") == 1
+    more = {
+        "": [],
+        "twin": [pl.when(left).then(pl.lit("yes")).otherwise(pl.lit("no")).alias("churned")],
+        "scaled": [(pl.col("leaves") * 100.0 + 3).alias("score")],
+        "reason": [pl.when(left).then(pl.lit("price")).alias("reason")],
+        "closed": [pl.when(left).then(pl.col("row") % 300 + 0.5).alias("closed_after_days")],
+        "number": [(pl.col("row") + 100_000).alias("number")],
+        "noise": [((pl.col("row") * 7919) % 1009).alias("lot")],
+    }[also]
+    return pinned(customers(**shape).with_columns(more), folder, "leaves")
 
 
 def write_reviews(folder: Path, **shape) -> Snapshot:

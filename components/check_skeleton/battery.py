@@ -9,6 +9,7 @@ from components.check_skeleton.checks.data.augmenting import (
     augmentation_keeps_labels,
     plain_evaluation,
 )
+from components.check_skeleton.checks.data.columns import lost_values, telling_columns
 from components.check_skeleton.checks.data.encoding import (
     augmentation,
     encoding,
@@ -75,6 +76,8 @@ CHECKS: tuple[Check, ...] = (
     input_scale,
     repeated_inputs,
     input_form,
+    lost_values,
+    telling_columns,
     split_overlap,
     statistics_scope,
     state_round_trip,

@@ -16,6 +16,8 @@ CHECK_NAMES = (
     "input_scale",
     "repeated_inputs",
     "input_form",
+    "lost_values",
+    "telling_columns",
     "split_overlap",
     "statistics_scope",
     "state_round_trip",

@@ -1,0 +1,250 @@
+"""Columns whose values are lost on the way to the inputs, and columns that say the label."""
+
+import numpy as np
+import pytest
+
+from components.tasks.tabular import TabularClassification, TabularRegression
+from own_tasks import Leaving, Next, Praise
+from planted import Bug, require_caught
+from planted import planted as planted_bug
+from workshop import Workshop, results_of
+
+BUGS: list[Bug] = []
+
+
+def planted(check, hint, *, outcome="failed", **how):
+    return planted_bug(BUGS, check, hint, material="customers", outcome=outcome, **how)
+
+
+class OwnVisits(Leaving):
+    """Numbers with another reading of the visits."""
+
+    def read(self, visits):
+        return visits
+
+    def visits(self, rows):
+        return self.read(rows["visits"].to_numpy())
+
+
+@planted("lost_values", "too few bits")
+class Bytes(OwnVisits):
+    """numbers up to 360 are stored in bytes"""
+
+    def read(self, visits):
+        return visits.astype(np.uint8)
+
+
+@planted("lost_values", "too few bits")
+class SignedBytes(OwnVisits):
+    """numbers up to 160 are stored in bytes with a sign"""
+
+    def read(self, visits):
+        return (visits - 200).astype(np.int8)
+
+
+@planted("lost_values", "a modulo", outcome="warned")
+class Modulo(OwnVisits):
+    """only the last two digits of a number are kept"""
+
+    def read(self, visits):
+        return visits % 100
+
+
+@planted("lost_values", "a limit that cuts much", outcome="warned")
+class Cut(OwnVisits):
+    """a limit cuts most of the values"""
+
+    def read(self, visits):
+        return np.minimum(visits, 290)
+
+
+@planted("lost_values", "different values share an input", outcome="warned")
+class LogOfNegative(OwnVisits):
+    """most values are not positive before their logarithm, and one small number stands for them"""
+
+    def read(self, visits):
+        return np.log(np.maximum(visits - 315, 1e-9))
+
+
+@planted("lost_values", "coarse rounding", outcome="warned")
+class Coarse(OwnVisits):
+    """numbers around 300 are divided by 200 without a remainder"""
+
+    def read(self, visits):
+        return visits // 200 + (visits > 310)
+
+
+@planted("lost_values", "cast to a whole number")
+class Truncated(Leaving):
+    """incomes in millions are cast to whole numbers"""
+
+    def numbers(self, rows):
+        numbers = super().numbers(rows)
+        numbers[:, 1] = (rows["income"].to_numpy() / 1e6).astype(int)
+        return numbers + 1e-3 * np.arange(len(numbers[0]))
+
+
+@planted("lost_values", "better not a feature", outcome="warned")
+class Twice(Leaving):
+    """one column is written over another"""
+
+    def numbers(self, rows):
+        numbers = super().numbers(rows)
+        numbers[:, 2] = numbers[:, 0]
+        return numbers
+
+
+@planted("lost_values", "dates of another format", outcome="warned")
+class DayAndMonth(Leaving):
+    """day and month are exchanged, and what is no date becomes 1970"""
+
+    def numbers(self, rows):
+        numbers = super().numbers(rows)
+        days = rows["joined"].str.to_date("%Y-%d-%m", strict=False).dt.epoch("d")
+        numbers[:, 3] = days.fill_null(0).to_numpy()
+        return numbers
+
+
+@planted("lost_values", "unknown to encode")
+class OtherCase(Leaving):
+    """the vocabulary is in capitals, the values are not"""
+
+    def jobs(self, rows):
+        known = {job.upper(): code for code, job in enumerate(self.learned["jobs"], start=1)}
+        return [known.get(job, 0) for job in rows["job"]]
+
+
+@planted("lost_values", "unknown to encode")
+class Spaces(Leaving):
+    """the vocabulary's names have a space that was not stripped"""
+
+    def fit(self, train):
+        super().fit(train)
+        self.learned["jobs"] = [f" {job.title()}" for job in self.learned["jobs"]]
+
+    def jobs(self, rows):
+        known = {job: code for code, job in enumerate(self.learned["jobs"], start=1)}
+        return [known.get(f" {job}", 0) for job in rows["job"]]
+
+
+@planted("lost_values", "hashes that collide", outcome="warned")
+class Colliding(Leaving):
+    """three buckets hash eight frequent values"""
+
+    def jobs(self, rows):
+        return [sum(map(ord, job)) % 3 for job in rows["job"]]
+
+
+@planted("lost_values", "vocabulary that ends early", outcome="warned")
+class FewNames(Leaving):
+    """the vocabulary ends after two of eight frequent values"""
+
+    def jobs(self, rows):
+        known = {job: code for code, job in enumerate(self.learned["jobs"][:2], start=1)}
+        return [known.get(job, 0) for job in rows["job"]]
+
+
+@planted("telling_columns", "label under another name", also="twin")
+class Twin(Leaving):
+    """the label stands in another column as text"""
+
+
+@planted("telling_columns", "in another unit", also="scaled")
+class Scaled(Leaving):
+    """the label stands in another column as a score"""
+
+
+@planted("telling_columns", "known when the prediction is made", outcome="warned", also="reason")
+class Reason(Leaving):
+    """the reason for leaving is filled in for those who left"""
+
+
+@planted("telling_columns", "once the outcome is known", outcome="warned", also="closed")
+class Closed(Leaving):
+    """the days until the account was closed are empty for those who stay"""
+
+
+@planted("telling_columns", "data.ids", outcome="warned", also="number")
+class Numbered(Leaving):
+    """the customer's number, which counts the rows, is a feature"""
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_bug_is_caught(bug: Bug, workshop: Workshop):
+    require_caught(bug, workshop)
+
+
+# Healthy neighbours
+
+
+class Binned(OwnVisits):
+    """Numbers in ten bins of equal frequency."""
+
+    def fit(self, train):
+        edges = np.quantile(train.collect()["visits"].to_numpy(), np.linspace(0.1, 0.9, 9))
+        self.edges = edges.tolist()
+        super().fit(train)
+        self.learned["edges"] = self.edges
+
+    def read(self, visits):
+        return np.searchsorted(self.learned.get("edges") or self.edges, visits)
+
+
+class Winsorized(OwnVisits):
+    """The outermost two in a hundred are cut."""
+
+    def read(self, visits):
+        return np.clip(visits, 265, 340)
+
+
+class Hashed(Leaving):
+    """Enough buckets for all names."""
+
+    def jobs(self, rows):
+        return [1 + sum(map(ord, job)) % 61 % 8 for job in rows["job"]]
+
+
+class Clock(OwnVisits):
+    """Tens and ones of a number in two inputs."""
+
+    def numbers(self, rows):
+        numbers = super().numbers(rows)
+        numbers[:, 3] = numbers[:, 2] % 100
+        return numbers
+
+
+class TwoColumns(Leaving):
+    """Uses no dates, which tell nothing."""
+
+    def numbers(self, rows):
+        numbers = super().numbers(rows)
+        numbers[:, 3] = numbers[:, 0] * numbers[:, 1]
+        return numbers
+
+
+HEALTHY = [
+    (Leaving, "customers", {}),
+    (Leaving, "customers", {"also": "noise"}),
+    (Binned, "customers", {}),
+    (Winsorized, "customers", {}),
+    (Clock, "customers", {}),
+    (TwoColumns, "customers", {}),
+    (Praise, "reviews", {}),
+    (Next, "series", {}),
+    (TabularClassification, "binary", {}),
+    (TabularClassification, "binary", {"options": {"numeric_bins": 8}}),
+    (TabularClassification, "multiclass", {}),
+    (TabularClassification, "binary", {"positive": 0.04}),
+    (TabularRegression, "regression", {}),
+    (TabularRegression, "zero-inflated", {}),
+    (TabularClassification, "weak", {}),
+    (TabularClassification, "noise", {}),
+    (TabularClassification, "binary", {"width": 200}),
+]
+
+
+@pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)
+@pytest.mark.parametrize("check", ["lost_values", "telling_columns"])
+def test_healthy_tasks_are_not_doubted(task_type, material, shape, check, workshop):
+    result = results_of(workshop.subject(task_type, material, **shape), check)[check]
+    assert result.outcome in ("passed", "skipped"), (result.measured, result.hint)
