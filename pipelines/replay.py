@@ -69,7 +69,7 @@ class Replay:
         Raises:
             PerennialError: the dataset has fewer partitions than `first`, or `until` is less.
         """
-        keys = [found.key for found in list_partitions(self._source)]
+        keys = [found.key for found in list_partitions(self._source).partitions]
         last = len(keys) if until is None else min(until, len(keys))
         if not 1 <= first <= last:
             raise PerennialError(

@@ -1,5 +1,6 @@
 """Dataset: streams the rows of a snapshot, split by split, verified against its pinned digests."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ class Dataset:
     def __init__(self, snapshot: Snapshot, cache: Path | None = None) -> None:
         self.snapshot = snapshot
         self._cache = cache or data_cache()
+        self._store = functools.cache(open_store)
         self._paths = [self._verified(file) for file in snapshot.files]
 
     def scan(self, split: Split | None = None) -> pl.LazyFrame:
@@ -114,7 +116,9 @@ class Dataset:
     def _decoding_error(self, error: pl.exceptions.ComputeError) -> BadDataError:
         for file, path in zip(self.snapshot.files, self._paths, strict=True):
             try:
-                pl.scan_parquet(path).collect(engine="streaming")
+                pl.scan_parquet(path, glob=False, hive_partitioning=False).collect(
+                    engine="streaming"
+                )
             except pl.exceptions.PolarsError as found:
                 return BadDataError(
                     f"the partition {file.uri} cannot be decoded",
@@ -125,8 +129,11 @@ class Dataset:
         return BadDataError("the partitions cannot be read together", evidence=str(error))
 
     def _verified(self, file: DataFile) -> Path:
-        store_uri, _, name = file.uri.rpartition("/")
-        path = open_store(store_uri).fetch(name, self._cache)
+        root = self.snapshot.data.uri.rstrip("/")
+        key = file.uri.removeprefix(f"{root}/")
+        if key == file.uri:  # a snapshot of a place that has moved since
+            root, _, key = file.uri.rpartition("/")
+        path = self._store(root).fetch(key, self._cache)
         if path.stat().st_size != file.size_bytes or sha256_of_file(path) != file.sha256:
             raise BadDataError(
                 f"{file.uri} changed after the snapshot was taken",

@@ -22,7 +22,6 @@ from components.clients.object_store import (
     ConflictError,
     LocalObjectStore,
     ObjectStore,
-    S3ObjectStore,
     StoredObject,
     open_store,
 )
@@ -199,7 +198,7 @@ class RunFiles:
         root = _address(store)
         if place.startswith(f"{root}/"):
             return cls(store, place.removeprefix(f"{root}/"), place)
-        if isinstance(store, S3ObjectStore) and place.startswith(PASSED_ON):
+        if not isinstance(store, LocalObjectStore) and place.startswith(PASSED_ON):
             prefix = f"{ARTIFACT_PREFIX}/{experiment}/{run.info.run_id}/artifacts"
             return cls(store, prefix, f"{root}/{prefix}")
         return None

@@ -1,12 +1,8 @@
 """Takes a snapshot: lists the partitions, pins their bytes and checks that they are one table."""
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pyarrow.parquet as pq
-from polars import read_parquet_schema
-from polars.exceptions import PolarsError
-from pyarrow import ArrowException
 
 from components.clients.environment import data_cache
 from components.clients.object_store import (
@@ -14,8 +10,9 @@ from components.clients.object_store import (
     ObjectStore,
     StoredObject,
     open_store,
-    sha256_of_file,
 )
+from components.clients.parquet_files import read_footer, readable
+from components.clients.partitions import Listing, find_partitions, refuse_hidden_parquet
 from components.contracts.data import DataSection, SplitSection
 from components.contracts.errors import BadDataError
 from components.contracts.snapshot import DataFile, Snapshot
@@ -24,21 +21,28 @@ from components.snapshot_data.splits import check_splits, with_split_rows
 
 # Pinning waits for the store more than it computes; boto3 pools ten connections by default.
 _PINNING_THREADS = 8
+logger = logging.getLogger(__name__)
 
 
-def take_snapshot(data: DataSection, split: SplitSection, cache: Path | None = None) -> Snapshot:
+def take_snapshot(
+    data: DataSection,
+    split: SplitSection,
+    cache: Path | None = None,
+    listing: Listing | None = None,
+) -> Snapshot:
     """Pin what the dataset holds now.
 
     Args:
         data: Where the dataset is and what its columns mean.
         split: The rule that assigns rows to splits.
         cache: Where files of a remote store are kept; None for this machine's default.
+        listing: What `list_partitions` found; None to list now.
 
     Raises:
         BadDataError: the dataset cannot be trained on; the message names partition and column.
     """
     store = open_store(data.uri)
-    found = list_partitions(store)
+    found = (listing or list_partitions(store)).partitions
     with ThreadPoolExecutor(_PINNING_THREADS) as pool:
         partitions = list(pool.map(lambda item: pin(store, item, cache or data_cache()), found))
     columns = common_columns(partitions)
@@ -57,32 +61,26 @@ def take_snapshot(data: DataSection, split: SplitSection, cache: Path | None = N
     return counted
 
 
-def list_partitions(store: ObjectStore) -> list[StoredObject]:
-    """The dataset's Parquet files in order of their keys.
-
-    Like other readers of datasets, this ignores files and folders whose name starts with `.` or
-    `_`: writers keep their temporary files and markers there.
+def list_partitions(store: ObjectStore) -> Listing:
+    """The dataset's files in order of their keys, and what else lies there, which is logged.
 
     Raises:
-        BadDataError: there is none.
+        BadDataError: there is none, or something else may hold rows that would be lost.
     """
-    listed = store.list()
-    partitions = [
-        item
-        for item in listed
-        if item.key.endswith(".parquet")
-        and not any(part.startswith(("_", ".")) for part in item.key.split("/"))
-    ]
-    if not partitions:
-        others = ", ".join(item.key for item in listed[:3])
+    listing = find_partitions(store)
+    for line in listing.ignored_lines():
+        logger.info("dataset=%s %s", store.uri, line)
+    if not listing.partitions:
         raise BadDataError(
             f"data.uri {store.uri} holds no partitions",
-            evidence=f"no *.parquet among {len(listed)} files there ({others}…)"
-            if listed
+            evidence=f"no *.parquet among {listing.num_ignored} files there: "
+            + "; ".join(listing.ignored_lines())
+            if listing.ignored
             else "the folder does not exist or is empty",
             action="check data.uri, and that the data has been written",
         )
-    return partitions
+    refuse_hidden_parquet(store, listing)
+    return listing
 
 
 def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
@@ -92,31 +90,23 @@ def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
         BadDataError: it cannot be read, is no whole Parquet file, or holds no rows.
     """
     uri = f"{store.uri}/{item.key}"
-    try:
+    with readable(uri):
         path = store.fetch(item.key, cache)
-        digest = sha256_of_file(path)
-        rows = pq.read_metadata(path).num_rows
-        schema = read_parquet_schema(path)
-    except PermissionError as error:
+        footer = read_footer(path)
+    if footer.size_bytes != item.size_bytes:
         raise BadDataError(
-            f"cannot read the partition {uri}",
-            evidence=str(error),
-            action="give the user that runs the step read access to it",
-        ) from error
-    except (ArrowException, PolarsError) as error:
-        raise BadDataError(
-            f"the partition {uri} is no whole Parquet file",
-            evidence=f"{item.size_bytes:,} bytes: {error}",
-            action="write it again, under a temporary name first, renamed when it is complete",
-        ) from error
-    if rows == 0:
+            f"the partition {uri} changed while it was read",
+            evidence=f"it was listed with {item.size_bytes:,} bytes; {footer.size_bytes:,} came",
+            action="write partitions under a temporary name and rename them when complete",
+        )
+    if footer.rows == 0:
         raise BadDataError(
             f"the partition {uri} holds no rows",
             evidence=f"its footer says 0 rows in {item.size_bytes:,} bytes",
             action="remove it, or find out why its writer had nothing to write",
         )
-    file = DataFile(uri=uri, size_bytes=path.stat().st_size, sha256=digest, rows=rows)
-    return Partition(file, {name: str(dtype) for name, dtype in schema.items()})
+    file = DataFile(uri=uri, size_bytes=footer.size_bytes, sha256=footer.sha256, rows=footer.rows)
+    return Partition(file, footer.columns)
 
 
 def store_snapshot(snapshot: Snapshot, store: ObjectStore) -> str:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 
+from components.clients.partitions import Listing
 from components.contracts.snapshot import Snapshot
 from components.reports.charts import bar_chart, line_chart
 from components.reports.page import Page
@@ -9,17 +10,19 @@ from components.snapshot_data.schema import role_of
 from components.snapshot_data.splits import rows_by_block
 
 _MAX_LISTED = 100
+_MAX_SAMPLES = 5
 
 
-def summary_of(snapshot: Snapshot) -> str:
+def summary_of(snapshot: Snapshot, listing: Listing) -> str:
     """The snapshot in one sentence."""
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
-    return f"{snapshot.rows:,} rows in {len(snapshot.files)} partitions: {splits}."
+    ignored = f"; {listing.num_ignored:,} other files ignored" if listing.ignored else ""
+    return f"{snapshot.rows:,} rows in {len(snapshot.files)} partitions: {splits}{ignored}."
 
 
-def snapshot_page(snapshot: Snapshot) -> Page:
+def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
     """Everything a person wants to see of a snapshot."""
-    page = Page("Snapshot data", outcome="neutral", summary=summary_of(snapshot))
+    page = Page("Snapshot data", outcome="neutral", summary=summary_of(snapshot, listing))
     page.values(
         {
             "digest": snapshot.digest()[:12],
@@ -28,6 +31,7 @@ def snapshot_page(snapshot: Snapshot) -> Page:
             "first": _shown(snapshot.time_min),
             "last": _shown(snapshot.time_max),
             "features": len(snapshot.task_columns.features),
+            "files ignored": f"{listing.num_ignored:,}",
         }
     )
     _add_splits(page, snapshot)
@@ -47,6 +51,15 @@ def snapshot_page(snapshot: Snapshot) -> Page:
         rows,
         caption=f"The last {len(rows)} of {len(snapshot.files)} partitions",
     )
+    if listing.ignored:
+        page.heading("Files below data.uri that are not part of the dataset")
+        page.table(
+            ["Reason", "Files", "Samples"],
+            [
+                [reason, f"{len(keys):,}", ", ".join(keys[:_MAX_SAMPLES])]
+                for reason, keys in sorted(listing.ignored.items())
+            ],
+        )
     return page
 
 

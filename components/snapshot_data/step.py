@@ -5,7 +5,7 @@ from pathlib import Path
 from components.clients.environment import Environment
 from components.clients.object_store import open_store
 from components.clients.steps import StepResult, pipeline_step
-from components.snapshot_data.manifest import store_snapshot, take_snapshot
+from components.snapshot_data.manifest import list_partitions, store_snapshot, take_snapshot
 from components.snapshot_data.report import snapshot_page, summary_of
 from components.snapshot_data.sections import cut_sections, own_config, parse_contract
 
@@ -22,17 +22,19 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str, metrics: st
     """
     sections = parse_contract(contract)
     config = own_config(sections)
-    taken = take_snapshot(config.data, config.split)
+    listing = list_partitions(open_store(config.data.uri))
+    taken = take_snapshot(config.data, config.split, listing=listing)
     store_snapshot(taken, open_store(Environment.read().store_uri))
     taken.write(Path(snapshot))
-    snapshot_page(taken).write(Path(report))
+    snapshot_page(taken, listing).write(Path(report))
     scalars = {
         "rows": taken.rows,
         "partitions": len(taken.files),
+        "ignored_files": listing.num_ignored,
         "features": len(taken.task_columns.features),
     } | {f"{split.value}_rows": rows for split, rows in taken.split_rows.items()}
     return StepResult(
         parameters=dict(cut_sections(sections)),
         metrics={name: float(value) for name, value in scalars.items()},
-        summary=summary_of(taken),
+        summary=summary_of(taken, listing),
     )

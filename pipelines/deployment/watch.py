@@ -9,6 +9,7 @@ import json
 
 from components.clients.object_store import ConflictError, ObjectStore, open_store
 from components.clients.parcels import receive
+from components.clients.partitions import find_partitions
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 from pipelines.contract import Contract
@@ -41,7 +42,7 @@ def watch(site: Site, model: str) -> str:
     """
     deployed = site.deployed(model)
     contract = Contract.from_json(receive(deployed.parameters["contract"]))
-    listed, files = _listing(open_store(contract.data.uri), contract.data.format)
+    listed, files = _listing(open_store(contract.data.uri))
     store = open_store(site.profile.stores.store_uri)
     key = f"watch/{model}/state.json"
     kept = store.read(key)
@@ -68,8 +69,9 @@ def watch(site: Site, model: str) -> str:
     return f"{model}: {files - state.files:+d} files; started {PIPELINE_OF['monitoring']} {run}"
 
 
-def _listing(store: ObjectStore, suffix: str) -> tuple[str, int]:
-    found = [item for item in store.list() if item.key.endswith(f".{suffix}")]
+def _listing(store: ObjectStore) -> tuple[str, int]:
+    """Digest and number of the files that a snapshot would take."""
+    found = find_partitions(store).partitions
     digest = hashlib.sha256()
     for item in found:
         digest.update(f"{item.key}\0{item.size_bytes}\0".encode())

@@ -68,7 +68,8 @@ def test_while_a_run_is_under_way_the_files_stay_unhandled(deployed):
 
 def test_files_of_another_kind_do_not_count(deployed):
     server, site, data = deployed
-    data.write("_SUCCESS", b"")
+    for key in ("_SUCCESS", "_delta_log/0.checkpoint.parquet", "_x/a.parquet", "a.parquet.tmp"):
+        data.write(key, b"other")
     assert look(site, 3) == ["flights: nothing new in 0 files"] * 3
     assert server.runs == {}
 
@@ -87,3 +88,10 @@ def test_a_model_that_is_not_deployed_cannot_be_watched(deployed):
     _, site, _ = deployed
     with pytest.raises(PerennialError, match="nothing is deployed for a model 'trains'"):
         watch(site, "trains")
+
+
+def test_what_a_snapshot_takes_counts(deployed):
+    _, site, data = deployed
+    for key in ("month=1/a.PARQUET", "_year=2024/b.parq"):
+        data.write(key, b"rows")
+    assert "+2 files; started" in look(site, 2)[1]

@@ -60,7 +60,8 @@ def _load_pyfunc(path: str) -> ServedModel:
     folder = Path(path)
     with user_code("loading the model"):
         task, model = load_model(folder, scoring_device())
-    return ServedModel(task, model, pl.Schema(pl.read_parquet_schema(folder / EXAMPLE_ROWS_FILE)))
+    with (folder / EXAMPLE_ROWS_FILE).open("rb") as rows:  # a path would be taken for a pattern
+        return ServedModel(task, model, pl.Schema(pl.read_parquet_schema(rows)))
 
 
 def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np.float64]:

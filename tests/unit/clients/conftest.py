@@ -1,5 +1,7 @@
 """What tests of the clients share."""
 
+import contextlib
+import os
 import shutil
 
 import pytest
@@ -22,6 +24,22 @@ def environment(tmp_path, empty_database) -> Environment:
     """A laptop: a local store and MLflow's database without a server."""
     shutil.copyfile(empty_database, tmp_path / "mlflow.db")
     return _environment(tmp_path)
+
+
+@pytest.fixture
+def as_nobody():
+    """Gives up root's right to read everything, for the time of a `with` block."""
+
+    @contextlib.contextmanager
+    def unprivileged():
+        before = os.geteuid()
+        os.seteuid(65534 if before == 0 else before)
+        try:
+            yield
+        finally:
+            os.seteuid(before)
+
+    return unprivileged()
 
 
 def _environment(folder) -> Environment:

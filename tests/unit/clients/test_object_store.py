@@ -1,6 +1,5 @@
 """One contract, two stores: a local folder and the S3 protocol (a real server of it)."""
 
-import contextlib
 import io
 import os
 import threading
@@ -16,29 +15,13 @@ from components.clients.object_store import (
     ConflictError,
     LocalObjectStore,
     ObjectStore,
-    S3ObjectStore,
     StoredObject,
     copy_tree,
     open_store,
     sha256_of_file,
 )
+from components.clients.s3_store import S3ObjectStore
 from components.contracts.errors import PerennialError
-
-
-@pytest.fixture
-def as_nobody():
-    """Gives up root's right to read everything, for the time of a `with` block."""
-
-    @contextlib.contextmanager
-    def unprivileged():
-        before = os.geteuid()
-        os.seteuid(65534 if before == 0 else before)
-        try:
-            yield
-        finally:
-            os.seteuid(before)
-
-    return unprivileged()
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -162,11 +145,20 @@ def test_fetch_sees_new_content_in_spite_of_the_cache(store, tmp_path):
 
 
 def test_fetch_does_not_download_twice(bucket, tmp_path):
+    store, downloads = open_store(bucket), []
+    store.write("x", b"content")
+    store._client.meta.events.register(
+        "before-call.s3.GetObject", lambda **call: downloads.append(call)
+    )
+    assert store.fetch("x", tmp_path) == store.fetch("x", tmp_path)
+    assert len(downloads) == 1
+
+
+def test_a_damaged_copy_is_downloaded_again(bucket, tmp_path):
     store = open_store(bucket)
     store.write("x", b"content")
-    path = store.fetch("x", tmp_path)
-    path.write_bytes(b"touched")
-    assert store.fetch("x", tmp_path).read_bytes() == b"touched"
+    store.fetch("x", tmp_path).write_bytes(b"c0ntent")
+    assert store.fetch("x", tmp_path).read_bytes() == b"content"
 
 
 def test_concurrent_fetches_of_one_object_all_get_it_whole(bucket, tmp_path):

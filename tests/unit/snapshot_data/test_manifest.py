@@ -1,5 +1,6 @@
 """Every way in which a dataset can be unfit to pin ends with a message that names the cause."""
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import boto3
@@ -54,7 +55,9 @@ class TestHealthyData:
         for name in ("_temporary/x.parquet", ".x.parquet", "_x.parquet", "notes.txt", "_SUCCESS"):
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(b"no parquet")
-        assert len(list_partitions(open_store(str(folder)))) == 3
+        listing = list_partitions(open_store(str(folder)))
+        assert len(listing.partitions) == 3
+        assert listing.num_ignored == 5
 
     def test_equal_data_has_an_equal_digest_wherever_and_whenever(self, write, months):
         here = take_snapshot(section(write(months, "here")), SplitSection())
@@ -198,6 +201,49 @@ class TestBadPartitions:
             take_snapshot(section(path.parents[1]), SplitSection())
 
 
+class TestNames:
+    def test_a_name_with_brackets_is_itself_and_no_pattern(self, write, months):
+        """`a[1].parquet` as a pattern matches `a1.parquet`, whose columns are others."""
+        bad = renamed(months[FEBRUARY])
+        tables = {"a[1].parquet": months[JANUARY], "a1.parquet": bad, "b.parquet": months[MARCH]}
+        with pytest.raises(BadDataError, match="1 of 3 partitions") as caught:
+            take_snapshot(section(write(tables)), SplitSection())
+        assert "a1.parquet lacks column 'amount'" in caught.value.evidence
+
+    def test_damaged_pages_are_not_blamed_on_the_file_that_a_pattern_matches(self, write, months):
+        folder = write({"a[1].parquet": months[JANUARY], "a1.parquet": months[FEBRUARY]})
+        content = bytearray((folder / "a[1].parquet").read_bytes())
+        content[4:2_000] = bytes(1_996)
+        (folder / "a[1].parquet").write_bytes(content)
+        with pytest.raises(BadDataError, match=r"a\[1\]\.parquet cannot be decoded"):
+            take_snapshot(section(folder), SplitSection())
+
+    @pytest.mark.parametrize(
+        "name",
+        ["a*?{b}.parquet", "a %20+#.parquet", "a\nb.parquet", "-a.parquet", "k=v=w/a%2F.parquet",
+         "s3:/a.parquet", "~$HOME.parquet", "ä.parquet", "a\u0308.parquet", "x" * 240 + ".parquet"],
+    )  # fmt: skip
+    def test_a_partition_is_read_under_any_name(self, write, months, name):
+        folder = write({name: months[JANUARY], "a.parquet": months[FEBRUARY]})
+        assert take_snapshot(section(folder), SplitSection()).rows == 224
+
+    def test_a_bucket_gives_partitions_under_any_name(self, write, months, bucket, tmp_path):
+        names = [
+            "a[1].parquet",
+            "a b%20+#?*.parquet",
+            "ä=1/x.PARQUET",
+            "d#e?f/" + "x" * 300 + ".parquet",
+        ]
+        for name, table in zip(names, [*months.values(), months[JANUARY]], strict=True):
+            stream = io.BytesIO()
+            table.write_parquet(stream)
+            boto3.client("s3").put_object(
+                Bucket=bucket, Key=f"names/{name}", Body=stream.getvalue()
+            )
+        remote = section(f"s3://{bucket}/names", ids=())
+        assert take_snapshot(remote, SplitSection(), cache=tmp_path / "cache").rows == 448
+
+
 class TestBadFolders:
     def test_a_folder_that_does_not_exist(self, tmp_path):
         with pytest.raises(BadDataError, match="nowhere holds no partitions") as caught:
@@ -206,7 +252,7 @@ class TestBadFolders:
 
     def test_a_folder_without_parquet(self, tmp_path):
         (tmp_path / "rows.csv").write_text("a,b")
-        with pytest.raises(BadDataError, match=r"no \*\.parquet among 1 files there \(rows\.csv"):
+        with pytest.raises(BadDataError, match=r"no \*\.parquet among 1 files there.*rows\.csv"):
             take_snapshot(section(tmp_path), SplitSection())
 
     def test_an_unsupported_address(self):
