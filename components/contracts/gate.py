@@ -63,6 +63,10 @@ class Comparison(Section):
     """Of the improvement; None without one."""
     degrees: float | None = None
     """Degrees of freedom of the standard error."""
+    effective_blocks: float | None = None
+    """Independent blocks that would tell as much as the test split's."""
+    correlation: float | None = None
+    """Of what one day improves with the next day's."""
     second_opinion: SecondOpinion | None = None
     """Shown beside the interval; it decides nothing. None where no test fits the metric."""
     incomparable: str = ""

@@ -15,14 +15,17 @@ from components.engine.evaluation.resampling import (
     Blocks,
     Counts,
     block_columns,
+    independent_error,
+    influences,
     resample,
     sign_of,
 )
 from components.engine.evaluation.scoring import Scored
 from components.engine.evaluation.second_opinions import second_opinion
+from components.engine.evaluation.uncertainty import Estimate, Spread
 from components.engine.metrics.metric import UndefinedMetricError
 from components.engine.task import Task
-from components.evaluate_model.conditions import Conditions, Estimate, estimate_of
+from components.evaluate_model.conditions import Conditions, Drawn, estimate_of
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.hidden_slices import searchable_columns
 
@@ -223,6 +226,8 @@ def _compared(match: Match, name: str, ours: float, theirs: float) -> Comparison
         luck=estimate.luck,
         standard_error=estimate.error if known else None,
         degrees=estimate.degrees if known else None,
+        effective_blocks=estimate.effective if known else None,
+        correlation=estimate.correlation if known else None,
         second_opinion=opinion,
     )
 
@@ -230,16 +235,22 @@ def _compared(match: Match, name: str, ours: float, theirs: float) -> Comparison
 def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
     """The improvement, given both figures on all rows, with its error."""
     sign = sign_of(direction_of(match.challenger.task, metric))
-    values = sign * _differences(match, metric)
-    return estimate_of(sign * (ours - theirs), values, match.blocks, match.draws, match.conditions)
+    drawn = _differences(match, metric, sign)
+    return estimate_of(sign * (ours - theirs), drawn, match.blocks, match.draws, match.conditions)
 
 
-def _differences(match: Match, metric: str) -> NDArray[np.float64]:
-    """Challenger less champion on every draw."""
-    values = [
-        resample(each.task, metric, each.scored, match.blocks, match.draws)
-        for each in (match.challenger, match.champion)
-        if each is not None
-    ]
+def figure_of(match: Match, metric: str, value: float) -> Estimate:
+    """The challenger's own figure, with its error by the same draws."""
+    task, scored = match.challenger.task, match.challenger.scored
+    values = resample(task, metric, scored, match.blocks, match.draws)
+    spread = Spread.of(influences(task, metric, scored, match.blocks), match.blocks)
+    return Estimate.of(value, independent_error(values, match.blocks), spread)
+
+
+def _differences(match: Match, metric: str, sign: float) -> Drawn:
+    """Challenger less champion on every draw, and block by block."""
+    both = [each for each in (match.challenger, match.champion) if each is not None]
+    values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
+    pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
     draws = min(map(len, values))  # a metric may have its fast form for one model only
-    return values[0][:draws] - values[1][:draws]
+    return Drawn(sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1]))

@@ -7,22 +7,22 @@ neither model. A control variate (Lavenberg and Welch, 1981), known from experim
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from components.clients.dataset import Dataset, period_start
-from components.contracts.gate import Interval
 from components.engine.evaluation.resampling import (
     Blocks,
     Counts,
+    independent_error,
+    mean_influences,
     mean_on_draws,
     standard_error,
-    student,
 )
+from components.engine.evaluation.uncertainty import Estimate, Spread
 
 # The coefficient costs a degree of freedom. On 9 days that takes back most of what is won, and the
 # bounds hold too often; on 18 days or more standard errors fall by a fifth and bounds hold as often
@@ -46,33 +46,6 @@ class Conditions:
     labels: NDArray[np.float64]
     expected: float
     share: float
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An improvement and how uncertain it is.
-
-    Attributes:
-        value: The improvement.
-        error: Its standard error.
-        degrees: Degrees of freedom of the error.
-        luck: What was taken out of it.
-    """
-
-    value: float
-    error: float
-    degrees: float
-    luck: float = 0.0
-
-    def interval(self, confidence: float) -> Interval:
-        """Bounds that each hold with the given confidence."""
-        return student(self.value, self.error, self.degrees, confidence)
-
-    def probability_below(self, limit: float) -> float:
-        """How probable so low an improvement is if the true one is the limit."""
-        if self.error > 0:
-            return float(stdtr(self.degrees, (self.value - limit) / self.error))
-        return 1.0 if self.value >= limit else 0.0
 
 
 def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions | None:
@@ -107,39 +80,55 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
     )
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A statistic, resampled.
+
+    Attributes:
+        values: On the draws, or their beginning.
+        influences: Of each block.
+    """
+
+    values: NDArray[np.float64]
+    influences: NDArray[np.float64]
+
+
 def estimate_of(
-    value: float,
-    values: NDArray[np.float64],
-    blocks: Blocks,
-    draws: Counts,
-    conditions: Conditions | None,
+    value: float, drawn: Drawn, blocks: Blocks, draws: Counts, conditions: Conditions | None
 ) -> Estimate:
     """An improvement with its error, without the test days' luck where conditions are known.
 
     Args:
         value: The improvement on all rows.
-        values: On the draws, or their beginning.
+        drawn: On the draws.
         blocks: Of the rows.
         draws: What was drawn.
         conditions: Of the same rows.
     """
-    plain = Estimate(value, standard_error(values, blocks), blocks.degrees)
+    values = drawn.values
+    plain = Estimate.of(
+        value, independent_error(values, blocks), Spread.of(drawn.influences, blocks)
+    )
     if conditions is None or blocks.count < FROM_BLOCKS:
         return plain
     labels = mean_on_draws(conditions.labels, blocks, draws[: len(values)])
+    pulls = mean_influences(conditions.labels, blocks)
     alone = slice(0, None, blocks.run)  # the draws of single blocks: ordinary least squares
     variance = float(labels[alone].var(ddof=1))
     if variance < SMALLEST:
         return plain
     slope = float(np.cov(labels[alone], values[alone])[0, 1]) / variance
     away = float(conditions.labels.mean()) - conditions.expected
-    residual = standard_error(values - slope * labels, blocks, fitted=1)
+    residual = independent_error(values - slope * labels, blocks, fitted=1)
     # Far from the mean of the test days the line is less certain.
     leverage = 1.0 + away**2 / (blocks.count * variance)
-    of_expected = slope**2 * standard_error(labels, blocks) ** 2 * conditions.share
-    return Estimate(
+    left = Estimate.of(
         value - slope * away,
-        math.sqrt(residual**2 * leverage + of_expected),
-        blocks.degrees - 1,
-        slope * away,
+        residual * math.sqrt(leverage),
+        Spread.of(drawn.influences - slope * pulls, blocks),
+        fitted=1,
+        luck=slope * away,
     )
+    of_labels = standard_error(labels, blocks)
+    of_expected = slope**2 * of_labels**2 * conditions.share
+    return replace(left, error=math.sqrt(left.error**2 + of_expected))

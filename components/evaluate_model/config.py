@@ -85,8 +85,20 @@ class GateSection(Section):
     min_test_rows: Annotated[int, Field(ge=1)] = 200
     """Fewer test rows decide nothing."""
     min_test_blocks: Annotated[int, Field(ge=2)] = 8
-    """Fewer independent blocks (days, groups, or rows) decide nothing. The interval's Student
+    """With fewer blocks (days, groups, or rows) the champion is kept. The interval's Student
     quantile is 1.9 at 8 blocks and 6.3 at 2."""
+    min_effective_days: Annotated[float, Field(ge=1.0)] = 7.0
+    """Where a model errs on one day as on the day before, 27 days tell as much as 7 independent
+    ones (at a correlation of 0.6) or 2 (at 0.9). With fewer than this the champion is kept, because
+    the correlation itself is too uncertain (benchmarks/results/gate_characteristics.md). Lower it
+    only if you know that days are independent."""
+    min_rare_rows: Annotated[int, Field(ge=1)] = 50
+    """For `roc_auc` and `average_precision` of two classes: with fewer test rows of the rarer class
+    the champion is kept. On 9 to 18 positives equal challengers were promoted in up to 17% of
+    tests, on 50 in 3 to 5% (benchmarks/results/gate_characteristics.md). Keep 30 at least."""
+    min_rare_blocks: Annotated[int, Field(ge=2)] = 8
+    """The same for the blocks that hold a row of the rarer class; the default is that of
+    `min_test_blocks`, because blocks without one tell nothing of the order of the classes."""
 
     @property
     def times_champion(self) -> bool:

@@ -9,12 +9,11 @@ import polars as pl
 from components.clients.dataset import block_start
 from components.contracts.data import DataSection
 from components.contracts.gate import BlockPerformance, CalibrationBin, Figure, Verdict
-from components.engine.evaluation.resampling import interval, resample
 from components.engine.evaluation.scoring import Scored, concatenated
 from components.engine.metrics.catalogue import named_metrics
 from components.engine.metrics.classification import CLASSES
 from components.engine.metrics.probabilities import sureness
-from components.evaluate_model.comparison import Contender, Match
+from components.evaluate_model.comparison import Contender, Match, figure_of
 
 CALIBRATION_BINS = 10
 
@@ -39,12 +38,11 @@ def described(verdict: Verdict, match: Match, metrics: Sequence[str]) -> Verdict
 
 def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
     """Each metric of the challenger, by the same draws of whole blocks as the comparison's."""
-    task, scored = match.challenger.task, match.challenger.scored
-    values = scored.metrics(task)
+    values = match.challenger.scored.metrics(match.challenger.task)
     figures = []
     for name in metrics:
-        drawn = resample(task, name, scored, match.blocks, match.draws)
-        bounds = interval(values[name], drawn, match.blocks, match.confidence)
+        found = figure_of(match, name, values[name])
+        bounds = found.interval(match.confidence) if match.blocks.count > 1 else None
         figures.append(Figure(metric=name, value=values[name], interval=bounds))
     return tuple(figures)
 

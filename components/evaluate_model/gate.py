@@ -8,6 +8,21 @@ from components.contracts.training import Direction
 from components.engine.evaluation.resampling import sign_of
 from components.evaluate_model.config import GateSection
 
+RANKING = ("roc_auc", "average_precision")
+
+
+@dataclass(frozen=True)
+class RareClass:
+    """The rarer of two classes.
+
+    Attributes:
+        rows: Test rows of it.
+        blocks: Blocks that hold one.
+    """
+
+    rows: int
+    blocks: int
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -26,6 +41,7 @@ class Evidence:
         unit: What one block is.
         serving: The challenger in a clean process; None when nobody looked.
         gains: What else the challenger may be better in → whether it is.
+        rare: The rarer of two classes on the test rows; None where there are not two.
     """
 
     comparisons: Sequence[Comparison]
@@ -40,6 +56,7 @@ class Evidence:
     unit: str
     serving: Serving | None = None
     gains: Mapping[str, bool] = field(default_factory=dict)
+    rare: RareClass | None = None
 
 
 def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
@@ -57,7 +74,7 @@ def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
             f"{evidence.unit}s",
         ),
     ]
-    return tuple(reasons)
+    return (*reasons, *_enough_to_compare(section, evidence))
 
 
 def summarize(reasons: Sequence[GateReason]) -> str:
@@ -97,6 +114,44 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     return [_reason(condition, held, detail), *_gains(section, evidence, name)]
 
 
+def _enough_to_compare(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    """What a comparison needs beside rows and blocks."""
+    decisive = evidence.comparisons[0]
+    if decisive.improvement is None or evidence.same_weights:
+        return []
+    reasons = []
+    if evidence.unit == "day" and decisive.effective_blocks is not None:
+        short = _dependence(section, evidence, decisive)
+        worth = f"{evidence.test_blocks:,} days are worth {decisive.effective_blocks:.1f}"
+        detail = short or f"{worth} independent ones, needed are {section.min_effective_days:g}"
+        reasons.append(_reason("enough independent days", not short, detail))
+    rare, judged = evidence.rare, (decisive.metric, *section.max_regression)
+    if rare is not None and any(metric in RANKING for metric in judged):
+        unit = f"{evidence.unit}s that hold a row of the rarer class"
+        reasons += [
+            _at_least(
+                "enough rows of the rarer class",
+                rare.rows,
+                section.min_rare_rows,
+                "test rows of the rarer class",
+            ),
+            _at_least(f"enough {unit}", rare.blocks, section.min_rare_blocks, unit),
+        ]
+    return reasons
+
+
+def _dependence(section: GateSection, evidence: Evidence, comparison: Comparison) -> str:
+    """Why days are too much alike to judge a metric by; empty if they are not."""
+    worth = comparison.effective_blocks
+    if evidence.unit != "day" or worth is None or worth >= section.min_effective_days:
+        return ""
+    return (
+        f"{evidence.test_blocks:,} days are worth {worth:.1f} independent ones, needed are "
+        f"{section.min_effective_days:g}: the improvement in {comparison.metric} correlates at "
+        f"{comparison.correlation or 0.0:.2f} from one day to the next"
+    )
+
+
 def _gains(section: GateSection, evidence: Evidence, champion: str) -> list[GateReason]:
     if section.mode != "non_inferior":
         return []
@@ -123,9 +178,11 @@ def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
         if comparison.champion is None:
             continue
         improvement = comparison.improvement
-        held = improvement is not None and improvement.low >= -limit
+        dependent = _dependence(section, evidence, comparison)
+        held = improvement is not None and improvement.low >= -limit and not dependent
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
         detail = f"lower bound of the change in {metric} is {shown}, allowed is {-limit:+g}"
+        detail += f"; {dependent}" if dependent else ""
         reasons.append(_reason(condition, held, detail))
     return reasons
 

@@ -2,7 +2,6 @@
 
 import math
 from bisect import bisect_left
-from dataclasses import replace
 
 from scipy.special import stdtrit
 
@@ -36,10 +35,9 @@ def reach_of(
     error, degrees = comparison.standard_error, comparison.degrees
     if error is None or degrees is None or not math.isfinite(error):
         return None
-    fitted = measured.degrees - degrees
 
     def detectable(count: int) -> float:
-        left = max(replace(measured, count=count).degrees - fitted, 1.0)
+        left = max((degrees + 1.0) * count / measured.count - 1.0, 1.0)
         quantiles = float(stdtrit(left, gate.confidence) + stdtrit(left, FOUND_IN))
         return least_of(gate) + quantiles * error * math.sqrt(measured.count / count)
 

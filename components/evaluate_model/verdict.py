@@ -20,9 +20,11 @@ from components.evaluate_model.comparison import (
 from components.evaluate_model.conditions import Conditions, conditions_of
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.figures import described
-from components.evaluate_model.gate import Evidence, judge, summarize
+from components.evaluate_model.gate import Evidence, RareClass, judge, summarize
 from components.evaluate_model.power import reach_line, reach_of
 from components.evaluate_model.slices import compare_slices, undefined_slices
+
+RARER_BELOW = 0.5
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def reach_verdict(
         unit=test.blocks.unit,
         serving=serving,
         gains=champion.gains(serving),
+        rare=_rare_class(challenger, test.blocks),
     )
     reasons = judge(gate, evidence)
     reach = reach_of(gate, comparisons[0], test.blocks)
@@ -108,6 +111,14 @@ def reach_verdict(
         performance_reference=performance,
     )
     return described(verdict, match, names)
+
+
+def _rare_class(challenger: Contender, blocks: Blocks) -> RareClass | None:
+    labels = challenger.scored.labels
+    if challenger.task.kind != "binary":
+        return None
+    rare = labels == (1.0 if labels.mean() <= RARER_BELOW else 0.0)
+    return RareClass(int(rare.sum()), blocks.at(rare).count)
 
 
 def _match(gate: GateSection, challenger: Contender, champion: Champion, test: JudgedRows) -> Match:

@@ -1,9 +1,9 @@
 """Resampling: how uncertain a metric is, when the rows of one day or group are not independent.
 
 Every interval comes from one paired bootstrap over whole blocks: each draw takes the blocks with
-replacement and recomputes the metric of every model on the same draw. Days are taken one by one and
-in pairs of adjacent ones, because what troubles a model today often troubles it tomorrow; the
-larger standard error of the two counts.
+replacement and recomputes the metric of every model on the same draw. What troubles a model today
+often troubles it tomorrow: the gate's intervals add what the blocks' influences tell about that
+(`uncertainty`), the errors of a checkpoint's selection are those of pairs of adjacent days.
 """
 
 import math
@@ -15,10 +15,8 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from components.contracts.data import DataSection
-from components.contracts.gate import Interval
 from components.contracts.training import Direction
 from components.engine.evaluation.scoring import ScoredBatch
 from components.engine.metrics.catalogue import find_metric
@@ -51,21 +49,26 @@ class Blocks:
         index: In [0, count), shape [N].
         count: Number of blocks, B.
         unit: What one block is, for people.
+        days: The day of each block, rising, shape [B]; None for consecutive ones.
     """
 
     index: NDArray[np.int64]
     count: int
     unit: Literal["day", "group", "row"]
+    days: NDArray[np.int64] | None = None
+
+    @property
+    def time(self) -> Floats:
+        """When each block was, shape [B]; adjacent ones are 1 apart."""
+        if self.days is None:
+            return np.arange(self.count, dtype=np.float64)
+        steps = np.diff(self.days)
+        return self.days / (float(np.median(steps)) if len(steps) else 1.0)
 
     @property
     def run(self) -> int:
         """How many adjacent blocks are drawn together."""
         return ADJACENT_DAYS if self.unit == "day" and self.count >= PAIRED_FROM else 1
-
-    @property
-    def degrees(self) -> float:
-        """Degrees of freedom of a standard error: independent runs less one."""
-        return self.count / self.run - 1
 
     def draws(self, resamples: int) -> Counts:
         """The counts of a fixed sequence of draws.
@@ -95,7 +98,8 @@ class Blocks:
     def at(self, selected: NDArray[np.bool_]) -> "Blocks":
         """The blocks of some of the rows, renumbered without gaps."""
         kept, index = np.unique(self.index[selected], return_inverse=True)
-        return Blocks(index.astype(np.int64), len(kept), self.unit)
+        days = self.days[kept] if self.days is not None else kept
+        return Blocks(index.astype(np.int64), len(kept), self.unit, days)
 
 
 def block_columns(data: DataSection) -> tuple[str, ...]:
@@ -125,7 +129,7 @@ def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
         # Independent units may be pooled at random without changing the variance.
         pool = np.random.default_rng(SEED).permutation(len(kept)) % MAX_BLOCKS
         return Blocks(pool[index].astype(np.int64), MAX_BLOCKS, unit)
-    return Blocks(index.astype(np.int64, copy=False), len(kept), unit)
+    return Blocks(index.astype(np.int64, copy=False), len(kept), unit, kept)
 
 
 def sign_of(direction: Direction) -> float:
@@ -133,47 +137,49 @@ def sign_of(direction: Direction) -> float:
     return 1.0 if direction == "maximize" else -1.0
 
 
-def standard_error(values: Floats, blocks: Blocks, fitted: int = 0) -> float:
-    """Of a statistic, from its values over the blocks' own draws.
+def standard_error(values: Floats, blocks: Blocks) -> float:
+    """Of a statistic, from its values over the blocks' own draws; by single days and by pairs.
 
-    The bootstrap divides by B where a sample's variance divides by B - 1, or B - 2 for runs of two;
-    with few blocks this matters (Hesterberg, What Teachers Should Know About the Bootstrap, 2015,
-    section 4). Adjacent days can only widen it: where pairs happen to vary less than single days,
-    chance made them, and believing it promotes too often (measured, same file as above).
+    Adjacent days can only widen it: where pairs happen to vary less than single days, chance made
+    them.
+
+    Args:
+        values: One for each of `blocks.draws`, or of its beginning.
+        blocks: What was drawn.
+    """
+    alone = independent_error(values, blocks)
+    if blocks.run == 1:
+        return alone
+    paired = float(values[1::2].std(ddof=1))
+    return max(alone, paired * math.sqrt(blocks.count / (blocks.count - blocks.run)))
+
+
+def independent_error(values: Floats, blocks: Blocks, fitted: int = 0) -> float:
+    """The standard error if blocks are independent, from the draws of single ones.
+
+    The bootstrap divides by B where a sample's variance divides by B - 1; with few blocks this
+    matters (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 4).
 
     Args:
         values: One for each of `blocks.draws`, or of its beginning.
         blocks: What was drawn.
         fitted: Coefficients that were fitted to the blocks; each costs one of them.
     """
-    if blocks.count <= blocks.run + fitted:
+    left = blocks.count - 1 - fitted
+    if left <= 0:
         return math.inf
-    kinds = [values] if blocks.run == 1 else [values[0::2], values[1::2]]
-    return max(
-        float(drawn.std(ddof=1)) * math.sqrt(blocks.count / (blocks.count - run - fitted))
-        for drawn, run in zip(kinds, (1, blocks.run), strict=False)
-    )
-
-
-def interval(estimate: float, values: Floats, blocks: Blocks, confidence: float) -> Interval | None:
-    """Bounds that each hold with the given confidence; None where one block allows none."""
-    if blocks.count < 2:
-        return None
-    return student(estimate, standard_error(values, blocks), blocks.degrees, confidence)
-
-
-def student(estimate: float, error: float, degrees: float, confidence: float) -> Interval:
-    """A Student interval on the bootstrap's standard error.
-
-    Percentile intervals are too narrow when blocks are few (Hesterberg, as above).
-    """
-    margin = float(stdtrit(degrees, confidence)) * error
-    return Interval(estimate=estimate, low=estimate - margin, high=estimate + margin)
+    return float(values[:: blocks.run].std(ddof=1)) * math.sqrt(blocks.count / left)
 
 
 def mean_on_draws(values: Floats, blocks: Blocks, draws: Counts) -> Floats:
     """The mean over rows of any quantity, on every draw, shape [R]."""
     return _mean(values, blocks)(draws)
+
+
+def mean_influences(values: Floats, blocks: Blocks) -> Floats:
+    """How far each block pulls the mean over rows towards its own, shape [B]."""
+    left_out = _mean(values, blocks)(1.0 - np.eye(blocks.count))
+    return (blocks.count - 1) * (values.mean() - left_out)
 
 
 def resample(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks, draws: Counts) -> Floats:
@@ -186,13 +192,33 @@ def resample(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks, draws
     Raises:
         UndefinedMetricError: the rows do not define the metric, or no draw does.
     """
+    return _defined(metric, _recompute(task, metric, scored, blocks)(draws))
+
+
+def influences(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> Floats:
+    """How far each block pulls a metric towards its own, shape [B]: the jackknife.
+
+    Of a mean of equal blocks, each block's mean less that of all. A block without which the metric
+    is undefined counts as one without influence.
+
+    Raises:
+        UndefinedMetricError: the rows do not define the metric.
+    """
+    left_out = 1.0 - np.eye(blocks.count)
+    recompute = _recompute(task, metric, scored, blocks)
+    away = scored.metric(task, metric) - recompute(left_out)
+    return (blocks.count - 1) * np.nan_to_num(away)
+
+
+def _recompute(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> Recompute:
+    """The fast form where it gives the task's own figure on all rows, else row by row."""
     own = scored.metric(task, metric)
     fast = _fast_form(task, metric, scored, blocks)
     if fast is not None:
         value = float(fast(np.ones((1, blocks.count)))[0])
         if math.isclose(value, own, rel_tol=1e-6, abs_tol=1e-9):
-            return _defined(metric, fast(draws))
-    return _defined(metric, _row_by_row(task, metric, scored, blocks, draws[:SLOW_DRAWS]))
+            return fast
+    return lambda counts: _row_by_row(task, metric, scored, blocks, counts[:SLOW_DRAWS])
 
 
 def _defined(metric: str, values: Floats) -> Floats:

@@ -33,7 +33,7 @@ def test_taking_rows_for_independent_would_promote_too_often(task):
 
 
 def test_a_true_difference_is_found(task):
-    assert promotion_rate(task, "roc_auc", (0.2, 1.0), trials=20) > 0.9
+    assert promotion_rate(task, "roc_auc", (0.2, 1.0), trials=20) >= 0.85
 
 
 def test_the_improvement_has_the_metrics_direction(task):

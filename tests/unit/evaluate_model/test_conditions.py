@@ -11,7 +11,7 @@ from components.contracts.data import Split
 from components.engine.evaluation.resampling import Blocks
 from components.engine.evaluation.scoring import Scored
 from components.evaluate_model.comparison import Contender, compare
-from components.evaluate_model.conditions import Conditions, conditions_of, estimate_of
+from components.evaluate_model.conditions import Conditions, Drawn, conditions_of, estimate_of
 from rivals import match_of
 from small_models import write_snapshot
 
@@ -27,9 +27,9 @@ def estimates(random, trials, *, slope, days=TESTED, conditions=True):
         improvement = slope * (label - 0.3) + 0.02 * random.normal(size=DAYS)
         tested = slice(-days, None)
         known = Conditions(label[tested], float(label.mean()), days / DAYS)
-        values = draws @ improvement[tested] / days
         mean = float(improvement[tested].mean())
-        yield estimate_of(mean, values, blocks, draws, known if conditions else None)
+        drawn = Drawn(draws @ improvement[tested] / days, improvement[tested] - mean)
+        yield estimate_of(mean, drawn, blocks, draws, known if conditions else None)
 
 
 @pytest.mark.parametrize("trials", [300, pytest.param(3000, marks=pytest.mark.full)])
@@ -53,21 +53,22 @@ def test_what_follows_the_label_is_known_more_exactly():
 def test_few_days_are_left_as_they_are():
     for found in estimates(np.random.default_rng(1), 5, slope=0.5, days=9):
         assert found.luck == 0.0
-        assert found.degrees == 3.5
+        assert found.degrees == max(found.effective - 1, 1)
 
 
 def test_the_part_that_was_luck_is_recorded():
     for found in estimates(np.random.default_rng(1), 5, slope=0.5):
         assert found.luck != 0.0
-        assert found.degrees == TESTED / 2 - 2
+        assert found.degrees == found.effective - 2
 
 
 def test_a_label_that_never_changes_tells_nothing():
     blocks = Blocks(np.arange(20), 20, "day")
     draws = blocks.draws(200)
-    values = draws @ np.random.default_rng(0).normal(size=20) / 20
+    days = np.random.default_rng(0).normal(size=20)
     alike = Conditions(np.ones(20), 0.5, 0.5)
-    assert estimate_of(0.1, values, blocks, draws, alike).luck == 0.0
+    drawn = Drawn(draws @ days / 20, days - days.mean())
+    assert estimate_of(0.1, drawn, blocks, draws, alike).luck == 0.0
 
 
 def days_of_labels(labels_by_day):

@@ -19,7 +19,7 @@ def blocks_of_days(count):
 def comparison(error, blocks, fitted=0):
     return Comparison(
         metric="log_loss", challenger=0.4, champion=0.4, improvement=ANY,
-        standard_error=error, degrees=blocks.degrees - fitted,
+        standard_error=error, degrees=blocks.count - 1.0 - fitted,
     )  # fmt: skip
 
 
@@ -29,9 +29,9 @@ def test_four_of_five_tests_find_what_is_called_detectable():
     detectable = reach_of(gate, comparison(0.02, days), days).detectable
     trials = 4000
     # Errors of a Student distribution with the same degrees, as the interval assumes.
-    error = 0.02 * np.sqrt(random.chisquare(days.degrees, trials) / days.degrees)
+    error = 0.02 * np.sqrt(random.chisquare((days.count - 1), trials) / (days.count - 1))
     estimate = detectable + 0.02 * random.normal(size=trials)
-    low = estimate - stdtrit(days.degrees, gate.confidence) * error
+    low = estimate - stdtrit((days.count - 1), gate.confidence) * error
     assert np.mean(low > 0.01) == pytest.approx(0.8, abs=0.03)
 
 

@@ -11,7 +11,7 @@ from components.engine.evaluation import resampling
 from components.engine.evaluation.resampling import (
     Blocks,
     blocks_of,
-    interval,
+    influences,
     resample,
     standard_error,
 )
@@ -179,14 +179,6 @@ def test_the_standard_error_of_a_mean_is_the_textbook_one(pooled):
     assert standard_error(values, blocks) == pytest.approx(textbook, rel=0.1)
 
 
-def test_few_blocks_widen_the_interval_and_one_block_allows_none():
-    values = np.random.default_rng(0).normal(size=1000)
-    two, many = (interval(0.0, values, Blocks(np.arange(n), n, "day"), 0.95) for n in (2, 300))
-    assert two.low < 4 * many.low < 0
-    assert many.low == pytest.approx(-1.65 * values.std(), rel=0.02)
-    assert interval(0.0, values, Blocks(np.zeros(9, dtype=int), 1, "day"), 0.95) is None
-
-
 @pytest.mark.parametrize("count", [8, 9, 30])
 def test_days_are_drawn_alone_and_in_adjacent_pairs_and_each_equally_often(count):
     counts = Blocks(np.arange(count), count, "day").draws(40_000)
@@ -200,22 +192,19 @@ def test_days_are_drawn_alone_and_in_adjacent_pairs_and_each_equally_often(count
 
 def test_few_days_and_other_blocks_are_drawn_one_by_one():
     for blocks in (Blocks(np.arange(7), 7, "day"), Blocks(np.arange(30), 30, "group")):
-        assert (blocks.run, blocks.degrees) == (1, blocks.count - 1)
+        assert blocks.run == 1
         assert np.cov(blocks.draws(20_000).T)[3, 4] < 0
 
 
-@pytest.mark.parametrize(("unit", "most"), [("day", 0.09), ("group", 1.0)])
-def test_bad_days_that_last_widen_the_interval(unit, most):
-    random, missed, trials = np.random.default_rng(4), 0, 300
-    blocks = Blocks(np.arange(30), 30, unit)
-    draws = blocks.draws(400)
-    for _ in range(trials):
-        noise = random.normal(size=31)
-        series = noise[1:] + 0.5 * noise[:-1]  # correlated with the day before, mean 0
-        found = interval(series.mean(), draws @ series / 30, blocks, 0.95)
-        missed += found.low > 0
-    assert missed / trials <= most
-    assert unit == "day" or missed / trials > 0.08, "single days would not notice"
+@pytest.mark.parametrize("metric", ["roc_auc", "log_loss", "f1", "loss"])
+def test_an_influence_is_what_a_block_adds_to_the_metric_of_the_others(metric):
+    task, scored = task_of("binary"), scored_of("binary")
+    task.metrics = {**task.metrics, **directions_of("f1")}
+    blocks = Blocks(np.arange(600) // 60, 10, "day")
+    found = influences(task, metric, scored, blocks)
+    without = [scored.at(blocks.index != day).metric(task, metric) for day in range(10)]
+    expected = 9 * (scored.metric(task, metric) - np.array(without))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_days_that_happen_to_alternate_do_not_narrow_the_interval():
