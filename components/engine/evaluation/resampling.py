@@ -179,7 +179,8 @@ def mean_on_draws(values: Floats, blocks: Blocks, draws: Counts) -> Floats:
 def mean_influences(values: Floats, blocks: Blocks) -> Floats:
     """How far each block pulls the mean over rows towards its own, shape [B]."""
     left_out = _mean(values, blocks)(1.0 - np.eye(blocks.count))
-    return (blocks.count - 1) * (values.mean() - left_out)
+    pulls: Floats = (blocks.count - 1) * (float(values.mean()) - left_out)
+    return pulls
 
 
 def resample(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks, draws: Counts) -> Floats:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from components.contracts.gate import Comparison, Interval, Serving, SliceComparison
 from components.evaluate_model.config import GateSection
-from components.evaluate_model.gate import Evidence, judge, summarize
+from components.evaluate_model.gate import Evidence, RareClass, judge, summarize
 
 BETTER = Interval(estimate=0.02, low=0.005, high=0.035)
 WORSE = Interval(estimate=-0.02, low=-0.035, high=-0.005)
@@ -49,6 +49,22 @@ UNSERVED = replace(GOOD, serving=Serving(megabytes=3.0, failure="KeyError: 'scal
 LENIENT = GateSection(mode="non_inferior", margin=0.01)
 FRESH = replace(GOOD, comparisons=comparisons(UNCLEAR), gains={"fresher": True, "smaller": False})
 SLICED = GateSection(slices=("region",))
+RANKED = replace(
+    GOOD,
+    comparisons=(GOOD.comparisons[0].model_copy(update={"metric": "roc_auc"}),),
+    directions={"roc_auc": "maximize"},
+    baselines={"constant": {"roc_auc": 0.5}},
+)
+
+
+def alike_days(evidence, *, worth, metric=0):
+    """Days of which one metric's improvement lasts."""
+    found = list(evidence.comparisons)
+    update = {"effective_blocks": worth, "correlation": 0.8}
+    found[metric] = found[metric].model_copy(update=update)
+    return replace(evidence, comparisons=tuple(found))
+
+
 LINEAR = GateSection(must_beat=("linear",))
 
 HELD = {
@@ -77,6 +93,38 @@ HELD = {
         GateSection(),
         replace(GOOD, baselines={"constant": {"auc": 0.5}, "linear": {"auc": 0.99}}),
         "of constant",
+    ),
+    "days worth enough independent ones": (
+        GateSection(),
+        alike_days(GOOD, worth=7.0),
+        "40 days are worth 7.0 independent ones",
+    ),
+    "groups have no yesterday": (
+        GateSection(),
+        replace(alike_days(GOOD, worth=3.0), unit="group"),
+        "",
+    ),
+    "enough of the rarer class": (
+        GateSection(),
+        replace(RANKED, rare=RareClass(50, 8)),
+        "50 test rows of the rarer class",
+    ),
+    "a rarer class, of which a mean over rows need not have many": (
+        GateSection(),
+        replace(GOOD, rare=RareClass(5, 3)),
+        "",
+    ),
+    "a first model with hardly a row of the rarer class": (
+        GateSection(),
+        replace(
+            RANKED,
+            champion_version="",
+            rare=RareClass(5, 3),
+            comparisons=(
+                RANKED.comparisons[0].model_copy(update={"champion": None, "improvement": None}),
+            ),
+        ),
+        "no champion yet",
     ),
     "not worse, and fresher": (LENIENT, FRESH, "lower bound above -0.01"),
     "serves within its limits": (
@@ -170,6 +218,20 @@ FAILED = {
     "does not serve": (GateSection(), UNSERVED, "serves in a clean process"),
     "too large": (GateSection(max_megabytes=2.9), SERVED, "small enough"),
     "too slow": (GateSection(max_milliseconds=1.9), SERVED, "fast enough"),
+    "days that are worth few independent ones": (
+        GateSection(), alike_days(GOOD, worth=6.9), "enough independent days",
+    ),
+    "a guard whose days are worth few independent ones": (
+        GateSection(max_regression={"log_loss": 1.0}), alike_days(GOOD, worth=3.0, metric=1),
+        "no regression of log_loss",
+    ),
+    "too few rows of the rarer class": (
+        GateSection(), replace(RANKED, rare=RareClass(49, 20)), "enough rows of the rarer class",
+    ),
+    "too few days with the rarer class": (
+        GateSection(), replace(RANKED, rare=RareClass(90, 7)),
+        "enough days that hold a row of the rarer class",
+    ),
     "too few rows": (GateSection(), replace(GOOD, test_rows=199), "enough test rows"),
     "too few blocks": (
         GateSection(), replace(GOOD, test_blocks=7), "enough independent blocks",
