@@ -35,11 +35,13 @@ class JudgedRows:
         blocks: Which of them depend on each other.
         conditions: How they compare to the periods that they stand for; None if unknown.
         searchable: Their columns in which hidden slices are looked for.
+        rare: The rarer of two classes; None where there are not two.
     """
 
     blocks: Blocks
     conditions: Conditions | None = None
     searchable: tuple[str, ...] = ()
+    rare: RareClass | None = None
 
 
 def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> JudgedRows:
@@ -47,7 +49,8 @@ def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> J
     rows, task = challenger.scored.rows, challenger.task
     searchable = searched_columns(dataset.snapshot, gate)
     conditions = conditions_of(dataset, rows, task.kind)
-    return JudgedRows(blocks_of(rows, dataset.snapshot.data), conditions, searchable)
+    blocks = blocks_of(rows, dataset.snapshot.data)
+    return JudgedRows(blocks, conditions, searchable, _rare_class(challenger, blocks))
 
 
 def reach_verdict(
@@ -91,10 +94,9 @@ def reach_verdict(
         unit=test.blocks.unit,
         serving=serving,
         gains=champion.gains(serving),
-        rare=_rare_class(challenger, test.blocks),
+        rare=test.rare,
     )
-    reasons = judge(gate, evidence)
-    reach = reach_of(gate, comparisons[0], test.blocks)
+    reasons, reach = judge(gate, evidence), reach_of(gate, comparisons[0], test.blocks)
     verdict = Verdict(
         promote=all(reason.held for reason in reasons),
         summary=summarize(reasons),
