@@ -125,7 +125,7 @@ def clicks_job(folder: Path, bucket: str) -> TrainingJob:
     environment = Environment(f"s3://{bucket}/perennial", "", "test", None, "test", "", "")
     job = training_job(settings, folder / "job" / "snapshot", environment)
     # The same as the containers see it.
-    cache = Path("/tmp/perennial-data") / job.root.relative_to(data_cache())
+    cache = Path("/tmp/.cache/perennial") / job.root.relative_to(data_cache())
     return job.model_copy(update={"snapshot": "/perennial/snapshot", "folder": str(cache)})
 
 

@@ -1,6 +1,10 @@
 """The deployment's addresses, read from environment variables in this one place."""
 
+import atexit
+import functools
 import os
+import shutil
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +33,46 @@ TRACKING_RUN_ID = "MLFLOW_RUN_ID"
 
 
 def data_cache() -> Path:
-    """Where the files of remote stores are kept between reads."""
-    return Path(os.environ.get(CACHE) or Path(tempfile.gettempdir()) / "perennial-data")
+    """Where the files of remote stores are kept between reads.
+
+    A run names its folder. Otherwise it is one that nobody but this user can write to, as what
+    lies there is read in the place of the store's files.
+
+    Raises:
+        PerennialError: the user's folder belongs to somebody else or is a link.
+    """
+    named = os.environ.get(CACHE)
+    if named:
+        return Path(named)
+    above = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    try:
+        folder = above.expanduser() / "perennial"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # a user without a home, or one that cannot be written to
+        return _folder_of_this_process()
+    return _made_private(folder)
+
+
+@functools.cache
+def _folder_of_this_process() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="perennial-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _made_private(folder: Path) -> Path:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PerennialError(
+            f"the cache {folder} is not a folder of this user",
+            evidence=f"its owner is user {found.st_uid}, this is user {os.geteuid()}"
+            if stat.S_ISDIR(found.st_mode)
+            else "it is a link or a file",
+            action=f"remove it, or name another folder in ${CACHE}",
+        )
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
 
 
 def secret_places(written: str) -> dict[str, tuple[str, str]]:
