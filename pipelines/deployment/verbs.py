@@ -2,8 +2,11 @@
 
 import argparse
 import importlib.util
+import json
 import os
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from pipelines.deployment.operations import Site, Start
 
 FAILED = 1
+REFUSED = 3  # trying again is of no use
 PROFILE = "PERENNIAL_PROFILE"
 
 
@@ -60,6 +64,40 @@ def trigger(options: argparse.Namespace) -> int:
     site = _site(options)
     run = start_deployed(site, options.model, _start(options))
     return _started(site, run, wait=options.wait)
+
+
+def receive(options: argparse.Namespace) -> int:
+    """Start what is deployed now, for an event that another system signed; once per event."""
+    from components.clients.object_store import open_store
+    from pipelines.deployment.operations import Start, start_deployed
+    from pipelines.deployment.signed_event import Gate, RefusedEventError, checked_key
+
+    site = _site(options)
+    key = checked_key(_content(options.key))
+    store = open_store(site.profile.stores.store_uri)
+    gate = Gate(options.model, key, store, options.window_seconds)
+    body = _content(options.event).decode(errors="replace")
+    claimant = _content(options.claimant).decode(errors="replace").strip()
+    try:
+        cause = gate.accept(body, claimant, datetime.now(UTC))
+    except RefusedEventError as error:
+        print(f"perennial: {error}", file=sys.stderr)
+        return REFUSED
+    run = start_deployed(site, options.model, Start(options.pipeline, cause))
+    return _started(site, run, wait=False)
+
+
+def sign(options: argparse.Namespace) -> int:
+    """Print the body of a request that `receive` takes, signed now."""
+    from pipelines.deployment.cause import Cause
+    from pipelines.deployment.signed_event import Event, checked_key
+    from pipelines.deployment.signed_event import sign as signed
+
+    cause = Cause(options.reason, options.evidence)
+    seen = json.loads(cause.trigger).get("evidence", {})
+    event = Event(model=options.model, reason=cause.reason, evidence=seen)
+    print(signed(event, checked_key(_content(options.key)), datetime.now(UTC)))
+    return 0
 
 
 def schedule(options: argparse.Namespace) -> int:
@@ -181,6 +219,7 @@ def add_deployment_verbs(
             "--pipeline", choices=("training", "monitoring"), default="training",
             help="which to start (default: training)",
         )  # fmt: skip
+    _add_event_options(add(receive, model, profile), add(sign, model))
     add(watch, model, profile)
     add(exporter, profile).add_argument(
         "--port", type=int, help="serve /metrics there until SIGTERM, instead of printing once"
@@ -195,6 +234,36 @@ def add_deployment_verbs(
     add(undeploy, model, profile).add_argument(
         "--cancel-running", action="store_true", help="end the runs under way, too"
     )
+
+
+def _add_event_options(
+    receiving: argparse.ArgumentParser, signing: argparse.ArgumentParser
+) -> None:
+    for parser in (receiving, signing):
+        parser.add_argument("--key", type=Path, required=True, help="file with the signing key")
+    receiving.add_argument("--event", type=Path, required=True, help="file with a request's body")
+    receiving.add_argument(
+        "--claimant", type=Path, required=True,
+        help="file with the name of who handles it, who alone may try again",
+    )  # fmt: skip
+    receiving.add_argument(
+        "--window-seconds", type=int, default=300, help="how far its timestamp may be away (300)"
+    )
+    receiving.add_argument(
+        "--pipeline", choices=("training", "monitoring"), default="training",
+        help="which to start (default: training)",
+    )  # fmt: skip
+    signing.add_argument("--reason", required=True, help="why; it stands on run and version")
+    signing.add_argument("--evidence", default="", help="what was seen, as a JSON object")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PerennialError(
+            f"cannot read {path}", evidence=str(error), action="name a file that is there"
+        ) from error
 
 
 def _site(options: argparse.Namespace) -> "Site":

@@ -1,13 +1,23 @@
-"""An event of another system starts one run, by words that are arguments and never a command."""
+"""An event of another system starts one run, if it is signed; its words are never arguments."""
 
 import copy
+import json
 import os
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from cluster_manifests import BASE, K8S, build, mistakes, needs_kubectl
+from deployments import contract, profile
+from pipeline_server import pipeline_server
 from pipelines import cli
+from pipelines.deployment.apply import Deployment
+from pipelines.deployment.credentials import connect
+from pipelines.deployment.desired import desire
+from pipelines.deployment.operations import Site
+from pipelines.deployment.signed_event import Event, sign
+from pipelines.deployment.verbs import REFUSED
 
 FOLDER = K8S / "components" / "events"
 SENSOR = yaml.safe_load((FOLDER / "sensor.yaml").read_text())
@@ -17,33 +27,103 @@ JOB = TRIGGER["source"]["resource"]
 (CONTAINER,) = JOB["spec"]["template"]["spec"]["containers"]
 
 
-def words(body):
-    """The Job's command line after an event, with its parameters applied as Argo Events does."""
-    args = list(CONTAINER["args"])
-    for parameter in TRIGGER["parameters"]:
-        *path, index = parameter["dest"].split(".")
-        assert path == ["spec", "template", "spec", "containers", "0", "args"]
-        key = parameter["src"]["dataKey"].removeprefix("body.")
-        args[int(index)] = body.get(key, parameter["src"].get("value"))
-    return [*CONTAINER["command"][1:], *args]
+KEY = "k" * 64
 
 
-def test_what_an_event_says_is_the_reason_and_the_evidence():
-    options = cli._parser().parse_args(
-        words({"reason": "labels; rm -rf /", "evidence": '{"rows":1}'})
-    )
-    assert options.verb.__name__ == "trigger"
-    assert (options.model, options.pipeline) == ("MODEL", "monitoring")
-    assert (options.reason, options.evidence) == ("labels; rm -rf /", '{"rows":1}')
-    assert options.force is False
-    assert cli._parser().parse_args(words({"reason": "why"})).evidence == "{}"
+def as_argo_hands_on(body):
+    """The Job's annotation after a request: Argo Events writes the body anew, as Go does."""
+    compact = json.dumps(json.loads(body), separators=(",", ":"), ensure_ascii=False)
+    compact = compact.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    (parameter,) = TRIGGER["parameters"]
+    assert parameter["src"] == {"dependencyName": "model-event", "dataKey": "body"}
+    assert parameter["dest"] == "spec.template.metadata.annotations.perennial/event"
+    return compact
 
 
-@pytest.mark.parametrize("reason", ["--force", "--wait", "-h"])
-def test_an_event_cannot_pass_options(reason, capsys):
-    with pytest.raises(SystemExit):
-        cli._parser().parse_args(words({"reason": reason}))
-    assert "usage" in capsys.readouterr().err
+@pytest.fixture
+def mounted(tmp_path, bucket, monkeypatch):
+    """Runs the Job's command with its files; texts of events stand in no argument or variable."""
+    for folder in ("event", "key"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "key" / "signing-key").write_text(KEY)
+    with pipeline_server() as (server, url):
+        where = profile(url, stores={"store_uri": f"{bucket}/store"})
+        site = Site(where, connect(where))
+        list(Deployment(site.api, desire(contract(), where)).apply())
+        monkeypatch.setattr("pipelines.deployment.profile.load_profile", lambda path: where)
+
+        def run(body, job="job-1"):
+            (tmp_path / "event" / "body").write_text(as_argo_hands_on(body))
+            (tmp_path / "event" / "job").write_text(job)
+            words = [
+                word.replace("/etc/perennial-key", str(tmp_path / "key"))
+                .replace("/etc/perennial-event", str(tmp_path / "event"))
+                .replace("MODEL", "flights-late")
+                for word in [*CONTAINER["command"][1:], *CONTAINER["args"]]
+            ]
+            return cli.main(words), list(server.runs.values())
+
+        yield run
+
+
+def signed(reason="labels <corrected> & $(AWS_SECRET_ACCESS_KEY) {{=1+1}}", model="flights-late"):
+    event = Event(model=model, reason=reason, evidence={"rows": 120, "why": reason})
+    return sign(event, KEY.encode(), datetime.now(UTC))
+
+
+def test_a_signed_event_starts_one_run_with_its_reason_as_written(mounted, capsys):
+    body = signed()
+    code, runs = mounted(body)
+    assert code == 0
+    (run,) = runs
+    assert run["display_name"].startswith("flights-late monitoring")
+    said = json.loads(run["description"])
+    assert said["reason"] == "labels <corrected> & $(AWS_SECRET_ACCESS_KEY) {{=1+1}}"
+    assert said["evidence"]["rows"] == 120
+
+    # The Job that found a run under way comes again; anybody else repeats the event.
+    assert mounted(body)[0] == cli.BAD_INPUT
+    assert "under way" in capsys.readouterr().err
+    assert mounted(body, job="job-2")[0] == REFUSED
+    assert "the event was taken before" in capsys.readouterr().err
+    assert len(runs) == 1
+
+
+def test_an_event_that_is_not_signed_starts_nothing_and_is_not_tried_again(mounted, capsys):
+    forged = json.loads(signed())
+    forged["event"] = forged["event"].replace("120", "121")
+    code, runs = mounted(json.dumps(forged))
+    assert (code, runs) == (REFUSED, [])
+    assert "signature does not fit" in capsys.readouterr().err
+    (rule,) = JOB["spec"]["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [REFUSED]
+
+
+def test_nothing_of_an_event_is_an_argument_or_a_variable():
+    assert "env" not in CONTAINER
+    assert not any("$" in word for word in [*CONTAINER["command"], *CONTAINER["args"]])
+    destinations = [each["dest"] for each in TRIGGER["parameters"]]
+    assert all(".annotations." in each for each in destinations)
+
+
+def test_the_mounts_are_what_the_arguments_name():
+    pod = JOB["spec"]["template"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in CONTAINER["volumeMounts"]}
+    files = set()
+    for volume in pod["volumes"]:
+        for kind in ("downwardAPI", "secret"):
+            for item in volume.get(kind, {}).get("items", ()):
+                files.add(f"{mounts[volume['name']]}/{item['path']}")
+    named = {word.split("=")[1] for word in CONTAINER["args"] if "=/etc/perennial-" in word}
+    assert named == files
+
+
+def test_the_source_speaks_tls_and_asks_for_a_token():
+    for hook in SOURCE["spec"]["webhook"].values():
+        assert hook["url"].startswith("https://")
+        for secret in ("authSecret", "serverCertSecret", "serverKeySecret"):
+            assert set(hook[secret]) == {"name", "key"}, "by reference, on every endpoint"
 
 
 def test_the_sensor_listens_to_what_the_source_sends():
@@ -51,8 +131,6 @@ def test_the_sensor_listens_to_what_the_source_sends():
     assert dependency["eventSourceName"] == SOURCE["metadata"]["name"]
     assert dependency["eventName"] in SOURCE["spec"]["webhook"]
     assert {each["src"]["dependencyName"] for each in TRIGGER["parameters"]} == {dependency["name"]}
-    for hook in SOURCE["spec"]["webhook"].values():
-        assert set(hook["authSecret"]) == {"name", "key"}, "a token by reference, on every endpoint"
 
 
 def test_the_job_that_is_made_is_a_real_one_and_gets_no_token_of_the_cluster():
