@@ -34,6 +34,7 @@ from components.check_skeleton.checks.loss.measures import metric_values
 from components.check_skeleton.checks.loss.output_form import output_form
 from components.check_skeleton.checks.loss.predictions import metric_direction, predictions
 from components.check_skeleton.checks.model.activations import activations, symmetric_units
+from components.check_skeleton.checks.model.attention import attention
 from components.check_skeleton.checks.model.gradients import (
     example_independence,
     input_use,
@@ -104,6 +105,7 @@ CHECKS: tuple[Check, ...] = (
     future_independence,
     padding_independence,
     position_use,
+    attention,
     input_use,
     parameter_gradients,
     optimizer_coverage,

@@ -44,6 +44,7 @@ CHECK_NAMES = (
     "future_independence",
     "padding_independence",
     "position_use",
+    "attention",
     "input_use",
     "parameter_gradients",
     "optimizer_coverage",

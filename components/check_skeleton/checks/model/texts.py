@@ -7,7 +7,8 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.checks.model.padding import padding_of
+from components.check_skeleton.checks.model.attention import observed_attention
+from components.check_skeleton.checks.model.padding import Padding, padding_of
 from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
 from components.check_skeleton.free_outputs import probe
 from components.check_skeleton.subject import Subject, rows_of, stirred_model
@@ -29,6 +30,10 @@ PARTS = 8
 # Texts that fill more of their sequence may be cut by right.
 ROOM = 0.75
 READ_SHARE = 0.5
+SEEN = (
+    "padding is seen: give the model an attention mask, leave padding out of means and maxima, pad "
+    "on the right where attention is causal, and count positions from the text's start"
+)
 
 
 def text_coverage(subject: Subject) -> CheckResult:
@@ -97,7 +102,7 @@ def position_use(subject: Subject) -> CheckResult:
     batch = probe(subject)
     found = asked_of(subject, batch)
     if isinstance(found, str):
-        return judge.skipped(found)
+        return _judged_whole(judge, subject, batch) or judge.skipped(found)
     places = torch.arange(found.wanted.shape[1])
     ends = torch.where(found.wanted >= 0, places, 0).amax(dim=1)
     order = ends.argsort(descending=True)[:PROBED_ROWS]
@@ -113,6 +118,40 @@ def position_use(subject: Subject) -> CheckResult:
         if by_content > CONTENT:
             return _judged_order(judge, layer, by_order / by_content)
     return judge.skipped("no layer's output at a token depends on those before it")
+
+
+def _judged_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult | None:
+    """Models that answer once for each text; None where order may well not matter."""
+    tokens = tokens_of(batch)
+    padding = None if tokens is None else padding_of(batch[tokens])
+    observed, _ = subject.once(observed_attention)
+    model = stirred_model(subject)
+    is_recurrent = any(isinstance(each, nn.RNNBase) for each in model.modules())
+    if tokens is None or not (is_recurrent or observed.lengths):
+        return None
+    length = batch[tokens].shape[1]
+    content = torch.full((len(batch[tokens]),), length) if padding is None else padding.content
+    longest = rows_of(batch, content.argsort(descending=True)[:PROBED_ROWS])
+    kept = int(content.sort(descending=True).values[:PROBED_ROWS].min())
+    if kept < FEWEST_TEXTS:
+        return None
+    # The first and last tokens may be marks of the text, which stay where they are.
+    inner = (
+        slice(length - kept + 1, length - 1) if padding and padding.is_left else slice(1, kept - 1)
+    )
+    whole = longest[tokens]
+    turned, replaced = whole.clone(), whole.clone()
+    turned[:, inner] = whole[:, inner].flip(1)
+    replaced[:, inner] = whole.roll(1, 0)[:, inner]
+    with torch.no_grad():
+        before, by_order, by_content = (
+            model(**inputs_of({**longest, tokens: each})) for each in (whole, turned, replaced)
+        )
+    if _change(before, by_content) <= CONTENT:
+        return None
+    return _judged_order(
+        judge, "the output", _change(before, by_order) / _change(before, by_content)
+    )
 
 
 def _layers_at(
@@ -181,16 +220,46 @@ def padding_independence(subject: Subject) -> CheckResult:
     try:
         shown = f"outputs move by up to {_moved(before, sees(cut)):.2g} without "
     except Exception as error:  # a model may be made for sequences of one length
-        return judge.skipped(f"the model takes no shorter sequences: {type(error).__name__}")
+        return _judged_in_place(judge, subject, whole, tokens, padding) or judge.skipped(
+            f"the model takes no shorter sequences: {type(error).__name__}"
+        )
     shown += f"{length - kept} of {length} positions, which are padding"
     if _moved(before, sees(cut)) <= PADDING:
         return judge.passed(shown)
     return judge.warned(
         shown,
-        hint="padding is seen: give the model an attention mask, leave padding out of means and "
-        "maxima, pad on the right where attention is causal, and count positions from the text's "
-        "start",
+        hint=SEEN,
     )
+
+
+def _judged_in_place(
+    judge: Judge, subject: Subject, batch: Batch, tokens: str, padding: Padding
+) -> CheckResult | None:
+    """Whether outputs move with the vector of padding; None where it has none of its own."""
+    model, looked_up = stirred_model(subject), []
+
+    def note(module: nn.Embedding, given: tuple[Tensor, ...]) -> None:
+        if given and given[0].shape == batch[tokens].shape and torch.equal(given[0], batch[tokens]):
+            looked_up.append(module)
+
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.register_forward_pre_hook(note)
+    with torch.no_grad():
+        before = model(**inputs_of(batch))
+        if not looked_up or before.shape[1:2] == batch[tokens].shape[1:]:
+            return None
+        size = batch[tokens].shape[1] * looked_up[0].embedding_dim
+        if any(
+            isinstance(each, nn.Linear) and each.in_features >= size for each in model.modules()
+        ):
+            return None  # a weight for each position, padding included, by design
+        for module in looked_up:
+            module.weight[padding.code] += 1.0
+        moved = _moved(before, model(**inputs_of(batch)))
+    if moved <= PADDING:
+        return judge.passed("outputs stay as they are with another vector for padding")
+    return judge.warned(f"outputs move by up to {moved:.2g} with the vector of padding", SEEN)
 
 
 def _text_outputs(model: nn.Module, batch: Batch, *, window: slice, is_padding: Tensor) -> Tensor:
