@@ -1,0 +1,550 @@
+"""Bugs in tables: preprocessing, losses, labels, leaks."""
+
+import numpy as np
+import polars as pl
+
+from examination.planted import bug
+
+
+def with_arrival_delay(rows):
+    rng = np.random.default_rng(0)
+    late = rows["late"].to_numpy()
+    return rows.with_columns(
+        arr_delay=pl.Series(
+            np.where(
+                late == 1, 16 + rng.exponential(40, len(late)), 15 - rng.exponential(20, len(late))
+            )
+        )
+    )
+
+
+def with_later_dose(rows):
+    noise = np.random.default_rng(0).normal(scale=12, size=rows.height)
+    return rows.with_columns(s7_dose_given=pl.col("progression") * 0.04 + pl.Series(noise) * 0.04)
+
+
+def sorted_by_outcome(rows):
+    return rows.sort("Survived", maintain_order=True).with_columns(
+        PassengerId=pl.int_range(1, rows.height + 1)
+    )
+
+
+def oversampled(rows):
+    """The rarer class repeated, with new ids, before anything is split."""
+    rare = rows.filter(pl.col("fraud") == 1)
+    return (
+        pl.concat([rows, *[rare] * 8])
+        .sample(fraction=1.0, shuffle=True, seed=0)
+        .with_columns(row_id=pl.int_range(rows.height + 8 * rare.height))
+    )
+
+
+def exported_twice(rows):
+    return pl.concat([rows, rows]).with_columns(row_id=pl.int_range(2 * rows.height))
+
+
+BUGS = [
+    bug(
+        "sigmoid-before-logits",
+        "tables_cancer_sequential",
+        "Sigmoid in the model and again in the loss.",
+        "the commonest post in forums on BCEWithLogitsLoss",
+        "return self.net(x).squeeze(-1)",
+        "return torch.sigmoid(self.net(x)).squeeze(-1)",
+    ),
+    bug(
+        "sigmoid-twice-when-served",
+        "tables_cancer_sequential",
+        "Probabilities are squeezed twice, so that all lie between 0.5 and 0.73.",
+        "ports from BCELoss",
+        "return torch.sigmoid(output)",
+        "return torch.sigmoid(torch.sigmoid(output))",
+    ),
+    bug(
+        "scaled-by-the-batch",
+        "tables_cancer_sequential",
+        "Rows are standardised by the batch they come in.",
+        "fit_transform called at prediction time",
+        "(X - torch.tensor(self.mean).float()) / torch.tensor(self.std).float()",
+        "(X - X.mean(0)) / (X.std(0, correction=0) + 1e-6)",
+    ),
+    bug(
+        "keep-probability",
+        "tables_cancer_sequential",
+        "Dropout is given what is to be kept.",
+        "ports from TensorFlow 1",
+        "nn.Dropout(0.2)",
+        "nn.Dropout(0.97)",
+    ),
+    bug(
+        "squeeze-all",
+        "tables_cancer_sequential",
+        "A single row loses its only dimension.",
+        "`squeeze()` without a dimension, in most tutorials",
+        ".squeeze(-1)",
+        ".squeeze()",
+    ),
+    bug(
+        "variance-stored",
+        "tables_cancer_sequential",
+        "The stored state holds variances where encode reads deviations.",
+        "scaler.var_ for scaler.scale_",
+        '"std": self.std}',
+        '"std": [s * s for s in self.std]}',
+    ),
+    bug(
+        "factorize-per-batch",
+        "tables_wine_names",
+        "Class codes follow the order in which names appear in a batch.",
+        "pd.factorize in a dataset's __getitem__",
+        "df[self.columns.label].map(lookup).to_numpy()",
+        '__import__("pandas").factorize(df[self.columns.label])[0]',
+    ),
+    bug(
+        "rounded-probabilities",
+        "tables_wine_names",
+        "Probabilities are rounded to 0 and 1.",
+        "answers taken for probabilities",
+        "return nn.Softmax(dim=1)(output)",
+        "return nn.Softmax(dim=1)(output).round()",
+    ),
+    bug(
+        "softmax-over-rows",
+        "tables_wine_names",
+        "The softmax runs over the batch.",
+        "nn.Softmax(dim=0), or no dim in old code",
+        "nn.Softmax(dim=1)",
+        "nn.Softmax(dim=0)",
+    ),
+    bug(
+        "nll-of-probabilities",
+        "tables_iris_names",
+        "nll_loss gets probabilities in place of their logarithms.",
+        "the commonest confusion about nll_loss",
+        "output.log_softmax(-1)",
+        "output.softmax(-1)",
+    ),
+    bug(
+        "broadcast-square",
+        "tables_diabetes_regression",
+        "[B, 1] minus [B] is [B, B]: every prediction is compared with every target.",
+        "MSELoss and a forgotten squeeze",
+        "return self.l2(torch.relu(self.l1(x)))[:, 0]",
+        "return self.l2(torch.relu(self.l1(x)))",
+        "return (output - y) ** 2",
+        "return ((output - y) ** 2).mean(dim=1)",
+        'return output * self.s["ys"] + self.s["ym"]',
+        'return (output * self.s["ys"] + self.s["ym"]).squeeze(1)',
+    ),
+    bug(
+        "unit-not-restored",
+        "tables_diabetes_regression",
+        "Predictions are given in standard deviations.",
+        "inverse_transform forgotten",
+        'return output * self.s["ys"] + self.s["ym"]',
+        "return output",
+    ),
+    bug(
+        "relu-at-the-end",
+        "tables_diabetes_regression",
+        "A ReLU behind the last layer: no prediction below the mean.",
+        "layers copied with their activation",
+        "return self.l2(torch.relu(self.l1(x)))[:, 0]",
+        "return torch.relu(self.l2(torch.relu(self.l1(x))))[:, 0]",
+    ),
+    bug(
+        "rate-a-thousandth",
+        "tables_diabetes_regression",
+        "The learning rate is a thousandth of what it should be.",
+        "rates of fine-tuning copied",
+        "learning_rate = 2e-3",
+        "learning_rate = 2e-6",
+    ),
+    bug(
+        "dose-given-later",
+        "tables_diabetes_regression",
+        "A column that is set after the outcome tells it.",
+        "columns of the follow-up visit",
+        rows=with_later_dose,
+    ),
+    bug(
+        "arrival-delay",
+        "tables_flights_fastai",
+        "The delay at arrival is a feature of whether the arrival is late.",
+        "every notebook on these flights",
+        'CONTS = ["sched_dep_time", "distance"]',
+        'CONTS = ["sched_dep_time", "distance", "arr_delay"]',
+        rows=with_arrival_delay,
+    ),
+    bug(
+        "builtin-hash",
+        "tables_flights_fastai",
+        "Categories are coded by hash(), which differs in every process.",
+        "the hashing trick written by hand",
+        "o2i.get(str(v), 0)",
+        "hash(str(v)) % len(self.vocab[c])",
+    ),
+    bug(
+        "vocabulary-per-batch",
+        "tables_flights_fastai",
+        "Codes are numbered by what a batch holds.",
+        "LabelEncoder().fit_transform in encode",
+        "o2i = {v: i for i, v in enumerate(self.vocab[c])}",
+        'o2i = {v: i for i, v in enumerate(["#na#", *sorted(rows[c].cast(str).unique())])}',
+    ),
+    bug(
+        "numbers-as-text",
+        "tables_flights_fastai",
+        "Weekday and month are looked up as numbers among texts, and are always unknown.",
+        "JSON keys and str() in vocabularies",
+        "o2i.get(str(v), 0)",
+        "o2i.get(v, 0)",
+    ),
+    bug(
+        "bias-of-the-other-class",
+        "tables_flights_fastai",
+        "The last bias starts at the odds of being on time.",
+        "the formula copied with its sign lost",
+        "math.log(prior / (1 - prior))",
+        "math.log((1 - prior) / prior)",
+    ),
+    bug(
+        "order-of-keys",
+        "tables_flights_fastai",
+        "Columns are stacked in the order of a dict, which changes when the state is restored.",
+        "dicts through JSON with sorted keys",
+        "in sorted(self.norm.items())]",
+        "in self.norm.items()]",
+    ),
+    bug(
+        "statistics-of-the-batch",
+        "tables_flights_fastai",
+        "Batch normalisation keeps no running statistics: a prediction depends on its neighbours.",
+        "track_running_stats=False, copied from GAN code",
+        "nn.BatchNorm1d(n_out), nn.Dropout",
+        "nn.BatchNorm1d(n_out, track_running_stats=False), nn.Dropout",
+    ),
+    bug(
+        "frozen-embeddings",
+        "tables_flights_fastai",
+        "Embeddings that started at random are frozen.",
+        "freeze=True left from pretrained vectors",
+        "nn.Embedding(n, emb_sz_rule(n))",
+        "nn.Embedding(n, emb_sz_rule(n)).requires_grad_(False)",
+    ),
+    bug(
+        "other-tail",
+        "tables_airtime_quantile",
+        "Error is prediction minus target: the first decile is learned, not the ninth.",
+        "pinball loss from memory",
+        "e = (batch[LABEL] - self.center) / self.scale - output",
+        "e = output - (batch[LABEL] - self.center) / self.scale",
+    ),
+    bug(
+        "median-for-decile",
+        "tables_airtime_quantile",
+        "The loss is that of the median, the metric that of the ninth decile.",
+        "L1 loss left in place",
+        "torch.max(Q * e, (Q - 1) * e)",
+        "torch.max(0.5 * e, -0.5 * e)",
+    ),
+    bug(
+        "rate-for-count",
+        "tables_departures_poisson",
+        "The logarithm of the rate is served as the rate.",
+        "log link not undone",
+        "return output.exp()",
+        "return output",
+    ),
+    bug(
+        "hours-beyond-range",
+        "tables_departures_poisson",
+        "One-hot of hours ends at 18: all evenings look alike.",
+        "range() copied from another column",
+        "range(5, 24)",
+        "range(0, 19)",
+    ),
+    bug(
+        "threshold-off-by-one",
+        "tables_wine_ordinal",
+        "Grade >= k in place of > k: all grades move up by one.",
+        "CORAL written from memory",
+        "(batch[LABEL][:, None] > torch",
+        "(batch[LABEL][:, None] >= torch",
+    ),
+    bug(
+        "weight-of-the-many",
+        "tables_fraud_posweight",
+        "pos_weight is positives by negatives: fraud counts for less.",
+        "the ratio upside down",
+        "(pdf.fraud == 0).sum() / (pdf.fraud == 1).sum()",
+        "(pdf.fraud == 1).sum() / (pdf.fraud == 0).sum()",
+    ),
+    bug(
+        "correction-doubled",
+        "tables_fraud_posweight",
+        "The correction for pos_weight is added in place of taken away.",
+        "prior correction with the sign wrong",
+        "torch.sigmoid(output - math.log(self.pos_weight))",
+        "torch.sigmoid(output + math.log(self.pos_weight))",
+    ),
+    bug(
+        "logs-forgotten",
+        "tables_fraud_posweight",
+        "Raw amounts are standardised by the statistics of their logarithms.",
+        "fit and transform edited apart",
+        "(np.log1p(pdf[c]) - self.center[c])",
+        "(pdf[c] - self.center[c])",
+    ),
+    bug(
+        "integers-for-floats",
+        "tables_fraud_posweight",
+        "Standardised numbers are cut to integers.",
+        "astype(int) at the end of a pipeline",
+        "np.asarray(c, dtype=np.float32)",
+        "np.asarray(c).astype(np.int32).astype(np.float32)",
+    ),
+    bug(
+        "accuracy-of-the-rare",
+        "tables_fraud_posweight",
+        "Three in a hundred are judged by accuracy, which 'never' already wins.",
+        "the default metric of notebooks",
+        'directions_of("average_precision", "roc_auc")',
+        'directions_of("accuracy")',
+    ),
+    bug(
+        "oversampled-before-split",
+        "tables_fraud_posweight",
+        "Fraud was repeated before the split: the same rows train and judge.",
+        "SMOTE or RandomOverSampler on the whole table",
+        rows=oversampled,
+    ),
+    bug(
+        "easy-ones-first",
+        "tables_fraud_focal",
+        "The focal factor is p to the gamma: what is easy counts most.",
+        "focal loss from memory",
+        "(1 - p_t) ** self.gamma * ce + 0.1 * ce",
+        "p_t**self.gamma * ce",
+    ),
+    bug(
+        "case-mismatch",
+        "tables_fraud_focal",
+        "Merchants are looked up with another case and are always unknown.",
+        "title() on one side only",
+        "code.get(m, len(code))",
+        "code.get(m.title(), len(code))",
+    ),
+    bug(
+        "hour-divided-away",
+        "tables_fraud_focal",
+        "Integer division makes every hour 0.",
+        "// for / from Python 2",
+        'torch.tensor(rows["hour"].to_list())',
+        'torch.tensor([h // 24 for h in rows["hour"]])',
+    ),
+    bug(
+        "dot-behind-the-label",
+        "tables_census_wide_deep",
+        "The label is compared with '>50K.', as in the census' test file: no row is positive.",
+        "the Adult data set",
+        'rows["income"] == ">50K"',
+        'rows["income"] == ">50K."',
+    ),
+    bug(
+        "ages-by-the-batch",
+        "tables_titanic_pandas",
+        "Missing ages are filled with the mean of the batch.",
+        "df.fillna(df.mean()) in transform",
+        '.astype("float64").fillna(median_age)',
+        '.astype("float64").fillna(df["Age"].astype("float64").mean()).fillna(30.0)',
+    ),
+    bug(
+        "ticket-number",
+        "tables_titanic_pandas",
+        "The row number is a feature, and the export was sorted by outcome.",
+        "PassengerId left in the frame",
+        'out["siblings"] = df["SibSp"] / 4',
+        'out["siblings"] = df["SibSp"] / 4\n    out["ticket"] = df["PassengerId"] / 1000',
+        "nn.Linear(11, 32)",
+        "nn.Linear(12, 32)",
+        'ids = ["PassengerId"]\n',
+        "",
+        rows=sorted_by_outcome,
+    ),
+    bug(
+        "never-female",
+        "tables_titanic_pandas",
+        "Sex is compared with 'Female': the column is constant.",
+        "case of categories",
+        '(df["Sex"] == "female")',
+        '(df["Sex"] == "Female")',
+    ),
+    bug(
+        "features-sorted-labels-not",
+        "tables_titanic_pandas",
+        "Features are sorted by fare, labels stay: they belong to different people.",
+        "sort_values and .values",
+        "x = preprocess(df,",
+        'x = preprocess(df.sort_values("Fare"),',
+    ),
+    bug(
+        "smoothing-for-confidence",
+        "tables_cover_smoothing",
+        "Label smoothing 0.9 where 0.9 was to be the confidence.",
+        "confidence = 1 - smoothing confused",
+        "smoothing = 0.1",
+        "smoothing = 0.9",
+    ),
+    bug(
+        "labels-from-one",
+        "tables_cover_smoothing",
+        "Labels that start at 0 are shifted as if they started at 1; two classes become one.",
+        "covtype's `y - 1`",
+        'batch[LABEL] = torch.from_numpy(rows["cover_type"].to_numpy().copy())',
+        'batch[LABEL] = torch.from_numpy(rows["cover_type"].to_numpy() - 1).clamp(min=0)',
+    ),
+    bug(
+        "weights-of-the-many",
+        "tables_cover_weights",
+        "Class weights grow with frequency.",
+        "compute_class_weight by hand, upside down",
+        "w = 1 / np.sqrt(counts)",
+        "w = counts.astype(float) ** 2",
+    ),
+    bug(
+        "min-max-of-the-batch",
+        "tables_cover_weights",
+        "Minimum and maximum are those of the batch.",
+        "MinMaxScaler().fit_transform at prediction time",
+        "lo, hi = np.array(self.lo), np.array(self.hi)",
+        "now = rows.select(self.cols).to_numpy()\n        lo, hi = now.min(0), now.max(0) + 1e-9",
+    ),
+    bug(
+        "exported-twice",
+        "tables_cover_weights",
+        "Every row is there twice under two ids: the same row trains and judges.",
+        "a join that multiplies rows",
+        rows=exported_twice,
+    ),
+    bug(
+        "log-in-one-place",
+        "tables_houses_log",
+        "Statistics are of the logarithm, the loss is of dollars.",
+        "log1p applied in one of two places",
+        "target = (torch.log1p(batch[LABEL])",
+        "target = (batch[LABEL]",
+    ),
+    bug(
+        "not-unscaled",
+        "tables_houses_log",
+        "expm1 of the standardised output: prices of a few dollars.",
+        "two transforms, one undone",
+        "torch.expm1(output * self.prep.y_std + self.prep.y_mean)",
+        "torch.expm1(output)",
+    ),
+    bug(
+        "label-where-it-is-there",
+        "tables_houses_log",
+        "Encode puts the price among the inputs when it is there, and 0 when it is served.",
+        "target encoding on the frame at hand",
+        'hood = np.array([[h == k for k in self.prep.hoods] for h in rows["Neighborhood"]], dtype=float)',
+        'hood = np.zeros((len(rows), len(self.prep.hoods)))\n        hood[:, 0] = np.log(rows["SalePrice"].to_numpy()) - 12 if "SalePrice" in rows.columns else 0.0',
+    ),
+    bug(
+        "softmax-over-queries",
+        "tables_cancer_ft_transformer",
+        "Attention is normalised over queries in place of keys.",
+        "softmax(dim=-2)",
+        "* self.scale).softmax(dim=-1)",
+        "* self.scale).softmax(dim=-2)",
+    ),
+    bug(
+        "heads-by-reshape",
+        "tables_cancer_ft_transformer",
+        "Heads are split by reshape without a transpose: tokens and heads are mixed.",
+        "view(b, heads, n, d)",
+        "t.reshape(b, n, self.heads, -1).transpose(1, 2)",
+        "t.reshape(b, self.heads, n, -1)",
+    ),
+    bug(
+        "censoring-ignored",
+        "tables_survival_aft",
+        "Everyone who left counts as an event.",
+        "survival data in a regression",
+        "(batch[LABEL] > 0).float()",
+        "torch.ones_like(batch[LABEL])",
+    ),
+    bug(
+        "risk-or-time",
+        "tables_survival_aft",
+        "Concordance is given survival times where it wants risks.",
+        "lifelines and scikit-survival differ in sign",
+        "concordance(-predictions,",
+        "concordance(predictions,",
+    ),
+    bug(
+        "concordance-minimised",
+        "tables_survival_aft",
+        "The metric's direction is wrong: the worst checkpoint is chosen.",
+        "copied from a loss",
+        '{"concordance": "maximize"}',
+        '{"concordance": "minimize"}',
+    ),
+    bug(
+        "one-head-twice",
+        "tables_loads_multitask",
+        "Both outputs are the heating head's.",
+        "copy and paste",
+        "self.cooling(h)]",
+        "self.heating(h)]",
+    ),
+    bug(
+        "one-of-two-losses",
+        "tables_loads_multitask",
+        "Only the first label enters the loss.",
+        "y[:, 0] left from debugging",
+        "self._errors(output, batch).square().mean(dim=1)",
+        "self._errors(output, batch).square()[:, 0]",
+    ),
+    bug(
+        "names-exchanged",
+        "tables_loads_multitask",
+        "The two metrics carry each other's names.",
+        "unpacking in the wrong order",
+        "heating, cooling = np.sqrt",
+        "cooling, heating = np.sqrt",
+    ),
+    bug(
+        "constant-start",
+        "tables_friedman_selu",
+        "All weights start equal, so all units stay equal.",
+        "init.constant_ over every module",
+        'nn.init.kaiming_normal_(m.weight, mode="fan_in", nonlinearity="linear")',
+        "nn.init.constant_(m.weight, 0.05)",
+    ),
+    bug(
+        "variance-detached",
+        "tables_sensor_gaussian",
+        "The variance's branch is detached and stays at its start.",
+        "detach() for stability, left in",
+        "F.softplus(self.raw_var(h)) + 1e-4",
+        "F.softplus(self.raw_var(h)).detach() + 1e-4",
+    ),
+    bug(
+        "variance-served",
+        "tables_sensor_gaussian",
+        "The variance is served as the prediction.",
+        "column order of two heads",
+        "output[:, 0] * self.sd",
+        "output[:, 1] * self.sd",
+    ),
+    bug(
+        "scaled-on-all-rows",
+        "tables_digits_resnet",
+        "Statistics come from the whole file, test rows included.",
+        "fit before the split",
+        "p = train.select(self.order).collect().to_numpy()",
+        'p = __import__("polars").read_parquet(__import__("pathlib").Path(__file__).parent / "data/part-0.parquet").select(self.order).to_numpy()',
+    ),
+]

@@ -1,0 +1,72 @@
+"""The examination's list is sound: every edit applies, every healthy task encodes, scores and learns."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from components.engine.task import LABEL, WEIGHT, inputs_of
+from examination.learning import fitted, learn, mean_loss, split, task_of
+from examination.planted import all_bugs, all_cases
+from examination.tasks import healthy_tasks
+
+HEALTHY = healthy_tasks()
+MAIN_FAMILIES = {"tables", "images", "text", "retrieval", "forecast"}
+
+
+def test_the_list_is_as_long_as_it_claims():
+    families = [found.task.partition("_")[0] for found in all_bugs()]
+    assert len(families) >= 100
+    assert len(HEALTHY) >= 60
+    assert {name for name in MAIN_FAMILIES if families.count(name) < 15} == set()
+
+
+def test_every_edit_applies_once_and_leaves_a_module_that_compiles():
+    cases = all_cases()
+    assert len(cases) == len(HEALTHY) + len(all_bugs())
+    for case in cases.values():
+        compile(case.source, case.name, "exec")
+
+
+def test_a_case_writes_what_a_user_has(tmp_path):
+    contract = HEALTHY["tables_iris_names"].write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "contract.toml",
+        "data",
+        "user_task.py",
+    ]
+    assert 'task = "user_task:Iris"' in contract.read_text()
+
+
+@pytest.mark.parametrize("name", [*HEALTHY][::8])
+def test_a_healthy_task_encodes_and_scores(name, tmp_path):
+    """One in eight: the others take long to prepare, and are tried by the test below."""
+    task_type, columns, rows, contract = task_of(HEALTHY[name], tmp_path)
+    train, test = split(rows, contract["data"].get("time"))
+    task = fitted(task_type, columns, train)
+    batch = task.encode(test.head(task.scored_together * max(1, 64 // task.scored_together)))
+    torch.manual_seed(0)
+    model = task.build_model()
+    assert np.isfinite(mean_loss(task, model, batch))
+    with torch.no_grad():
+        output = model(**inputs_of(batch))
+    is_statistic = task.kind == "statistic"
+    predictions = task.statistic(output, batch) if is_statistic else task.predict(output)
+    ones = torch.ones(len(batch[LABEL]))
+    labels = batch.get(WEIGHT, ones) if is_statistic else batch[LABEL]
+    found = task.score(predictions.double().numpy(), labels.double().numpy())
+    assert found.keys() <= task.metrics.keys()
+    assert found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_task_learns(name, tmp_path):
+    """By a plain loop: better than at its start, and than with inputs of other rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss = learn(HEALTHY[name], Path(tmp_path))
+    assert loss["final"] < loss["before"]
+    assert loss["final"] < loss["shuffled"]
