@@ -4,6 +4,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import polars as pl
 
 from components.clients.environment import data_cache
 from components.clients.object_store import open_store, sha256_of_file
+from components.clients.parquet_files import LIBRARY_ERRORS, unreadable
 from components.contracts.data import DataSection, Split, SplitSection
 from components.contracts.errors import BadDataError
 from components.contracts.snapshot import DataFile, Snapshot
@@ -39,17 +41,12 @@ class Dataset:
         self.snapshot = snapshot
         self._cache = cache or data_cache()
         self._store = functools.cache(open_store)
+        self._stamps: dict[Path, tuple[int, int, int]] = {}
         self._paths = [self._verified(file) for file in snapshot.files]
 
     def scan(self, split: Split | None = None) -> pl.LazyFrame:
         """All columns of the rows of one split, or of every row, in file order."""
-        frame = pl.scan_parquet(
-            self._paths,
-            glob=False,
-            hive_partitioning=False,
-            missing_columns="raise",
-            extra_columns="ignore",
-        )
+        frame = _scan(self._paths)
         frame = frame.select(list(self.snapshot.columns))
         if split is None:
             return frame
@@ -61,10 +58,10 @@ class Dataset:
         Raises:
             BadDataError: a file cannot be decoded.
         """
-        try:
-            return query.collect(engine="streaming")
-        except pl.exceptions.ComputeError as error:
-            raise self._decoding_error(error) from error
+        with self._decoded():
+            found = query.collect(engine="streaming")
+        self._check_unchanged()
+        return found
 
     def batches(
         self, split: Split, rows: int, *, together: int = 1, part: "slice | None" = None
@@ -106,23 +103,58 @@ class Dataset:
         yield from self._stream(self.scan().with_columns(split), self.batch_rows(rows))
 
     def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        batches = frame.collect_batches(chunk_size=rows, maintain_order=True)
+        while True:
+            with self._decoded():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            for start in range(0, batch.height, rows):
+                yield batch.slice(start, rows)
+        self._check_unchanged()
+
+    @contextmanager
+    def _decoded(self) -> Iterator[None]:
+        """Explain what polars raises; files that were replaced meanwhile come first."""
         try:
-            for batch in frame.collect_batches(chunk_size=rows, maintain_order=True):
-                for start in range(0, batch.height, rows):
-                    yield batch.slice(start, rows)
-        except pl.exceptions.ComputeError as error:
+            yield
+        except LIBRARY_ERRORS as error:
+            self._check_unchanged()
             raise self._decoding_error(error) from error
 
-    def _decoding_error(self, error: pl.exceptions.ComputeError) -> BadDataError:
+    def _check_unchanged(self) -> None:
+        for file, path in zip(self.snapshot.files, self._paths, strict=True):
+            if self._stamps[path] != _stamp(path):
+                raise BadDataError(
+                    f"{file.uri} changed while it was read",
+                    evidence="its size or its time of change is another than at the start",
+                    action="write partitions once; corrections go into a new partition",
+                )
+
+    def files_with(self, rows: pl.Expr) -> list[str]:
+        """The partitions that hold such rows; for messages, since it reads each one."""
+        return [
+            file.uri
+            for file, path in zip(self.snapshot.files, self._paths, strict=True)
+            if not _scan([path]).filter(rows).head(1).collect().is_empty()
+        ]
+
+    def rows_by_file(self) -> dict[str, int]:
+        """The rows that each partition really has, column by column; for messages."""
+        return {
+            file.uri: _scan([path]).collect(engine="streaming").height
+            for file, path in zip(self.snapshot.files, self._paths, strict=True)
+        }
+
+    def _decoding_error(self, error: BaseException) -> BadDataError:
         for file, path in zip(self.snapshot.files, self._paths, strict=True):
             try:
-                pl.scan_parquet(path, glob=False, hive_partitioning=False).collect(
-                    engine="streaming"
-                )
-            except pl.exceptions.PolarsError as found:
-                return BadDataError(
-                    f"the partition {file.uri} cannot be decoded",
-                    evidence=str(found),
+                _scan([path]).collect(engine="streaming")
+            except LIBRARY_ERRORS as found:
+                return unreadable(
+                    file.uri,
+                    found,
+                    problem="cannot be decoded",
                     action="write it again under a new name and remove this one: its footer is "
                     "whole but its pages are damaged",
                 )
@@ -134,6 +166,7 @@ class Dataset:
         if key == file.uri:  # a snapshot of a place that has moved since
             root, _, key = file.uri.rpartition("/")
         path = self._store(root).fetch(key, self._cache)
+        self._stamps[path] = _stamp(path)
         if path.stat().st_size != file.size_bytes or sha256_of_file(path) != file.sha256:
             raise BadDataError(
                 f"{file.uri} changed after the snapshot was taken",
@@ -142,6 +175,25 @@ class Dataset:
                 "corrections go into a new partition",
             )
         return path
+
+
+def _scan(paths: list[Path]) -> pl.LazyFrame:
+    """The rows of files whose names are no patterns and add no columns."""
+    return pl.scan_parquet(
+        paths,
+        glob=False,
+        hive_partitioning=False,
+        missing_columns="raise",
+        extra_columns="ignore",
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        info = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (info.st_ino, info.st_size, info.st_mtime_ns)
 
 
 def split_filter(snapshot: Snapshot, split: Split) -> pl.Expr:

@@ -141,6 +141,8 @@ def _reason_to_ignore(entry: TreeEntry) -> str | None:
 
 def _is_hidden(name: str) -> bool:
     # A partition column may start with an underscore: `_year=2024` holds data.
+    if name in (".", ".."):
+        return False
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

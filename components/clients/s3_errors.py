@@ -67,6 +67,7 @@ def _is_foreign_page(headers: Mapping[str, str]) -> bool:
 def refuse_html(http_response: AWSResponse, model: OperationModel, **_: object) -> None:
     """Stop where a proxy, a login page or a captive portal answers in the store's place."""
     if http_response.status_code < 300 and _is_foreign_page(http_response.headers):
+        http_response.raw.close()
         raise unlike_s3(f"{model.name} was answered with a page of HTML, without headers of S3")
 
 

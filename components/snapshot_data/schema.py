@@ -1,6 +1,7 @@
 """Are the partitions one table, and does it have the columns that the contract names?"""
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,10 @@ from components.contracts.errors import BadDataError
 from components.contracts.snapshot import DataFile, Snapshot
 
 _TIME_TYPES = ("Datetime", "Date")
+_NO_LABELS = ("Struct", "Map", "List", "Array", "Binary", "Duration", "Object")
+# Keys are hashed as texts, which these have none of.
+_NO_KEYS = ("Map", "List", "Array", "Binary", "Duration", "Object")
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,11 @@ def _type_problems(
 ) -> Iterator[str]:
     if data.time and not columns[data.time].startswith(_TIME_TYPES):
         yield f"data.time {data.time!r} is {columns[data.time]}, expected Datetime or Date"
+    if columns[data.label].startswith(_NO_LABELS):
+        yield (
+            f"data.label {data.label!r} is {columns[data.label]}, expected numbers, texts, "
+            "booleans or dates"
+        )
     for column in data.text:
         if columns[column] != "String":
             yield f"data.text {column!r} is {columns[column]}, expected String"
@@ -121,7 +131,12 @@ def _type_problems(
         data=data, split=split, files=(), columns=dict(columns), rows=0, split_rows={}
     ).task_columns.features:
         yield "no column is left as a feature"
+    yield from _index_problems(data, columns)
     method = split.resolved_method(data)
+    keys = {"time": (), "group": (data.group,), "hash": data.ids}[method]
+    for key in keys:
+        if key and columns[key].startswith(_NO_KEYS):
+            yield f"split.method {method!r} cannot use {key!r}, which is {columns[key]}"
     needed = {"time": data.time, "group": data.group, "hash": data.ids}[method]
     if not needed:
         role = "ids" if method == "hash" else method
@@ -129,6 +144,17 @@ def _type_problems(
     for window in ("train_days", "test_days"):
         if getattr(split, window) is not None and data.time is None:
             yield f"split.{window} is set but data.time is not"
+
+
+def _index_problems(data: DataSection, columns: Mapping[str, str]) -> Iterator[str]:
+    """An index that pandas wrote is the order of the rows, which must not be learned from."""
+    named = {name for _, names in _named_columns(data) for name in names}
+    for name in columns:
+        if _PANDAS_INDEX.fullmatch(name) and name not in named and not data.features:
+            yield (
+                f"{name!r} is an index that pandas wrote and would be a feature: write the data "
+                "with index=False, or name it under data.meta"
+            )
 
 
 def _suggestion(name: str, candidates: Iterable[str], words: str) -> str:

@@ -1,5 +1,6 @@
 """Counts the rows of each split, and says why one is empty."""
 
+import math
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -10,22 +11,80 @@ from components.contracts.data import Split
 from components.contracts.errors import BadDataError
 from components.contracts.snapshot import Snapshot
 
+_PER_DAY = {"d": 1, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+# A year less than Python's at either end: time zones and blocks reach beyond a moment.
+FIRST_DAY, LAST_DAY = date(2, 1, 1), date(9998, 12, 31)
+
 
 def with_split_rows(snapshot: Snapshot, cache: Path | None = None) -> Snapshot:
     """The snapshot with its first and last moment and the rows that each split selects."""
     dataset = Dataset(snapshot, cache)
     if snapshot.data.time:
         time = pl.col(snapshot.data.time)
-        ends = dataset.scan().select(low=time.min(), high=time.max())
-        low, high = dataset.collect(ends).row(0)
+        ends = dataset.collect(dataset.scan().select(low=time.min(), high=time.max()))
+        _check_years(dataset, ends)
+        low, high = ends.row(0)
         window = {"time_min": _moment(low), "time_max": _moment(high)}
         snapshot = snapshot.model_copy(update=window)
     split = selected_split(snapshot).alias(SPLIT_COLUMN)
     counts = dataset.collect(dataset.scan().select(split).group_by(SPLIT_COLUMN).len())
     rows = dict(counts.iter_rows())
+    _check_rows(dataset, sum(rows.values()))
     return snapshot.model_copy(
         update={"split_rows": {split: rows.get(split.value, 0) for split in Split}}
     )
+
+
+def _check_rows(dataset: Dataset, found: int) -> None:
+    """Whether as many rows can be read as the footers promise.
+
+    Raises:
+        BadDataError: they cannot; the message names the partitions.
+    """
+    if found == dataset.snapshot.rows:
+        return
+    rows = dataset.rows_by_file()
+    wrong = [
+        f"{file.uri} promises {file.rows:,} rows and has {rows[file.uri]:,}"
+        for file in dataset.snapshot.files
+        if rows[file.uri] != file.rows
+    ]
+    raise BadDataError(
+        f"{found:,} rows can be read, but the footers promise {dataset.snapshot.rows:,}",
+        evidence="; ".join(wrong[:3]),
+        action="write these partitions again",
+    )
+
+
+def _check_years(dataset: Dataset, ends: pl.DataFrame) -> None:
+    """Whether every time lies in years that calendars can compute with.
+
+    Raises:
+        BadDataError: one lies beyond; the message names its partitions.
+    """
+    column = dataset.snapshot.data.time or ""
+    dtype = ends.schema["low"]
+    unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
+    first, last = ((day - date(1970, 1, 1)).days * _PER_DAY[unit] for day in (FIRST_DAY, LAST_DAY))
+    beyond = ~pl.col(column).to_physical().is_between(first, last)
+    numbers = [value for value in ends.select(pl.all().to_physical()).row(0) if value is not None]
+    if all(first <= value <= last for value in numbers):
+        return
+    files = dataset.files_with(beyond)
+    raise BadDataError(
+        f"data.time {column!r} holds times outside of the years {FIRST_DAY.year} to "
+        f"{LAST_DAY.year}",
+        evidence=f"the lowest and the highest are {_years(numbers, unit)}, in "
+        + ", ".join(files[:3])
+        + (f" and {len(files) - 3} more" if len(files) > 3 else ""),
+        action="write null where the time is not known, not a date that stands for it",
+    )
+
+
+def _years(numbers: list[int], unit: str) -> str:
+    """About which years these are; they may be beyond what a calendar can show."""
+    years = [1970 + math.floor(value / _PER_DAY[unit] / 365.2425) for value in numbers]
+    return " and ".join(f"about the year {year}" for year in years)
 
 
 def check_splits(snapshot: Snapshot) -> None:

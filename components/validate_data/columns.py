@@ -47,7 +47,7 @@ class ColumnCounts:
         combined = table.select(
             getattr(pl.col(name), measure.combine)() for name, measure in self._measures.items()
         )
-        return combined.row(0, named=True)
+        return {column.name: _value(column) for column in combined}
 
 
 def column_measures(
@@ -135,6 +135,14 @@ def bad_values(
         pattern = f"^(?:{expectation.matches})$"
         found["unmatched"] = ~column.cast(pl.String).str.contains(pattern) if text else None
     return found
+
+
+def _value(column: pl.Series) -> object:
+    """The one value of a column; a moment beyond the calendar as its number."""
+    try:
+        return column.item()
+    except (ValueError, OverflowError):
+        return f"{column.to_physical().item()} ({column.dtype})"
 
 
 def _value_measures(name: str, dtype: pl.DataType) -> Iterator[tuple[str, Measure]]:

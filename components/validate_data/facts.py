@@ -1,6 +1,6 @@
 """All that is measured of a snapshot, in one streaming pass over its rows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -9,6 +9,8 @@ import polars.selectors as cs
 
 from components.clients.dataset import SPLIT_COLUMN, Dataset, block_start
 from components.clients.opaque_columns import derive, derived_columns, opaque_columns
+from components.clients.parquet_files import LIBRARY_ERRORS
+from components.contracts.errors import BadDataError
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import BlockSketch, FactValue
 from components.validate_data.columns import (
@@ -63,10 +65,17 @@ def gather_facts(dataset: Dataset, section: ExpectationsSection, now: datetime) 
     Raises:
         BadDataError: a partition cannot be decoded.
     """
-    gathering = _Gathering(dataset.snapshot, dataset.scan().collect_schema(), section, now)
-    for batch in dataset.labelled_batches(BATCH_ROWS):
-        gathering.add(batch)
-    return gathering.facts()
+    try:
+        gathering = _Gathering(dataset.snapshot, dataset.scan().collect_schema(), section, now)
+        for batch in dataset.labelled_batches(BATCH_ROWS):
+            gathering.add(batch)
+        return gathering.facts()
+    except LIBRARY_ERRORS as error:
+        raise BadDataError(
+            "the values of a column cannot be measured",
+            evidence=f"{type(error).__name__}: {error}",
+            action="write the column that this names as numbers, texts or times, or leave it out",
+        ) from error
 
 
 class _Gathering:
@@ -85,6 +94,7 @@ class _Gathering:
         self._features: dict[str, pl.DataType] = {
             **{name: schema[name] for name in features if name not in self._opaque}, **derived
         }  # fmt: skip
+        _refuse_clashes(schema, derived)
         number = finite(data.label, label) if label.is_numeric() or label == pl.Boolean else None
         missing = {name: is_missing(name, dtype) for name, dtype in self._features.items()}
         self._columns = ColumnCounts(
@@ -199,6 +209,16 @@ class _Gathering:
         if name == "group" or name.startswith("repeated:"):
             keyed = keyed.filter(batch[columns[0]].is_not_null())
         return keyed
+
+
+def _refuse_clashes(schema: pl.Schema, derived: Iterable[str]) -> None:
+    clashes = sorted(set(derived) & set(schema.names()))
+    if clashes:
+        raise BadDataError(
+            f"the column {clashes[0]!r} has the name of a statistic that is computed here",
+            evidence=f"statistics of pictures, lists and texts are called {', '.join(clashes)}",
+            action="rename these columns",
+        )
 
 
 def _repeat_facts(repeats: Mapping[str, Repeats]) -> dict[str, FactValue]:

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import kendalltau, rankdata
 
-from components.validate_data.columns import finite
+from components.validate_data.columns import finite, is_text
 from components.validate_data.labels import LabelKind
 
 SAMPLE_ROWS = 100_000
@@ -71,7 +71,15 @@ def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
 def _codes(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> Codes:
     """An integer per value or bin."""
     if not dtype.is_numeric():
-        values = rows[name].cast(pl.String)
+        values = rows[name]
+        if dtype.is_temporal():
+            values = values.to_physical()
+        elif not is_text(dtype):  # lists, structures: equal or not is all that can be told
+            values = values.hash().zip_with(
+                values.is_not_null(), pl.Series([None], dtype=pl.UInt64)
+            )
+        else:
+            values = values.cast(pl.String)
         return values.rank("dense").cast(pl.Int64).fill_null(_MISSING).to_numpy()
     series = rows.select(finite(name, dtype).cast(pl.Float64)).to_series()
     numbers = series.fill_null(float("nan")).to_numpy()
