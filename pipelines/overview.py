@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from components.clients.model_registry import CHAMPION, ModelVersion
+from components.clients.champion_records import ChampionRecords
+from components.clients.model_registry import CHAMPION
 from components.contracts.gate import Registration, Verdict
 from components.contracts.monitoring import RetrainingDecision
 from pipelines.registry.catalogue import Catalogue
@@ -19,7 +20,7 @@ def status_lines(home: Home, model: str) -> Iterator[str]:
     for name in sorted({run.model for run in runs}):
         own = [run for run in runs if run.model == name]
         yield f"{name}"
-        yield f"  champion   {_champion_line(registry.version_by_alias(name, CHAMPION))}"
+        yield f"  champion   {_champion_line(registry.champion_records(name))}"
         yield f"  last run   {_run_line(own[-1])}"
         for label, step in (("trigger", "decide_retraining"), ("gate", "evaluate_model")):
             said = _last_words(home, own, step)
@@ -37,10 +38,15 @@ def run_lines(home: Home) -> Iterator[str]:
         yield f"{run.run_id:<48} {run.pipeline:<20} {run.status:<12} {verdict}"
 
 
-def _champion_line(champion: ModelVersion | None) -> str:
+def _champion_line(records: ChampionRecords) -> str:
+    if records.problem():
+        # One model's records must not hide the other models.
+        return f"unclear: {records.problem()}; see `perennial models {records.name} --repair`"
+    champion = records.versions.get(records.alias)
     if champion is None:
         return "none yet"
-    return f"version {champion.version}, MLflow run {champion.run_id}"
+    by_hand = " (alias moved by hand in MLflow)" if records.moved_by_hand() else ""
+    return f"version {champion.version}, MLflow run {champion.run_id}{by_hand}"
 
 
 def _run_line(run: RunRecord) -> str:

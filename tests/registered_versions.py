@@ -37,6 +37,11 @@ def home(environment, tmp_path):
 @pytest.fixture
 def register(environment, tmp_path):
     """Registers a version and makes it champion in place of `champion`."""
+    return registrar(environment, tmp_path)
+
+
+def registrar(environment, tmp_path):
+    """The same for a home that several tests share."""
     snapshots = {}
 
     def run(weights, champion="", *, seed=7, days=90, promoted=True):

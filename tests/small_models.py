@@ -105,18 +105,23 @@ def write_skeleton(folder: Path, **baselines: float) -> SkeletonReport:
 @pytest.fixture
 def environment(tmp_path, tmp_path_factory, monkeypatch) -> Environment:
     """A store and an MLflow database of its own; MLflow's schema is created once per session."""
-    template = tmp_path_factory.getbasetemp() / "mlflow-template.db"
+    return lay_out(tmp_path, tmp_path_factory.getbasetemp(), monkeypatch)
+
+
+def lay_out(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """The same in a given folder; `shared` keeps the empty database for others."""
+    template = shared / "mlflow-template.db"
     if not template.exists():
-        open_mlflow(_environment(template, tmp_path)).search_experiments()
-    database = tmp_path / "mlflow.db"
+        open_mlflow(_environment(template, folder)).search_experiments()
+    database = folder / "mlflow.db"
     copyfile(template, database)
-    made = _environment(database, tmp_path)
+    made = _environment(database, folder)
     monkeypatch.setenv("PERENNIAL_STORE_URI", made.store_uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", made.tracking_uri)
     monkeypatch.setenv("PERENNIAL_RUN_ID", made.run_id)
     for name in ("MLFLOW_RUN_ID", "PERENNIAL_RUN_FOLDER", "PERENNIAL_LEASE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     return made
 
 

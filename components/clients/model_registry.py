@@ -2,169 +2,50 @@
 
 MLflow can neither create a version once nor move an alias conditionally. Versions are therefore
 found again by a fingerprint, and every move of the champion is announced by a conditional write to
-the object store before the alias follows (`Move`).
+the object store before the alias follows (`Move`). Both records are compared at each use
+(`ChampionRecords`), and so are a version's files with their digests (`VersionFiles`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
-from typing import Self
 
 from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
-from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from pydantic import Field
 from typing_extensions import override
 
+from components.clients.champion_records import (
+    ChampionMovedError,
+    ChampionRecords,
+    Move,
+    record_key,
+)
 from components.clients.environment import Environment
+from components.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
 from components.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
-from components.clients.tracking import despite_rivals, open_mlflow, tolerated
+from components.clients.registry_interface import (
+    CHALLENGER,
+    CHAMPION,
+    NO_FILES,
+    NO_TAGS,
+    ModelRegistry,
+)
+from components.clients.version_files import (
+    FILES_TAG,
+    FINGERPRINT_TAG,
+    ModelVersion,
+    RegisteredFiles,
+    VersionFiles,
+    ways_out,
+)
 from components.contracts.errors import PerennialError
-from components.contracts.section import Section
 
-CHAMPION = "champion"
-CHALLENGER = "challenger"
-FINGERPRINT_TAG = "perennial.fingerprint"
-NO_TAGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class ModelVersion:
-    """One version of a registered model."""
-
-    name: str
-    version: str
-    tags: dict[str, str]
-    run_id: str
-    source: str
-    created_at: datetime
-    description: str = ""
-
-
-class ChampionMovedError(PerennialError):
-    """The champion is no longer the version that the challenger was compared with."""
-
-    @classmethod
-    def between(cls, name: str, expected: str, champion: str) -> Self:
-        """The champion moved from the expected version to another; empty for none."""
-        return cls(
-            f"the champion of {name} moved while a challenger was being judged",
-            evidence=f"compared with {expected or 'no champion'}, now it is {champion or 'none'}",
-            action="compare it with the champion of now, as `perennial promote` does",
-        )
-
-
-class Move(Section):
-    """The latest move of the champion; stored in the object store as `registry/<model>.json`.
-
-    Whoever finds a move that is not done brings the alias after it before doing anything else, so
-    a killed writer leaves nothing half done, and two writers cannot both leave the same champion.
-    """
-
-    champion: str
-    replaced: str
-    done: bool
-    tags: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Version → tags that say who moved the champion, why and when; written with the alias."""
-
-
-class ModelRegistry(ABC):
-    """The versions of every model, and which one is the champion."""
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Every registered model, in order of the names."""
-
-    @abstractmethod
-    def aliases(self, name: str) -> dict[str, str]:
-        """Alias → version; empty without the model."""
-
-    @abstractmethod
-    def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
-        """The version behind an alias; None without one, or without the model."""
-
-    @abstractmethod
-    def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
-        """The version that an earlier attempt registered; None without one.
-
-        Two attempts at once may both have made one. All agree on the first; the others, of which
-        one of them may have been killed before it could delete its own, are deleted.
-        """
-
-    @abstractmethod
-    def versions(self, name: str) -> list[ModelVersion]:
-        """Every version of a model, the oldest first; empty without the model."""
-
-    @abstractmethod
-    def download(self, version: ModelVersion, to: Path) -> Path:
-        """A local folder with the version's files.
-
-        Raises:
-            PerennialError: the files are gone.
-        """
-
-    @abstractmethod
-    def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
-        """The content of those of the named files that the version has, without its weights.
-
-        Raises:
-            PerennialError: the files are gone.
-        """
-
-    @abstractmethod
-    def register(
-        self,
-        name: str,
-        *,
-        source: str,
-        run_id: str,
-        fingerprint: str,
-        tags: Mapping[str, str],
-        description: str,
-    ) -> ModelVersion:
-        """A version for files that lie whole at `source`.
-
-        The version that carries the fingerprint already is returned instead (`take_over`), so that
-        a retry makes no second one.
-        """
-
-    @abstractmethod
-    def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
-        """Create the registered model if need be; set its tags and, unless empty, description."""
-
-    @abstractmethod
-    def set_alias(self, name: str, alias: str, version: str) -> None:
-        """Point an alias other than `champion` at a version."""
-
-    @abstractmethod
-    def finish_move(self, name: str) -> None:
-        """Bring the champion after a move that was announced and whose writer was killed."""
-
-    @abstractmethod
-    def promote(
-        self,
-        name: str,
-        version: str,
-        expected_champion: str,
-        tags: Mapping[str, Mapping[str, str]] = NO_TAGS,
-    ) -> None:
-        """Make a version the champion, if the champion is still the expected one.
-
-        Args:
-            name: The registered model.
-            version: The new champion; nothing happens when it is champion already.
-            expected_champion: The version it was compared with; empty for none.
-            tags: Version → tags that say who moved the champion, why and when. They are set with
-                the alias: a move that is on record has them, whoever is killed on the way.
-
-        Raises:
-            ChampionMovedError: another version became champion in between.
-        """
+__all__ = (
+    "CHALLENGER", "CHAMPION", "FINGERPRINT_TAG", "ChampionMovedError", "MlflowModelRegistry",
+    "ModelRegistry", "ModelVersion", "Move", "open_registry",
+)  # fmt: skip
 
 
 class MlflowModelRegistry(ModelRegistry):
@@ -180,6 +61,7 @@ class MlflowModelRegistry(ModelRegistry):
         self._client = client
         self._tracking_uri = tracking_uri
         self._store = store
+        self._files = VersionFiles(store, proxied=tracking_uri.startswith("http"))
 
     @override
     def names(self) -> list[str]:
@@ -194,10 +76,39 @@ class MlflowModelRegistry(ModelRegistry):
 
     @override
     def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
+        if alias == CHAMPION:
+            records = self.champion_records(name)
+            return records.versions.get(records.champion())
         number = self.aliases(name).get(alias)
-        if number is None:
-            return None
-        return _version(self._client.get_model_version(name, number))
+        return next((one for one in self.versions(name) if one.version == number), None)
+
+    @override
+    def champion_records(self, name: str) -> ChampionRecords:
+        content = self._store.read(record_key(name))
+        while True:
+            alias = self.aliases(name).get(CHAMPION, "")
+            versions = {version.version: version for version in self.versions(name)}
+            again = self._store.read(record_key(name))
+            if again == content:
+                place = f"{self._store.uri}/{record_key(name)}"
+                return ChampionRecords.of(name, place, alias, content, versions)
+            content = again  # a promotion got in between
+
+    @override
+    def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:
+        content = self._store.read(record_key(name))
+        aside = f"registry/{name}/replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
+        if content is not None:
+            self._store.write(aside, content)
+        if champion:
+            alias = self.aliases(name).get(CHAMPION, "")
+            self._announce(name, champion, alias, tags, previous=content)
+            self._settle(name)
+        else:
+            with tolerated("RESOURCE_DOES_NOT_EXIST"):
+                self._client.delete_registered_model_alias(name, CHAMPION)
+            self._store.delete(record_key(name))
+        return f"{self._store.uri}/{aside}" if content is not None else ""
 
     @override
     def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
@@ -213,6 +124,7 @@ class MlflowModelRegistry(ModelRegistry):
 
     @override
     def download(self, version: ModelVersion, to: Path) -> Path:
+        registered = self._files.expected(version)
         target = to / f"{version.name}-{version.version}"
         to.mkdir(parents=True, exist_ok=True)
         try:
@@ -221,13 +133,15 @@ class MlflowModelRegistry(ModelRegistry):
                     artifact_uri=version.source, dst_path=scratch, tracking_uri=self._tracking_uri
                 )
                 copy_tree(Path(found), target)
-        except (MlflowException, OSError) as error:
+        except Exception as error:  # of MLflow, or of the client of whatever store it reads
             raise _gone(version, error) from error
+        self._files.verify_folder(version, registered, target)
         return target
 
     @override
     def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
-        place, found = version.source.rstrip("/"), {}
+        registered = self._files.expected(version)
+        place, found = version.source.rstrip("/"), dict[str, bytes]()
         try:
             listed = list_artifacts(artifact_uri=place, tracking_uri=self._tracking_uri)
             if not listed:
@@ -241,8 +155,10 @@ class MlflowModelRegistry(ModelRegistry):
                         tracking_uri=self._tracking_uri,
                     )
                     found[name] = Path(file).read_bytes()
-        except (MlflowException, OSError) as error:
+        except Exception as error:  # of MLflow, or of the client of whatever store it reads
             raise _gone(version, error) from error
+        contents = {name: found.get(name) for name in names}
+        self._files.verify_contents(version, registered, contents)
         return found
 
     @override
@@ -255,11 +171,15 @@ class MlflowModelRegistry(ModelRegistry):
         fingerprint: str,
         tags: Mapping[str, str],
         description: str,
+        files: Mapping[str, str] = NO_FILES,
     ) -> ModelVersion:
         existing = self.take_over(name, fingerprint)
         if existing is not None:
             return existing
         marked = {**tags, FINGERPRINT_TAG: fingerprint}
+        if files:
+            registered = RegisteredFiles(source=source, files=dict(files))
+            marked |= self._files.record(name, registered)
         created = despite_rivals(
             self._client.create_model_version,
             name, source, run_id, tags=marked, description=description,
@@ -295,30 +215,48 @@ class MlflowModelRegistry(ModelRegistry):
         version: str,
         expected_champion: str,
         tags: Mapping[str, Mapping[str, str]] = NO_TAGS,
+        *,
+        forced: bool = False,
     ) -> None:
         while True:
             previous = self._settle(name)
-            champion = self.aliases(name).get(CHAMPION, "")
-            if champion == version:
+            records = self.champion_records(name)
+            champion = records.alias if forced else records.champion()
+            if champion == version and not (forced and records.problem()):
                 return
             if champion != expected_champion:
                 raise ChampionMovedError.between(name, expected_champion, champion)
-            said = {moved: dict(own) for moved, own in tags.items()}
-            move = Move(champion=version, replaced=champion, done=False, tags=said)
             try:
-                self._store.replace(_key(name), move.to_json().encode(), previous=previous)
+                self._announce(name, version, champion, tags, previous=previous)
             except ConflictError:
                 continue  # somebody else moved first: look again who is champion now
             self._settle(name)
             return
 
+    def _announce(
+        self,
+        name: str,
+        version: str,
+        replaced: str,
+        tags: Mapping[str, Mapping[str, str]],
+        *,
+        previous: bytes | None,
+    ) -> None:
+        said = {moved: dict(own) for moved, own in tags.items()}
+        for one in self.versions(name):
+            if one.version == version and FILES_TAG in one.tags:
+                said[version] = {**said.get(version, {}), FILES_TAG: one.tags[FILES_TAG]}
+        move = Move(champion=version, replaced=replaced, done=False, tags=said)
+        self._store.replace(record_key(name), move.to_json().encode(), previous=previous)
+
     def _settle(self, name: str) -> bytes | None:
         """Bring the alias after the latest move; returns what is stored about it."""
         late = False
         while True:
-            content = self._store.read(_key(name))
+            content = self._store.read(record_key(name))
             if content is None:
                 return None
+            self.champion_records(name).refuse_unusable()
             move = Move.from_json(content)
             if move.done and not late:
                 return content
@@ -326,7 +264,7 @@ class MlflowModelRegistry(ModelRegistry):
             despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, move.champion)
             done = move.model_copy(update={"done": True}).to_json().encode()
             try:
-                self._store.replace(_key(name), done, previous=content)
+                self._store.replace(record_key(name), done, previous=content)
             except ConflictError:
                 # A newer move overtook this one, and the alias just set may be the older.
                 late = True
@@ -370,13 +308,8 @@ def _gone(version: ModelVersion, error: Exception) -> PerennialError:
     return PerennialError(
         f"the files of {version.name} version {version.version} cannot be downloaded",
         evidence=f"{version.source}: {error}",
-        action="restore them from a backup of the artifact store, or point the alias "
-        "`champion` at a version that is whole",
+        action=ways_out(version.name, version.version),
     )
-
-
-def _key(name: str) -> str:
-    return f"registry/{name}.json"
 
 
 def _version(found: MlflowModelVersion) -> ModelVersion:

@@ -1,16 +1,11 @@
 """Tracking: the record of one pipeline run that all its steps write to, in MLflow."""
 
-import fcntl
-import logging
-import os
 import time
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
@@ -18,6 +13,7 @@ from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
 from components.clients.environment import Environment
+from components.clients.mlflow_client import open_mlflow
 from components.clients.object_store import (
     ConflictError,
     LocalObjectStore,
@@ -27,7 +23,6 @@ from components.clients.object_store import (
 )
 from components.contracts.errors import PerennialError
 
-SQLITE = "sqlite:///"
 RUN_TAG = "perennial.run_id"
 ARTIFACT_PREFIX = "mlflow-artifacts"
 # The scheme of places that can be reached through an MLflow server only.
@@ -37,12 +32,6 @@ BATCH_METRICS = 1000
 BATCH_PARAMS = 100
 PARAM_CHARACTERS = 6000
 
-# What MLflow answers when a row appeared or the database was locked while it was writing, and how
-# often a write is tried; each loser's second try finds the row, a version's number is raced for.
-RACES_LOST = ("BAD_REQUEST", "INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
-WRITES = 5
-
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -235,63 +224,6 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
         client.update_run(run_id, status="RUNNING")
     files = RunFiles.of(environment, run, experiment)
     return MlflowTracking(client, run, owned=owned, files=files)
-
-
-def open_mlflow(environment: Environment) -> MlflowClient:
-    """A quiet client of the environment's MLflow; MLflow's global active run is never used."""
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        # MLflow's database models use a loader that SQLAlchemy 2.1 deprecates.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        _make_database(environment.tracking_uri)
-        return MlflowClient(environment.tracking_uri, environment.tracking_uri)
-
-
-@contextmanager
-def tolerated(code: str) -> Iterator[None]:
-    """An answer of MLflow that is as good as success."""
-    try:
-        yield
-    except MlflowException as error:
-        if error.error_code != code:
-            raise
-
-
-def despite_rivals(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The answer to a write that may be repeated, although others write the same.
-
-    MLflow looks for a row, then inserts it. Who loses the race between the two is told of an error
-    of the database, and finds the row the next time.
-    """
-    for _ in range(WRITES - 1):
-        try:
-            return write(*args, **kwargs)
-        except MlflowException as error:
-            if error.error_code not in RACES_LOST:
-                raise
-    return write(*args, **kwargs)
-
-
-def _make_database(uri: str) -> None:
-    """Make a missing sqlite database aside, and put it in its place whole.
-
-    MLflow makes tables one by one where they are missed: of two processes that open a new database
-    at once, one fails, and after a kill on the way nobody can open it any more.
-    """
-    database = Path(uri.removeprefix(SQLITE))
-    if not uri.startswith(SQLITE) or database.exists():
-        return
-    database.parent.mkdir(parents=True, exist_ok=True)
-    with database.with_name(f".{database.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if database.exists():
-            return
-        new = database.with_name(f".{database.name}.new")
-        new.unlink(missing_ok=True)
-        MlflowClient(f"{SQLITE}{new}").search_experiments(max_results=1)
-        new.replace(database)
 
 
 def _claimed(

@@ -37,6 +37,10 @@ class BadTaskError(PerennialError):
     """The user's task cannot be loaded or breaks its protocol."""
 
 
+class DamagedModelError(PerennialError):
+    """The files of a model are not the ones that were stored: altered, truncated or missing."""
+
+
 class TrainingFailedError(PerennialError):
     """The training job ended without a finished training."""
 

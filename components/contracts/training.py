@@ -1,5 +1,6 @@
 """What `train_model` leaves behind and what `select_checkpoint` makes of it."""
 
+import hashlib
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
@@ -196,3 +197,8 @@ class Challenger(Artifact):
     next_steps: int | None = None
     """Proposed budget of the next training; None where none can be proposed."""
     weights_sha256: str
+
+    def version_fingerprint(self) -> str:
+        """Equal for the same weights from the same training."""
+        identity = f"{self.weights_sha256} {self.training_fingerprint}"
+        return hashlib.sha256(identity.encode()).hexdigest()

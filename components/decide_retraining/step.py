@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from components.clients.champion_records import refuse_recorded_champion
 from components.clients.environment import Environment
 from components.clients.object_store import open_store
 from components.clients.parameters import encode_parameter
@@ -49,6 +50,8 @@ def decide_retraining_step(
         )
 
     store = open_store(environment.store_uri)
+    if not seen.champion_version:
+        refuse_recorded_champion(store, settings.model.name)
     claim = (environment.run_id, occasion.snapshot_digest)
     made, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
     look = look_of(environment.run_id, datetime.now(UTC), current, seen, made)

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from components.contracts.errors import PerennialError
+from components.contracts.errors import DamagedModelError, PerennialError
 from components.contracts.training import Challenger
 from components.engine.checkpoints.shard import bytes_of
 from components.engine.task import Task, load_task
@@ -41,15 +41,18 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
         device: Where the model is put.
 
     Raises:
-        PerennialError: the weights are damaged or do not fit the task's model.
+        DamagedModelError: the weights' file is missing or not the one that was exported.
+        PerennialError: the weights do not fit the task's model.
         BadTaskError: the task's code is gone or refuses its options.
     """
     challenger = Challenger.read(folder)
     weights = folder / WEIGHTS_FILE
-    if not weights.is_file() or _digest(weights) != challenger.weights_sha256:
-        raise PerennialError(
+    found = _digest(weights) if weights.is_file() else "missing"
+    if found != challenger.weights_sha256:
+        raise DamagedModelError(
             f"the weights in {weights} are not those that were exported",
-            evidence=f"expected SHA-256 {challenger.weights_sha256}",
+            evidence=f"SHA-256 of {WEIGHTS_FILE}: exported {challenger.weights_sha256}, "
+            f"found {found}",
             action="restore the artifact from the store, or train again",
         )
     task = load_task(challenger.task, challenger.options, challenger.columns)

@@ -2,23 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 
 from components.clients.dataset import Dataset, selected_split
+from components.clients.model_registry import ModelVersion
 from components.clients.pyfunc_flavor import CODE_FOLDER
+from components.clients.version_files import damaged_file
+from components.contracts.artifact import Artifact
 from components.contracts.data import Split
+from components.contracts.errors import DamagedModelError, PerennialError
 from components.contracts.gate import Serving
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.evaluation.resampling import block_columns
 from components.engine.evaluation.scoring import blames_machine, score_split, scoring_device
-from components.engine.export import load_model
+from components.engine.export import WEIGHTS_FILE, load_model
 from components.engine.serving.sources import changed_sources
 from components.evaluate_model.comparison import Contender
 from components.evaluate_model.serving import model_megabytes
 
+A = TypeVar("A", bound=Artifact)
 # A model beside its own copy: the bound lay below 1.00 in 40 of 40 measurements on a busy machine.
 # A twentieth more, because a difference that small is gone on the next machine.
 ALIKE = 0.05
@@ -57,28 +63,37 @@ class Champion:
         return {"fresher": self.outdated, "smaller": smaller, "faster": faster}
 
 
-def read_champion(folder: Path, version: str, dataset: Dataset, challenger: Contender) -> Champion:
+def read_champion(
+    folder: Path, registered: ModelVersion, dataset: Dataset, challenger: Contender
+) -> Champion:
     """Load and score a downloaded champion.
 
     Args:
         folder: Its files.
-        version: Its number.
+        registered: Its version.
         dataset: Holds the test rows.
         challenger: Already scored on them.
+
+    Raises:
+        DamagedModelError: its files are not those that were exported.
     """
+    version = registered.version
+    record = _read(registered, folder, Challenger)
+    then_snapshot = _read(registered, folder, Snapshot)
     try:
-        record = Challenger.read(folder)
         task, model = load_model(folder, scoring_device())
         scored = score_split(
             task, model, dataset, Split.TEST, keep=block_columns(dataset.snapshot.data)
         )
-    except Exception as error:  # its code is the user's, of years ago: it may raise anything
-        if blames_machine(error):
+    except DamagedModelError as error:
+        raise damaged_file(registered, WEIGHTS_FILE, error) from error
+    except (Exception, SystemExit) as error:  # its code is the user's, of years ago
+        if isinstance(error, Exception) and blames_machine(error):
             raise
-        failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        return Champion(version=version, failure=failure)
+        first = str(error).splitlines()[0] if str(error) else ""
+        return Champion(version=version, failure=f"{type(error).__name__}: {first}")
     weights = record.weights_sha256
-    notes = _notes(folder, version, record, dataset)
+    notes = _notes(folder, version, record, then_snapshot, dataset)
     differs = not np.array_equal(scored.labels, challenger.scored.labels)
     if differs and task.kind == "statistic":
         # Whether a metric compares all the same is judged one by one.
@@ -88,7 +103,7 @@ def read_champion(folder: Path, version: str, dataset: Dataset, challenger: Cont
         return Champion(version, None, failure, weights, notes)
     if not (np.isfinite(scored.predictions).all() and np.isfinite(scored.losses).all()):
         return Champion(version, None, "its predictions are not finite", weights, notes)
-    now, then = dataset.snapshot.time_max, Snapshot.read(folder).time_max
+    now, then = dataset.snapshot.time_max, then_snapshot.time_max
     return Champion(
         version,
         Contender(task, scored),
@@ -101,8 +116,17 @@ def read_champion(folder: Path, version: str, dataset: Dataset, challenger: Cont
     )
 
 
-def _notes(folder: Path, version: str, record: Challenger, dataset: Dataset) -> tuple[str, ...]:
-    now, then = dataset.snapshot, Snapshot.read(folder)
+def _read(registered: ModelVersion, folder: Path, kind: type[A]) -> A:
+    try:
+        return kind.read(folder)
+    except PerennialError as error:
+        raise damaged_file(registered, kind.file_name, error) from error
+
+
+def _notes(
+    folder: Path, version: str, record: Challenger, then: Snapshot, dataset: Dataset
+) -> tuple[str, ...]:
+    now = dataset.snapshot
     notes = []
     if record.columns != now.task_columns:
         gone = sorted(set(record.columns.features) - set(now.task_columns.features))

@@ -77,6 +77,11 @@ class GateSection(Section):
     repeats the label before, `task` is the task's own, `human` the figure in the contract's
     `skeleton.human`. The others are shown only. Add `linear` when a network that is no better is
     not worth its upkeep."""
+    replace_unscored_champion: bool = False
+    """Whether a champion that cannot be scored may be replaced without a comparison: its code
+    raises, the label's values changed, or its predictions are not finite. The page shows when this
+    was used. A champion whose files are damaged is never replaced by the gate. Set it for one run,
+    after you have looked at why."""
     max_megabytes: Positive | None = None
     """How large the exported model's files may be. Set it to what the place of serving can hold."""
     max_milliseconds: Positive | None = None

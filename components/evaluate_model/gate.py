@@ -98,8 +98,7 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     if comparison.incomparable:
         return [_reason(condition, False, f"beside {name}, {comparison.incomparable}")]
     if comparison.champion is None:
-        failure = f"{name} could not be scored ({evidence.champion_failure})"
-        return [_reason(condition, True, f"{failure}, so there is nothing to compare with")]
+        return [_unscored(section, condition, name, evidence.champion_failure)]
     figures = f"{comparison.metric} {comparison.challenger:.5g} against {comparison.champion:.5g}"
     if comparison.improvement is None:
         return [_reason(condition, False, f"{figures}, but one block tells nothing about noise")]
@@ -149,6 +148,20 @@ def _dependence(section: GateSection, evidence: Evidence, comparison: Comparison
         f"{evidence.test_blocks:,} days are worth {worth:.1f} independent ones, needed are "
         f"{section.min_effective_days:g}: the improvement in {comparison.metric} correlates at "
         f"{comparison.correlation or 0.0:.2f} from one day to the next"
+    )
+
+
+def _unscored(section: GateSection, condition: str, champion: str, failure: str) -> GateReason:
+    """A champion that cannot be compared with is replaced only if a person said so."""
+    detail = f"{champion} could not be scored ({failure})"
+    if section.replace_unscored_champion:
+        detail = f"{detail} and is replaced uncompared: gate.replace_unscored_champion is set"
+        return _reason(condition, True, detail)
+    return _reason(
+        condition,
+        False,
+        f"{detail}; to replace it uncompared, set gate.replace_unscored_champion = true for one "
+        "run, or name another version: `perennial promote MODEL N --force --reason …`",
     )
 
 

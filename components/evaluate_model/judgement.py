@@ -1,5 +1,6 @@
 """Judgement: scores challenger and champion on the same rows, decides, puts it on record."""
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,7 +40,9 @@ def judge_challenger(
         page: The HTML file to write.
 
     Raises:
-        PerennialError: a slice, metric or baseline is unknown, or the champion's files are gone.
+        DamagedModelError: the champion's files are not those that were registered.
+        PerennialError: a slice, metric or baseline is unknown, or the champion's files are gone, or
+            the records of which version is champion contradict each other.
     """
     environment = Environment.read()
     dataset = Dataset(Snapshot.read(snapshot))
@@ -80,7 +83,9 @@ def _champion(
     if version is None:
         return Champion()
     folder = registry.download(version, scratch)
-    return read_champion(folder, version.version, dataset, challenger)
+    champion = read_champion(folder, version, dataset, challenger)
+    by_hand = registry.champion_records(name).moved_by_hand()
+    return replace(champion, notes=(by_hand, *champion.notes)) if by_hand else champion
 
 
 def _record(environment: Environment, name: str, verdict: Verdict) -> None:

@@ -16,7 +16,6 @@ from components.contracts.errors import PerennialError
 from components.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from components.contracts.monitoring import Reference
 from components.contracts.moves import DESCRIPTION_CHARACTERS
-from components.contracts.training import Challenger
 from components.engine.export import WEIGHTS_FILE
 from components.register_model.model_card import CardContent, model_card, trigger_name
 from components.register_model.promotion import Candidate
@@ -24,12 +23,6 @@ from components.register_model.promotion import Candidate
 CARD_FILE = "model_card.md"
 # Whatever computes or reads the numbers; another version of it may give another model.
 PACKAGES = ("torch", "numpy", "polars", "pyarrow", "scikit-learn", "scipy", "safetensors", "kfp")
-
-
-def fingerprint_of(challenger: Challenger) -> str:
-    """Equal for the same weights out of the same training."""
-    identity = f"{challenger.weights_sha256} {challenger.training_fingerprint}"
-    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def trace_lineage(
@@ -133,7 +126,7 @@ def candidate_of(package: Path, content: CardContent, tags: Mapping[str, str]) -
         description=content.description,
         package=package,
         settled=(WEIGHTS_FILE,),
-        fingerprint=fingerprint_of(content.challenger),
+        fingerprint=content.challenger.version_fingerprint(),
         version_tags={**tags, **{name: value for name, value in found_by.items() if value}},
         model_tags=tags,
         summary=content.verdict.summary[:DESCRIPTION_CHARACTERS],

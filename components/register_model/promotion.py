@@ -1,5 +1,6 @@
 """Promotion: from a package to the champion, in stages that each may be repeated after a crash."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from components.clients.model_registry import (
     ModelVersion,
 )
 from components.clients.tracking import Tracking
+from components.clients.version_files import digests_of
 from components.contracts.moves import GATE, Said, refuse_rolled_back, tags_of_promotion
+from components.contracts.section import canonical_json
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,24 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
     Raises:
         ChampionMovedError: the champion is no longer the one that was compared with. What was found
             before the upload leaves no trace; one that moved later leaves the version on record.
-        PerennialError: a person took this very model out of production; nothing is changed.
+        PerennialError: a person took this very model out of production, or the records of the
+            champion contradict each other; nothing is changed.
     """
+    registry.version_by_alias(candidate.name, CHAMPION)  # before a deleted model is created again
     registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
     version = registry.take_over(candidate.name, candidate.fingerprint)
     if version is not None:
         _refuse_rolled_back(version)
     else:
         registry.finish_move(candidate.name)
-        champion = registry.aliases(candidate.name).get(CHAMPION, "")
+        found = registry.version_by_alias(candidate.name, CHAMPION)
+        champion = found.version if found else ""
         if champion != candidate.champion:
             raise ChampionMovedError.between(candidate.name, candidate.champion, champion)
-        # Keyed by the fingerprint: two models of one run must not share a folder.
-        path = f"model-{candidate.fingerprint[:12]}"
+        # Two models of one run must not share a folder, nor two packages of one model.
+        files = digests_of(candidate.package)
+        content = hashlib.sha256(canonical_json({**files}).encode())
+        path = f"model-{candidate.fingerprint[:12]}-{content.hexdigest()[:12]}"
         tracking.log_artifacts(candidate.package, path, settled=candidate.settled)
         version = registry.register(
             candidate.name,
@@ -73,6 +81,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             fingerprint=candidate.fingerprint,
             tags=candidate.version_tags,
             description=candidate.summary,
+            files=files,
         )
     registry.set_alias(candidate.name, CHALLENGER, version.version)
     said = Said.now(GATE, candidate.summary)

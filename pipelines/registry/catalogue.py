@@ -88,10 +88,12 @@ class Catalogue:
         """Every version of a model, the oldest first.
 
         Raises:
+            UnclearChampionError: there is no such model, but the store has its champion on record.
             PerennialError: there is no such model; the nearest is named.
         """
         names = self.names()
         if name not in names:
+            self.champion(name)
             near = difflib.get_close_matches(name, names, n=1)
             known = f"there are: {', '.join(names)}" if names else "no model is registered yet"
             raise PerennialError(
@@ -104,14 +106,25 @@ class Catalogue:
             )
         return self.registry.versions(name)
 
+    def champion(self, name: str) -> ModelVersion | None:
+        """The champion of a model; asking does not create a database.
+
+        Raises:
+            UnclearChampionError: the records of the champion contradict each other.
+        """
+        return self.registry.version_by_alias(name, CHAMPION)
+
     def find(self, place: str) -> ModelVersion:
         """The version at `MODEL@3`, `MODEL@champion`, or `MODEL`, which means its champion.
 
         Raises:
+            UnclearChampionError: the champion is meant, and its records contradict each other.
             PerennialError: there is no such model, version or alias.
         """
         name, _, wanted = place.partition("@")
         versions, aliases = self.versions(name), self.registry.aliases(name)
+        if wanted in ("", CHAMPION):
+            self.champion(name)
         number = aliases.get(wanted or CHAMPION, wanted)
         found = [version for version in versions if version.version == number]
         if not found:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from components.clients.model_registry import CHAMPION, ModelVersion
+from components.clients.model_registry import ModelVersion
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Comparison, Interval, Verdict
 from components.contracts.moves import Said
@@ -20,7 +20,8 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
         yield f"no model is registered in {catalogue.home.tracking_uri}"
     for name in names:
         versions = catalogue.versions(name)
-        champion = catalogue.registry.aliases(name).get(CHAMPION)
+        records = catalogue.registry.champion_records(name)
+        champion = f"unclear: {records.problem()}" if records.problem() else records.alias
         count = f"{len(versions)} version{'s' if len(versions) != 1 else ''}"
         yield f"{name:<24} {count:<13} champion: {champion or 'none yet'}"
 
@@ -34,6 +35,7 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
     versions = catalogue.versions(name)
     aliases = catalogue.registry.aliases(name)
     yield f"{name} in {catalogue.home.tracking_uri}"
+    yield from (f"  {line}" for line in champion_warnings(catalogue, name))
     for version in versions:
         own = sorted(alias for alias, at in aliases.items() if at == version.version)
         registered = f"registered {version.created_at:%Y-%m-%d %H:%M} UTC"
@@ -44,6 +46,15 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
         yield f"  not registered  run {run.run_id}"
         why = f"turned down by the gate: {verdict.summary}" if verdict else UNREADABLE
         yield f"    {why}"
+
+
+def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
+    """What to know about the champion's records: that they disagree, or a move by hand."""
+    records = catalogue.registry.champion_records(name)
+    if records.problem():
+        repair = f"`perennial models {name} --repair` proposes a repair"
+        return [f"champion unclear: {records.problem()}", *records.lines(), repair]
+    return [records.moved_by_hand()] if records.moved_by_hand() else []
 
 
 def decisions(version: ModelVersion) -> list[str]:

@@ -78,15 +78,16 @@ def _promote_once(
 ) -> str:
     _finish_move(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
-    champion = catalogue.registry.aliases(name).get(CHAMPION, "")
-    if champion == version.version:
+    records = catalogue.registry.champion_records(name)
+    champion = records.alias if request.force else records.champion()
+    if champion == version.version and not records.problem():
         return f"{name} version {champion} is champion already"
     grounds = "forced"
     if not request.force:
         _refuse_rolled_back(version)
         grounds = _grounds(catalogue, version, champion)
-    tags = tags_of_promotion(version.version, champion, said)
-    _move(catalogue, version, champion, tags)
+    tags = tags_of_promotion(version.version, records.replaced(), said)
+    _move(catalogue, version, champion, tags, forced=request.force)
     return f"{name} version {version.version} is champion{_instead_of(champion)} ({grounds})"
 
 
@@ -143,10 +144,15 @@ def _grounds(catalogue: Catalogue, version: ModelVersion, champion: str) -> str:
 
 
 def _move(
-    catalogue: Catalogue, version: ModelVersion, champion: str, tags: dict[str, dict[str, str]]
+    catalogue: Catalogue,
+    version: ModelVersion,
+    champion: str,
+    tags: dict[str, dict[str, str]],
+    *,
+    forced: bool = False,
 ) -> None:
     try:
-        catalogue.registry.promote(version.name, version.version, champion, tags)
+        catalogue.registry.promote(version.name, version.version, champion, tags, forced=forced)
     except ChampionMovedError as error:
         raise _moved(version, champion) from error
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from components.clients.model_registry import CHAMPION, ModelVersion
+from components.clients.model_registry import ModelVersion
 from components.contracts.errors import PerennialError
 from components.contracts.moves import Said
 from components.contracts.section import Section
 from pipelines.registry.catalogue import Catalogue, Dossier
 from pipelines.registry.comparison import PARTS, flattened
-from pipelines.registry.listing import EVENTS, turned_down
+from pipelines.registry.listing import EVENTS, champion_warnings, turned_down
 
 
 def as_json(record: JsonValue) -> str:
@@ -20,14 +20,19 @@ def as_json(record: JsonValue) -> str:
 
 
 def models_record(catalogue: Catalogue) -> JsonValue:
-    """Every model with the numbers of its versions; `champion` is null before the first one."""
+    """Every model with the numbers of its versions; `champion` is null before the first one.
+
+    It is null, too, where the records of it contradict each other; `problem` says how.
+    """
     return [
         {
             "model": name,
             "versions": [version.version for version in catalogue.versions(name)],
-            "champion": catalogue.registry.aliases(name).get(CHAMPION),
+            "champion": None if records.problem() else records.alias or None,
+            **({"problem": records.problem()} if records.problem() else {}),
         }
         for name in catalogue.names()
+        for records in [catalogue.registry.champion_records(name)]
     ]
 
 
@@ -39,6 +44,7 @@ def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
     """
     return {
         "model": name,
+        "warnings": [*champion_warnings(catalogue, name)],
         "versions": [_version(catalogue, version) for version in catalogue.versions(name)],
         "turned_down": [
             {"run_id": run.run_id, "verdict": _plain(verdict)}

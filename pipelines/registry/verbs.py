@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from components.contracts.errors import PerennialError
 from pipelines.runs import Home
 
 DIFFERENT = 1  # the exit code of a training that gave other weights
@@ -22,6 +23,12 @@ def models(options: argparse.Namespace) -> int:
 
     catalogue = Catalogue(_home(options))
     name = options.model
+    _refuse_options(options)
+    if options.repair:
+        from pipelines.registry.repair import repair
+
+        print(repair(catalogue, name, partial(_confirm, yes=options.yes), print))
+        return 0
     if options.json:
         from pipelines.registry.records import as_json, models_record, versions_record
 
@@ -132,6 +139,12 @@ def add_registry_verbs(
     reading.add_argument("--json", action="store_true", help="for programs")
     listing = add(models, home, reading)
     listing.add_argument("model", nargs="?", default="", help="one model's versions")
+    listing.add_argument(
+        "--repair", action="store_true",
+        help="compare MLflow's and the store's record of the model's champion, propose a repair "
+        "and ask",
+    )  # fmt: skip
+    listing.add_argument("--yes", action="store_true", help="repair without asking")
     comparing = add(compare, home, reading)
     comparing.add_argument("place_a", metavar="A", help=PLACE)
     comparing.add_argument("place_b", metavar="B", help=PLACE)
@@ -189,6 +202,34 @@ def fitted(lines: Iterable[str], columns: int) -> Iterator[str]:
             line, columns, subsequent_indent=" " * (own + 4), break_long_words=False,
             break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True,
         )  # fmt: skip
+
+
+def _confirm(question: str, *, yes: bool) -> bool:
+    """A person's answer; without a terminal there is nobody to ask."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise PerennialError(
+            "nobody can be asked: the input is not a terminal",
+            evidence=f"the question is: {question}",
+            action="add --yes after you have read the proposal",
+        )
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _refuse_options(options: argparse.Namespace) -> None:
+    """Options of `models` that mean nothing without others."""
+    if options.repair and (options.json or not options.model):
+        raise PerennialError(
+            "--repair needs the name of one model, and answers in words",
+            evidence="--json was given" if options.json else "no model was named",
+            action="`perennial models MODEL --repair`",
+        )
+    if options.yes and not options.repair:
+        raise PerennialError(
+            "--yes answers the question of --repair, which was not given",
+            action="`perennial models MODEL --repair --yes`",
+        )
 
 
 def _find_code(folder: Path) -> None:

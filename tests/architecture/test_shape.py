@@ -18,7 +18,7 @@ DOORS = {
     "kfp": r"components/\w+/component\.py|pipelines/(deployment/)?\w+\.py",
     "kfp_server_api": r"components/clients/pipeline_(api|records)\.py",
     "great_expectations": r"components/validate_data/expectations\.py",
-    "mlflow": r"components/clients/(tracking|model_registry|pyfunc_flavor|pyfunc_process)\.py",
+    "mlflow": r"components/clients/(mlflow_client|tracking|model_registry|pyfunc_flavor|pyfunc_process)\.py",
     "boto3": r"components/clients/s3_(store|errors)\.py",
     "botocore": r"components/clients/s3_(store|errors)\.py",
     "kubernetes": r"components/clients/cluster\.py",

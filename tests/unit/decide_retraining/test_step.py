@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from components.clients.champion_records import UnclearChampionError
 from components.clients.object_store import open_store
 from components.contracts.data import DataSection, ModelSection, SplitSection
 from components.contracts.lineage import Lineage
@@ -125,3 +126,12 @@ def test_under_the_local_runner_a_training_follows_the_decision_and_only_it(
     report().write(inputs / "drift")
     monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
     assert run_locally(inputs) == []
+
+
+def test_a_report_without_champion_is_not_believed_while_a_promotion_is_on_record(inputs, report):
+    """Else a champion whose alias was deleted in MLflow would be replaced by a first model."""
+    report(champion="", drifted=False).write(inputs / "drift")
+    assert decide_once(inputs).parameters["retrain"] is True
+    open_store(str(inputs / "store")).write("registry/demo.json", b"{")
+    with pytest.raises(UnclearChampionError, match="but a promotion is on record"):
+        decide_once(inputs)

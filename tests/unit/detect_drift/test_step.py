@@ -81,7 +81,7 @@ class World:
         snapshot = self.snapshot_of(weeks)
         task = TabularRegression(TabularOptions(hidden=(4,)), snapshot.task_columns)
         task.fit(pl.concat(weeks).lazy())
-        folder = self.root / "champion"
+        folder = self.root / "store/champion"
         held_out = tuple(
             BlockPerformance(start=FIRST + i * WEEK, rows=200, loss=1.0 + 0.02 * (-1) ** i)
             for i in range(12)

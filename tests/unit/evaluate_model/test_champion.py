@@ -1,10 +1,14 @@
 """A champion is loaded by the code of now; what that hides is said, and a poor machine is no defeat."""
 
+from datetime import UTC, datetime
+
 import pytest
 import torch
 
 from components.clients.dataset import Dataset
+from components.clients.model_registry import ModelVersion
 from components.contracts.data import Split
+from components.contracts.errors import DamagedModelError
 from components.engine.evaluation.scoring import score_split
 from components.evaluate_model import champion as champions
 from components.evaluate_model.champion import read_champion
@@ -26,7 +30,8 @@ def read(tmp_path, folder):
     dataset = Dataset(snapshot)
     task, model = linear_model(snapshot, GOOD)
     challenger = Contender(task, score_split(task, model, dataset, Split.TEST))
-    return lambda: read_champion(folder, "3", dataset, challenger)
+    version = ModelVersion("clicks", "3", {}, "", str(folder), datetime.now(UTC))
+    return lambda: read_champion(folder, version, dataset, challenger)
 
 
 def test_a_champion_whose_code_is_that_of_now_is_scored_without_a_word(read):
@@ -48,3 +53,22 @@ def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch)
     monkeypatch.setattr(champions, "load_model", lambda *_: torch.empty(1 << 50))
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         read()
+
+
+@pytest.mark.parametrize("error", [KeyError("embedding"), SystemExit(0)])
+def test_a_champion_whose_code_raises_cannot_be_scored(read, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(champions, "load_model", fail)
+    found = read()
+    assert found.contender is None
+    assert found.failure.startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "challenger.json", "snapshot.json"])
+def test_a_damaged_file_is_an_error_that_names_it_and_the_ways_out(read, folder, name):
+    (folder / name).write_bytes(b"damaged")
+    with pytest.raises(DamagedModelError, match=f"clicks version 3 is damaged: {name}") as stopped:
+        read()
+    assert "perennial promote clicks N --force" in stopped.value.action

@@ -9,7 +9,7 @@ import pytest
 from components.clients.model_registry import open_registry
 from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.data import ModelSection, SplitSection
-from components.contracts.errors import PerennialError
+from components.contracts.errors import DamagedModelError, PerennialError
 from components.contracts.gate import Verdict
 from components.evaluate_model.config import EvaluateModelConfig, GateSection
 from components.evaluate_model.step import evaluate_model_step
@@ -17,6 +17,7 @@ from small_models import (
     GOOD,
     NOISY,
     ROWS_PER_DAY,
+    TASK,
     USELESS,
     stream,
     write_challenger,
@@ -157,18 +158,37 @@ def test_a_slice_that_pays_for_the_average_blocks(judged, crown, snapshot, tmp_p
     assert [entry.value for entry in verdict.slices if entry.regressed] == ["b"]
 
 
-def test_a_damaged_champion_is_said_and_does_not_block(judged, crown):
+def test_a_damaged_champion_stops_the_step(judged, crown):
     crown(NOISY, damage=lambda folder: (folder / "model.safetensors").write_bytes(b"x"))
+    with pytest.raises(DamagedModelError, match=r"version 1 is damaged: model\.safetensors"):
+        judged(GOOD)
+
+
+def of_another_task(folder):
+    """As after the user's code moved: it cannot be imported any more."""
+    file = folder / "challenger.json"
+    file.write_text(file.read_text().replace(TASK, "no_such_module:Task"))
+
+
+def test_a_champion_whose_code_is_gone_is_replaced_only_if_a_person_allows_it(
+    judged, crown, tmp_path
+):
+    crown(NOISY, damage=of_another_task)
     _, verdict = judged(GOOD)
-    assert verdict.promote
-    assert "could not be scored" in verdict.summary
+    assert failed(verdict) == ["better than the champion"]
+    assert "gate.replace_unscored_champion = true" in verdict.summary
     assert verdict.champion_version == "1"
+    _, verdict = judged(GOOD, GateSection(resamples=300, replace_unscored_champion=True))
+    assert verdict.promote
+    page = (tmp_path / "report.html").read_text()
+    assert "is replaced uncompared: gate.replace_unscored_champion is set" in page
 
 
-def test_a_damaged_champion_does_not_let_a_useless_challenger_pass(judged, crown):
-    crown(NOISY, damage=lambda folder: (folder / "model.safetensors").write_bytes(b"x"))
-    _, verdict = judged(USELESS, baselines={"constant": 0.8})
-    assert failed(verdict) == ["beats the baseline constant"]
+def test_a_champion_whose_predictions_are_not_finite_is_kept(judged, crown):
+    crown((float("nan"), 0.0))
+    _, verdict = judged(GOOD)
+    assert failed(verdict) == ["better than the champion"]
+    assert "its predictions are not finite" in verdict.summary
 
 
 def test_a_champion_whose_files_are_gone_is_an_error_not_a_free_pass(judged, crown, tmp_path):

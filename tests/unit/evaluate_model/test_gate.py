@@ -67,10 +67,16 @@ def alike_days(evidence, *, worth, metric=0):
 
 LINEAR = GateSection(must_beat=("linear",))
 
+REPLACING = GateSection(replace_unscored_champion=True)
+
 HELD = {
     "better": (GateSection(), GOOD, "lower bound above 0"),
     "first model": (GateSection(), FIRST, "no champion yet"),
-    "champion that no longer loads": (GateSection(), BROKEN, "could not be scored (KeyError"),
+    "champion that no longer loads, if a person allows it": (
+        REPLACING,
+        BROKEN,
+        "(KeyError: 'embedding') and is replaced uncompared",
+    ),
     "guard within its limit": (
         GateSection(max_regression={"log_loss": 0.01}),
         replace(GOOD, comparisons=comparisons(loss=UNCLEAR)),
@@ -139,6 +145,8 @@ HELD = {
     ),
 }
 FAILED = {
+    "champion that no longer loads": (GateSection(), BROKEN, "better than the champion"),
+    "champion that no longer loads, leniently": (LENIENT, BROKEN, "not worse than the champion"),
     "worse": (
         GateSection(), replace(GOOD, comparisons=comparisons(WORSE)), "better than the champion",
     ),
@@ -182,7 +190,7 @@ FAILED = {
         "beats the baseline constant",
     ),
     "first model after a broken champion loses to the constant": (
-        GateSection(), replace(BROKEN, baselines={"constant": {"auc": 0.9}}),
+        REPLACING, replace(BROKEN, baselines={"constant": {"auc": 0.9}}),
         "beats the baseline constant",
     ),
     "baseline not measured on the gate's metric": (

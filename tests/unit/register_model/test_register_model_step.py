@@ -147,11 +147,11 @@ def test_a_champion_that_moves_during_registration_is_compared_with(
 ):
     """The version is on record by then, and stays as challenger."""
     register(GOOD)
-    before, found = [{}], MlflowModelRegistry.aliases
+    before, found = [None, None], MlflowModelRegistry.version_by_alias
     monkeypatch.setattr(
         MlflowModelRegistry,
-        "aliases",
-        lambda self, name: before.pop() if before else found(self, name),
+        "version_by_alias",
+        lambda self, *names: before.pop() if before else found(self, *names),
     )
     second = register(NOISY, champion="")
     assert (second.version, second.aliases) == ("2", ("challenger",))

@@ -192,8 +192,9 @@ def _snapshot_data(home):
 def test_a_version_registered_by_other_means_is_said_to_lack_what_it_lacks(
     perennial, register, environment, home
 ):
-    register(GOOD)
+    register(GOOD, promoted=False)
     registry = open_registry(environment)
+    registry.promote(NAME, "1", "")
     for name in ("contract.json", "skeleton.json"):
         for file in (home / "store").rglob(name):
             file.unlink()
