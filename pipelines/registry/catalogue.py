@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
+from components.clients.champion_records import refuse_recorded_champion
 from components.clients.environment import Environment
 from components.clients.model_registry import CHAMPION, ModelRegistry, ModelVersion, open_registry
+from components.clients.object_store import open_store
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Verdict
 from components.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
@@ -79,10 +81,7 @@ class Catalogue:
 
     def names(self) -> list[str]:
         """Every registered model; asking does not create a database."""
-        uri = self.home.tracking_uri
-        if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
-            return []
-        return self.registry.names()
+        return self.registry.names() if self._has_database() else []
 
     def versions(self, name: str) -> list[ModelVersion]:
         """Every version of a model, the oldest first.
@@ -112,6 +111,9 @@ class Catalogue:
         Raises:
             UnclearChampionError: the records of the champion contradict each other.
         """
+        if not self._has_database():
+            refuse_recorded_champion(open_store(self.home.store_uri), name)
+            return None
         return self.registry.version_by_alias(name, CHAMPION)
 
     def find(self, place: str) -> ModelVersion:
@@ -157,6 +159,10 @@ class Catalogue:
             contract_text=files.get(CONTRACT_FILE, b""),
             diff=files.get(DIFF_FILE, b""),
         )
+
+    def _has_database(self) -> bool:
+        uri = self.home.tracking_uri
+        return not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).exists()
 
     def aliases_of(self, version: ModelVersion) -> tuple[str, ...]:
         """The aliases that point at a version."""
