@@ -28,7 +28,8 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+# In place of this folder, where a module is named as the list is.
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from examination.planted import all_cases  # noqa: E402
 from examination.tasks import Case  # noqa: E402

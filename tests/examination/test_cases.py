@@ -1,5 +1,7 @@
 """The examination's list is sound: every edit applies, every healthy task encodes, scores and learns."""
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from examination.planted import all_bugs, all_cases
 from examination.tasks import healthy_tasks
 
 HEALTHY = healthy_tasks()
+ROOT = Path(__file__).resolve().parents[2]
 MAIN_FAMILIES = {"tables", "images", "text", "retrieval", "forecast"}
 
 
@@ -38,6 +41,20 @@ def test_a_case_writes_what_a_user_has(tmp_path):
         "user_task.py",
     ]
     assert 'task = "user_task:Iris"' in contract.read_text()
+
+
+def test_the_program_that_examines_finds_the_list(tmp_path):
+    """Its name is the list's, so that one may hide the other."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "examination.py"), "run"]
+    record = tmp_path / "record.jsonl"
+    done = subprocess.run(
+        [*command, str(record), "--only", "no such case"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not record.exists()
 
 
 @pytest.mark.parametrize("name", [*HEALTHY][::8])
