@@ -165,9 +165,12 @@ class Dataset:
         key = file.uri.removeprefix(f"{root}/")
         if key == file.uri:  # a snapshot of a place that has moved since
             root, _, key = file.uri.rpartition("/")
-        path = self._store(root).fetch(key, self._cache)
-        self._stamps[path] = _stamp(path)
-        if path.stat().st_size != file.size_bytes or sha256_of_file(path) != file.sha256:
+        store = self._store(root)
+        path = store.fetch(key, self._cache)
+        if not self._is_pinned(file, path) and path.parent == self._cache:
+            path.unlink(missing_ok=True)  # the copy may be what is damaged
+            path = store.fetch(key, self._cache)
+        if not self._is_pinned(file, path):
             raise BadDataError(
                 f"{file.uri} changed after the snapshot was taken",
                 evidence=f"expected {file.size_bytes} bytes with SHA-256 {file.sha256[:12]}…",
@@ -175,6 +178,10 @@ class Dataset:
                 "corrections go into a new partition",
             )
         return path
+
+    def _is_pinned(self, file: DataFile, path: Path) -> bool:
+        self._stamps[path] = _stamp(path)
+        return path.stat().st_size == file.size_bytes and sha256_of_file(path) == file.sha256
 
 
 def _scan(paths: list[Path]) -> pl.LazyFrame:

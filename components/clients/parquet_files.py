@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,15 +51,15 @@ def read_footer(path: Path) -> Footer:
         before = os.fstat(stream.fileno())
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)
-        parquet = pq.ParquetFile(stream)
-        problems = [*_column_problems(parquet.schema_arrow)]
+        metadata = pq.read_metadata(stream)
+        problems = [*_column_problems(metadata.schema)]
         if problems:
             raise BadDataError(
                 "columns of the partition cannot be used",
                 evidence="; ".join(problems[:_SHOWN_PROBLEMS]),
                 action="write them under other names or as other types",
             )
-        rows = parquet.metadata.num_rows
+        rows = metadata.num_rows
         stream.seek(0)
         schema = pl.read_parquet_schema(stream)
         after = os.fstat(stream.fileno())
@@ -113,6 +114,8 @@ def unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> 
     """The error for a partition that a library refused, by what it said."""
     if "encrypt" in str(error).lower():
         problem, action = "is encrypted", "write it without encryption; the store can encrypt it"
+    if isinstance(error, pa.ArrowNotImplementedError):
+        problem, action = "has a type that cannot be read", "write that column as another type"
     return BadDataError(
         f"the partition {uri} {problem}",
         evidence=f"{type(error).__name__}: {error}",
@@ -120,14 +123,15 @@ def unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> 
     )
 
 
-def _column_problems(schema: pa.Schema) -> Iterator[str]:
+def _column_problems(schema: pq.ParquetSchema) -> Iterator[str]:
     """Columns that polars cannot read, or would take for something else."""
-    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    yield from (f"the name {name!r} occurs more than once" for name in repeated)
-    for field in schema:
-        problem = _name_problem(field.name) or _type_problem(field.type)
+    columns = [(field.name, field.type) for field in schema.to_arrow_schema()]
+    counts = Counter(name for name, _ in columns)
+    yield from (f"the name {name!r} occurs more than once" for name in counts if counts[name] > 1)
+    for name, kind in columns:
+        problem = _name_problem(name) or _type_problem(kind)
         if problem:
-            yield f"column {field.name[:_SHOWN_NAME]!r} {problem}"
+            yield f"column {name[:_SHOWN_NAME]!r} {problem}"
 
 
 def _name_problem(name: str) -> str:

@@ -3,6 +3,7 @@
 This is the one rule, for every store and for everything that reads or counts partitions.
 """
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from components.clients.file_tree import TreeEntry
 from components.clients.object_store import ObjectStore, StoredObject
 from components.contracts.errors import BadDataError
 
+logger = logging.getLogger(__name__)
 PARTITION_SUFFIXES = (".parquet", ".parq", ".pq")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".br", ".sz")
 _SET_ASIDE = (
@@ -101,8 +103,11 @@ def refuse_hidden_parquet(store: ObjectStore, listing: Listing) -> None:
     """
     others = [key for key in listing.ignored.get(_OTHER, ()) if not key.endswith("/")]
     if len(others) > _MAX_OPENED:
-        others = others[:_MAX_OPENED]
-    hidden = [key for key in others if store.first_bytes(key, 4) in _MAGIC]
+        logger.warning(
+            "dataset=%s opened %d of %d files whose names do not tell what they are",
+            *(store.uri, _MAX_OPENED, len(others)),
+        )
+    hidden = [key for key in others[:_MAX_OPENED] if store.first_bytes(key, 4) in _MAGIC]
     if hidden:
         raise BadDataError(
             f"{len(hidden)} files below data.uri {store.uri} are Parquet under another name",

@@ -18,7 +18,7 @@ def agrees(
     Args:
         content: Read from its beginning.
         answer: What the store answered about the object, as boto3 gives it.
-        part_bytes: Gives the size of the parts that the object was uploaded in.
+        part_bytes: Gives the size of the parts that the object was uploaded in; 0 if unknown.
     """
     sums = {"ChecksumSHA256": hashlib.sha256, "ChecksumSHA1": hashlib.sha1}
     for name, algorithm in sums.items():
@@ -33,10 +33,11 @@ def agrees(
     if _is_hex(tag):
         return _digest(content, _md5()).hex() == tag
     whole, _, num_parts = tag.partition("-")
-    if part_bytes is None or not _is_hex(whole) or not num_parts.isdigit():
+    is_in_parts = _is_hex(whole) and num_parts.isdigit()
+    size = part_bytes() if part_bytes and is_in_parts else 0
+    if size <= 0:
         return None
     parts = _md5()
-    size = part_bytes()
     while part := content.read(size):
         parts.update(hashlib.md5(part, usedforsecurity=False).digest())
     # Uploads whose parts differ in size have another sum: agreement proves, difference does not.

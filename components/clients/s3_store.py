@@ -338,8 +338,10 @@ class S3ObjectStore(ObjectStore):
         """Whether a file is the object; None where nothing tells."""
 
         def part_bytes() -> int:
-            answer = self._client.head_object(**self._at(key), PartNumber=1)
-            return int(answer["ContentLength"])
+            try:
+                return int(self._client.head_object(**self._at(key), PartNumber=1)["ContentLength"])
+            except (BotoCoreError, ClientError, KeyError):  # not every store tells
+                return 0
 
         if file.stat().st_size != head["ContentLength"]:
             return False

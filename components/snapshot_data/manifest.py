@@ -1,6 +1,7 @@
 """Takes a snapshot: lists the partitions, pins their bytes and checks that they are one table."""
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def take_snapshot(
     found = (listing or list_partitions(store)).partitions
     with ThreadPoolExecutor(_PINNING_THREADS) as pool:
         partitions = list(pool.map(lambda item: pin(store, item, cache or data_cache()), found))
+    _refuse_copies(data, partitions)
     columns = common_columns(partitions)
     check_roles(data, split, columns)
     snapshot = Snapshot(
@@ -59,6 +61,27 @@ def take_snapshot(
     counted = with_split_rows(snapshot, cache)
     check_splits(counted)
     return counted
+
+
+def _refuse_copies(data: DataSection, partitions: Sequence[Partition]) -> None:
+    """Two partitions of equal bytes count every row twice; only rows without a time or an id may.
+
+    Raises:
+        BadDataError: there are such partitions.
+    """
+    first: dict[str, DataFile] = {}
+    for file in (partition.file for partition in partitions):
+        known = first.setdefault(file.sha256, file)
+        if known is file:
+            continue
+        if not (data.ids or data.time):
+            logger.warning("partition=%s has the bytes of %s", file.uri, known.uri)
+            continue
+        raise BadDataError(
+            f"two partitions of {data.uri} hold the same bytes, so that their rows count twice",
+            evidence=f"{known.uri} and {file.uri}, SHA-256 {file.sha256[:12]}…",
+            action="remove one of them",
+        )
 
 
 def list_partitions(store: ObjectStore) -> Listing:

@@ -14,6 +14,7 @@ _TIME_TYPES = ("Datetime", "Date")
 _NO_LABELS = ("Struct", "Map", "List", "Array", "Binary", "Duration", "Object")
 # Keys are hashed as texts, which these have none of.
 _NO_KEYS = ("Map", "List", "Array", "Binary", "Duration", "Object")
+_SHOWN_COLUMNS, _SHOWN_NAME = 50, 60
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -58,8 +59,14 @@ def check_roles(data: DataSection, split: SplitSection, columns: Mapping[str, st
         raise BadDataError(
             "the contract's [data] and [split] do not fit the dataset's columns",
             evidence="; ".join(problems),
-            action=f"correct the contract; the dataset has {', '.join(columns)}",
+            action=f"correct the contract; the dataset has {_shown(columns)}",
         )
+
+
+def _shown(columns: Mapping[str, str]) -> str:
+    names = [name[:_SHOWN_NAME] for name in columns]
+    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
+    return ", ".join(names[:_SHOWN_COLUMNS]) + more
 
 
 def role_of(snapshot: Snapshot, column: str) -> str:

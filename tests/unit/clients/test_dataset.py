@@ -15,7 +15,7 @@ from components.clients.dataset import (
     split_expression,
     split_filter,
 )
-from components.clients.object_store import sha256_of_file
+from components.clients.object_store import open_store, sha256_of_file
 from components.contracts.data import DataSection, Split, SplitSection
 from components.contracts.errors import BadDataError, PerennialError
 from components.contracts.snapshot import DataFile, Snapshot
@@ -286,6 +286,21 @@ class TestReading:
         path.write_bytes(content)
         with pytest.raises(BadDataError, match="changed after the snapshot"):
             Dataset(snapshot)
+
+    def test_a_damaged_copy_of_a_remote_file_is_fetched_again(self, tmp_path, bucket):
+        snapshot = written(tmp_path, days_table(date(2024, 1, 1), 3))
+        store = open_store(bucket)
+        store.write("part-0.parquet", (tmp_path / "part-0.parquet").read_bytes())
+        (local,) = snapshot.files
+        remote = snapshot.model_copy(
+            update={
+                "data": snapshot.data.model_copy(update={"uri": bucket}),
+                "files": (local.model_copy(update={"uri": f"{bucket}/part-0.parquet"}),),
+            }
+        )
+        cache = tmp_path / "cache"
+        store.fetch("part-0.parquet", cache).write_bytes(b"damaged")
+        assert Dataset(remote, cache).scan().collect().height == 12
 
     def test_a_file_that_is_gone_is_named(self, tmp_path):
         snapshot = written(tmp_path, days_table(date(2024, 1, 1), 3))

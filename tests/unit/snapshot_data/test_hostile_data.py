@@ -267,6 +267,14 @@ def test_row_groups_without_rows_are_no_obstacle(tmp_path):
     assert take_snapshot(data, SplitSection()).rows == ROWS
 
 
+def test_integers_of_128_bits_are_said_to_be_unreadable(tmp_path):
+    rows = pl.from_arrow(table()).with_columns(big=pl.lit(7, pl.Int128))
+    rows.write_parquet(tmp_path / "a.parquet")
+    data = DataSection(uri=str(tmp_path), label="label", time="at", ids=("id",))
+    with pytest.raises(BadDataError, match=r"a\.parquet has a type that cannot be read"):
+        take_snapshot(data, SplitSection())
+
+
 @pytest.mark.full
 def test_five_thousand_columns(snapshot):
     wide = {f"f{index}": [float(index + row % 7) for row in range(ROWS)] for index in range(5000)}

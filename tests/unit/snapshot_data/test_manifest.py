@@ -234,14 +234,23 @@ class TestNames:
             "ä=1/x.PARQUET",
             "d#e?f/" + "x" * 300 + ".parquet",
         ]
-        for name, table in zip(names, [*months.values(), months[JANUARY]], strict=True):
+        for name, table in zip(names, [*months.values(), months[JANUARY].head(50)], strict=True):
             stream = io.BytesIO()
             table.write_parquet(stream)
             boto3.client("s3").put_object(
                 Bucket=bucket, Key=f"names/{name}", Body=stream.getvalue()
             )
         remote = section(f"s3://{bucket}/names", ids=())
-        assert take_snapshot(remote, SplitSection(), cache=tmp_path / "cache").rows == 448
+        assert take_snapshot(remote, SplitSection(), cache=tmp_path / "cache").rows == 386
+
+
+class TestCopies:
+    def test_two_partitions_of_equal_bytes_are_named(self, write, months):
+        folder = write({**months, "rows (1).parquet": months[MARCH]})
+        with pytest.raises(BadDataError, match="hold the same bytes") as caught:
+            take_snapshot(section(folder), SplitSection())
+        assert "rows (1).parquet" in caught.value.evidence
+        assert MARCH in caught.value.evidence
 
 
 class TestBadFolders:
