@@ -5,7 +5,7 @@ change MLflow, which needs no login, so its silence never means that there is no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from pydantic import Field
@@ -172,15 +172,27 @@ class ChampionRecords:
 
     def has_other_files(self) -> bool:
         """Whether the champion's digest of its files is not the one it was promoted with."""
-        move, version = self.move, self.versions.get(self.alias)
-        if move is None or version is None or self.alias != move.champion:
-            return False
-        promoted = move.tags.get(move.champion, {}).get(FILES_TAG)
-        return promoted is not None and version.tags.get(FILES_TAG) != promoted
+        version = self.versions.get(self.alias)
+        return version is not None and version != self.as_promoted(version)
+
+    def as_promoted(self, version: ModelVersion) -> ModelVersion:
+        """The version with the digest of its files that it was promoted with, if that is known."""
+        move = self.move
+        if move is None or move.champion != version.version:
+            return version
+        known = {FILES_TAG: move.tags.get(move.champion, {}).get(FILES_TAG, "")}
+        return replace(version, tags=version.tags | known) if all(known.values()) else version
 
     def lines(self) -> list[str]:
         """Both records, for people."""
-        return [f"MLflow: {self._alias_line()}", f"{self.place}: {self._move_line()}"]
+        found = [f"MLflow: {self._alias_line()}", f"{self.place}: {self._move_line()}"]
+        if self.has_other_files():
+            version = self.versions[self.alias]
+            then, now = (
+                each.tags.get(FILES_TAG, "missing") for each in (self.as_promoted(version), version)
+            )
+            found.append(f"digest of its files: promoted with {then}, tag {FILES_TAG}: {now}")
+        return found
 
     def is_unusable(self) -> bool:
         """Whether the object store's record is garbage or announces a version that is gone."""

@@ -245,7 +245,7 @@ class MlflowModelRegistry(ModelRegistry):
         said = {moved: dict(own) for moved, own in tags.items()}
         for one in self.versions(name):
             if one.version == version and FILES_TAG in one.tags:
-                said[version] = {**said.get(version, {}), FILES_TAG: one.tags[FILES_TAG]}
+                said[version] = {FILES_TAG: one.tags[FILES_TAG], **said.get(version, {})}
         move = Move(champion=version, replaced=replaced, done=False, tags=said)
         self._store.replace(record_key(name), move.to_json().encode(), previous=previous)
 

@@ -92,12 +92,8 @@ def _propose(catalogue: Catalogue, records: ChampionRecords) -> Proposal:
             passed_over.append(f"version {number} was taken out of production by a person")
             continue
         try:
-            if number == records.alias and records.has_other_files():
-                raise PerennialError(
-                    f"the tag {FILES_TAG} of version {number} is not the one it was promoted with"
-                )
             with TemporaryDirectory() as scratch:
-                catalogue.registry.download(version, Path(scratch))
+                catalogue.registry.download(records.as_promoted(version), Path(scratch))
         except PerennialError as error:
             passed_over.append(f"version {number}: {error.problem}")
             continue
@@ -120,8 +116,11 @@ def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposa
     said = Said.now(getpass.getuser(), f"repair of the records: {records.problem()}")
     tags = {}
     if number:
-        replaced = records.versions[number].tags.get(REPLACED_TAG, "")
-        tags[number] = {**said.as_tags("restored"), REPLACED_TAG: replaced}
+        version = records.as_promoted(records.versions[number])
+        kept_tags = {
+            tag: version.tags[tag] for tag in (REPLACED_TAG, FILES_TAG) if tag in version.tags
+        }
+        tags[number] = {**said.as_tags("restored"), **kept_tags}
     kept = catalogue.registry.repair(name, number, tags)
     entry = RepairEntry(
         at=said.at, by=said.by, problem=records.problem(), before=tuple(records.lines()),

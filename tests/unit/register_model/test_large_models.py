@@ -1,11 +1,14 @@
 """Weights go to S3 once, whole, and the version refers to them there."""
 
+from urllib.parse import urlparse
+
 import boto3
 import pytest
 
 from components.clients.environment import Environment
 from components.clients.model_registry import CHAMPION, open_registry
 from components.clients.tracking import open_mlflow, open_tracking
+from components.contracts.errors import DamagedModelError
 from components.contracts.training import Challenger
 from components.engine.export import load_model
 from components.register_model.step import register_model_step
@@ -64,6 +67,24 @@ def test_weights_are_sent_once_and_the_version_refers_to_them(
     folder = registry.download(version, tmp_path / "downloads")
     assert Challenger.read(folder).weights_sha256 == challenger.weights_sha256
     load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "snapshot.json"])
+def test_a_bit_that_flips_in_the_bucket_is_found(on_s3, tmp_path, monkeypatch, name):
+    write_inputs(tmp_path)
+    register(tmp_path, monkeypatch)
+    registry = open_registry(on_s3)
+    version = registry.version_by_alias(NAME, CHAMPION)
+    place = urlparse(f"{version.source}/{name}")
+    client = boto3.client("s3")
+    content = bytearray(client.get_object(Bucket=place.netloc, Key=place.path[1:])["Body"].read())
+    content[-2] ^= 1
+    client.put_object(Bucket=place.netloc, Key=place.path[1:], Body=bytes(content))
+    with pytest.raises(DamagedModelError, match=f"version 1 is damaged: {name}"):
+        registry.download(version, tmp_path / "downloads")
+    client.delete_object(Bucket=place.netloc, Key=place.path[1:])
+    with pytest.raises(DamagedModelError, match=f"version 1 is damaged: {name}"):
+        registry.download(version, tmp_path / "downloads")
 
 
 def test_an_attempt_that_died_after_the_weights_does_not_send_them_again(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from components.clients.champion_records import UnclearChampionError
 from components.clients.dataset import Dataset
 from components.clients.model_registry import MlflowModelRegistry, open_registry
 from components.clients.tracking import open_mlflow
@@ -173,6 +174,24 @@ def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
         NAME, "2", "1", {"2": Said("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")}
     )
     assert register(GOOD, champion="1").version == champion_of(environment) == "2"
+
+
+@pytest.mark.parametrize("harm", ["alias", "model"])
+def test_a_champion_that_vanishes_during_the_run_stops_the_registration(
+    register, environment, harm
+):
+    """Else the challenger would be the first model, and a deleted one would be made again."""
+    register(GOOD)
+    client = open_mlflow(environment)
+    if harm == "alias":
+        client.delete_registered_model_alias(NAME, "champion")
+    else:
+        client.delete_registered_model(NAME)
+    before = [model.name for model in client.search_registered_models()]
+    with pytest.raises(UnclearChampionError, match="clicks version 1 is champion on record, but"):
+        register(NOISY, champion="")
+    assert [model.name for model in client.search_registered_models()] == before
+    assert len(open_registry(environment).versions(NAME)) == len(before)
 
 
 def test_a_rejected_challenger_cannot_be_registered(register, environment):

@@ -240,7 +240,15 @@ def every_alias(registry):
     return {model.name: model.aliases for model in registry.client.search_registered_models()}
 
 
-@pytest.mark.parametrize("damage", [*BYTES, *PLACES, *RECORDS])
+def sampled(names, every):
+    """One in `every` of the names, in all suites; the others in the full one only."""
+    return [
+        name if number % every == 0 else pytest.param(name, marks=pytest.mark.full)
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("damage", sampled([*BYTES, *PLACES, *RECORDS], every=2))
 def test_no_damage_promotes_a_weaker_challenger(registry, tmp_path, capsys, damage):
     challenger = shutil.copytree(registry.folder("2"), tmp_path / "copied-challenger")
     {**BYTES, **PLACES, **RECORDS}[damage](registry)
@@ -258,8 +266,29 @@ def test_no_damage_promotes_a_weaker_challenger(registry, tmp_path, capsys, dama
     assert every_alias(registry) == before
 
 
-def test_a_whole_champion_is_compared_with_and_stays(registry, tmp_path):
+HARMLESS = {
+    "nothing": lambda r: None,
+    "run deleted": lambda r: r.client.delete_run(r.client.get_model_version(NAME, "1").run_id),
+    "described anew": lambda r: r.client.update_model_version(NAME, "1", "words"),
+    "a tag of a person": lambda r: r.client.set_model_version_tag(NAME, "1", "seen", "yes"),
+    "a second alias": lambda r: r.client.set_registered_model_alias(NAME, "best", "1"),
+    "the other version deleted": lambda r: r.client.delete_model_version(NAME, "2"),
+}
+
+
+@pytest.mark.parametrize("change", sampled(HARMLESS, every=3))
+def test_a_whole_champion_is_compared_with_and_stays(registry, tmp_path, change):
     challenger = shutil.copytree(registry.folder("2"), tmp_path / "copied-challenger")
+    HARMLESS[change](registry)
     verdict = judge(challenger)
     assert (verdict.champion_version, verdict.promote) == ("1", False)
     assert verdict.comparisons[0].champion > verdict.comparisons[0].challenger
+
+
+def test_an_alias_moved_by_hand_is_respected_and_shown_on_the_page(registry, tmp_path):
+    challenger = shutil.copytree(registry.folder("1"), tmp_path / "copied-challenger")
+    registry.client.set_registered_model_alias(NAME, "champion", "2")
+    verdict = judge(challenger)
+    assert (verdict.champion_version, verdict.promote) == ("2", True)
+    assert "by an alias that was moved by hand in MLflow" in verdict.notes[0]
+    assert "moved by hand in MLflow" in (challenger / "page.html").read_text()

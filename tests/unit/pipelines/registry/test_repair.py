@@ -6,6 +6,7 @@ import pytest
 
 from components.clients.model_registry import open_registry
 from components.clients.tracking import open_mlflow
+from components.clients.version_files import FILES_TAG
 from pipelines.cli import main
 from pipelines.registry.repair import RepairEntry
 from registered_versions import NAME
@@ -109,6 +110,25 @@ def test_a_promotion_announced_to_a_deleted_version_blocks_until_it_is_repaired(
     assert perennial(*repair("--yes"))[0] == 0
     assert champion() == "2"
     assert perennial("rollback", NAME, "--reason", "x")[0] == 0
+
+
+@pytest.mark.parametrize("value", [None, "garbage"])
+def test_a_digest_that_was_altered_in_mlflow_is_set_again(
+    perennial, two, client, champion, *, value
+):
+    before = client.get_model_version(NAME, "2").tags[FILES_TAG]
+    if value:
+        client.set_model_version_tag(NAME, "2", FILES_TAG, value)
+    else:
+        client.delete_model_version_tag(NAME, "2", FILES_TAG)
+    code, said = perennial("explain", NAME)
+    assert code == 2
+    assert "does not have the files it was promoted with" in said
+    assert before in said
+    assert perennial(*repair("--yes"))[0] == 0
+    assert champion() == "2"
+    assert client.get_model_version(NAME, "2").tags[FILES_TAG] == before
+    assert perennial("explain", NAME)[0] == 0
 
 
 def test_a_deleted_champion_gives_way_to_the_one_before_it(perennial, two, client, champion):
