@@ -5,13 +5,14 @@ from tempfile import TemporaryDirectory
 
 from components.clients.dataset import Dataset
 from components.clients.environment import Environment
-from components.clients.model_registry import CHAMPION, open_registry
+from components.clients.model_registry import CHAMPION, ModelVersion, open_registry
 from components.clients.steps import StepResult, pipeline_step
 from components.contracts.errors import PerennialError
-from components.contracts.monitoring import DriftReport, Reference, WindowDrift
+from components.contracts.monitoring import DriftReport, WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.contracts.validation import ValidationReport
+from components.detect_drift.champion import read_reference, scoring
 from components.detect_drift.config import DetectDriftConfig
 from components.detect_drift.performance import judge_losses, loss_limit, window_losses
 from components.detect_drift.reference import measure_windows
@@ -45,7 +46,7 @@ def detect_drift_step(
             files = registry.download(champion, Path(scratch))
             found = _compare(
                 files,
-                champion.version,
+                champion,
                 current=current,
                 validated=validated,
                 triggers=settings.triggers,
@@ -57,26 +58,26 @@ def detect_drift_step(
 
 def _compare(
     files: Path,
-    version: str,
+    champion: ModelVersion,
     *,
     current: Snapshot,
     validated: ValidationReport,
     triggers: TriggersSection,
     page: Path,
 ) -> DriftReport:
-    reference = Reference.read(files)
+    reference = read_reference(champion, files)
     chosen = choose_blocks(reference, validated.blocks, current)
     limit = loss_limit(reference.performance, triggers)
     measured = None
     windows: tuple[WindowDrift, ...] = ()
     if chosen.windows:
         measured = measure_windows(chosen.reference, chosen.windows, triggers)
-        task, model = load_model(files)
         rows = Dataset(current).scan()
-        losses = window_losses(task, model, rows, current, measured.windows)
+        with scoring(champion):
+            losses = window_losses(*load_model(files), rows, current, measured.windows)
         windows = judge_losses(measured.windows, losses, limit, triggers)
     found = conclude(
-        version,
+        champion.version,
         current,
         reference,
         chosen=chosen,

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from torch.distributed.elastic.utils.distributed import get_free_port
 
+from components.clients.champion_records import UnclearChampionError
 from components.clients.environment import Environment
 from components.clients.model_registry import open_registry
 from components.clients.object_store import open_store
@@ -139,6 +140,13 @@ def test_models_that_others_keep_in_the_same_mlflow_are_left_out(place):
     client.set_registered_model_alias("theirs", "champion", "1")
     place.register("ours", "first")
     assert {key[1] for key in place.exported()} == {"model=ours"}
+
+
+def test_a_champion_that_was_deleted_in_mlflow_fails_the_scrape(place):
+    place.register("flights", "first")
+    place.registry._client.delete_registered_model_alias("flights", "champion")
+    with pytest.raises(UnclearChampionError, match="flights version 1 is champion on record, but"):
+        place.exported()
 
 
 def test_a_later_look_stays_and_an_earlier_one_does_not_replace_it(place):

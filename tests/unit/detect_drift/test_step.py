@@ -6,12 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from components.clients.champion_records import UnclearChampionError
 from components.clients.environment import Environment
 from components.clients.model_registry import open_registry
 from components.clients.object_store import sha256_of_file
 from components.clients.tracking import open_mlflow
 from components.contracts.data import DataSection, ModelSection, Split, SplitSection
-from components.contracts.errors import PerennialError
+from components.contracts.errors import DamagedModelError, PerennialError
 from components.contracts.gate import BlockPerformance
 from components.contracts.monitoring import DriftReport, Reference
 from components.contracts.snapshot import DataFile, Snapshot
@@ -171,3 +172,34 @@ def test_a_quiet_stream_a_drifted_one_and_a_decayed_one(world):
 def test_inputs_of_two_different_runs_are_refused(world):
     with pytest.raises(PerennialError, match="another snapshot"):
         world.detect([week_of_rows(0)], digest="0" * 64)
+
+
+@pytest.mark.parametrize("name", ["reference.json", "model.safetensors"])
+def test_a_damaged_champion_is_named(world, name):
+    weeks = [week_of_rows(i) for i in range(14)]
+    world.crown(weeks[:12])
+    (world.root / "store/champion" / name).write_bytes(b"{")
+    with pytest.raises(DamagedModelError, match=f"demo version 1 is damaged: {name}"):
+        world.detect(weeks)
+
+
+def test_a_champion_whose_code_raises_is_named(world, monkeypatch):
+    weeks = [week_of_rows(i) for i in range(14)]
+    world.crown(weeks[:12])
+
+    def fail(*_):
+        raise KeyError("embedding")
+
+    monkeypatch.setattr(TabularRegression, "encode", fail)
+    with pytest.raises(PerennialError, match="demo version 1 cannot be scored") as stopped:
+        world.detect(weeks)
+    assert stopped.value.evidence == "KeyError: 'embedding'"
+
+
+def test_a_deleted_alias_is_not_taken_for_no_champion(world):
+    weeks = [week_of_rows(i) for i in range(13)]
+    world.crown(weeks[:12])
+    client = open_mlflow(Environment.read())
+    client.delete_registered_model_alias("demo", "champion")
+    with pytest.raises(UnclearChampionError, match="demo version 1 is champion on record, but"):
+        world.detect(weeks)
