@@ -25,6 +25,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,12 +61,15 @@ def main() -> None:
 
 def run(record: Path, jobs: int, seed: int, only: Sequence[str]) -> None:
     """Examine what the record lacks, and append each answer as it comes."""
-    cases = [
+    chosen = [
         case
         for name, case in sorted(all_cases().items())
         if not only or any(part in name for part in only)
     ]
-    random.Random(seed).shuffle(cases)
+    random.Random(seed).shuffle(chosen)
+    # One healthy task for one bug, so that a part of the list says as much of both.
+    halves = [[case for case in chosen if bool(case.bug) == spoilt] for spoilt in (False, True)]
+    cases = [case for pair in zip_longest(*halves) for case in pair if case]
     done = {line["case"] for line in read(record)} if record.exists() else set()
     lock = threading.Lock()
 

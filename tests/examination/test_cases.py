@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from components.engine.task import LABEL, WEIGHT, inputs_of
 from examination.learning import fitted, learn, mean_loss, split, task_of
 from examination.planted import all_bugs, all_cases
 from examination.tasks import healthy_tasks
+from pipelines.contract import load_contract
 
 HEALTHY = healthy_tasks()
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +44,14 @@ def test_a_case_writes_what_a_user_has(tmp_path):
         "user_task.py",
     ]
     assert 'task = "user_task:Iris"' in contract.read_text()
+
+
+def test_every_contract_is_accepted(tmp_path):
+    """A contract that is refused before anything is examined would count as a bug caught."""
+    contracts = {case.contract: case for case in all_cases().values()}
+    for number, case in enumerate(contracts.values()):
+        path = replace(case, rows=lambda: pl.DataFrame({"a": [1]})).write(tmp_path / str(number))
+        load_contract(path)
 
 
 def test_the_program_that_examines_finds_the_list(tmp_path):

@@ -25,7 +25,7 @@ def with_later_dose(rows):
 
 def sorted_by_outcome(rows):
     return rows.sort("Survived", maintain_order=True).with_columns(
-        PassengerId=pl.int_range(1, rows.height + 1)
+        PassengerId=pl.int_range(1, rows.height + 1), row_id=pl.int_range(rows.height)
     )
 
 
@@ -368,8 +368,8 @@ BUGS = [
         'out["siblings"] = df["SibSp"] / 4\n    out["ticket"] = df["PassengerId"] / 1000',
         "nn.Linear(11, 32)",
         "nn.Linear(12, 32)",
-        'ids = ["PassengerId"]\n',
-        "",
+        'ids = ["PassengerId"]',
+        'ids = ["row_id"]',
         rows=sorted_by_outcome,
     ),
     bug(

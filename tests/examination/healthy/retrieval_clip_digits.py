@@ -14,6 +14,9 @@ global_batch_size = 64
 micro_batch_size = 64
 optimizer = { learning_rate = 3e-3 }
 strategy = "single"
+
+[resources]
+num_processes = 1
 """
 import numpy as np
 import torch

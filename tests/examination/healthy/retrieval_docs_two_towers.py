@@ -15,6 +15,9 @@ global_batch_size = 64
 micro_batch_size = 64
 optimizer = { learning_rate = 5e-3 }
 strategy = "single"
+
+[resources]
+num_processes = 1
 """
 import math
 import re
