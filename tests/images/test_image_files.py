@@ -1,10 +1,12 @@
 """The files that images are made from fit together; nothing here needs a container."""
 
+import hashlib
 import importlib.util
 import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
 
@@ -74,6 +76,74 @@ def test_every_stage_starts_from_the_digest_that_was_given():
     assert set(froms) == {"${BASE}", "tools", "runtime"}
     assert re.search(r"^ARG BASE$", DOCKERFILE, re.MULTILINE), "a default would be taken unseen"
     assert re.search(r"^USER \d+:\d+$", DOCKERFILE, re.MULTILINE)
+
+
+def test_every_version_on_record_has_hashes_and_no_other_version(locked_install):
+    known = locked_install.hashes((ROOT / "images" / "hashes.txt").read_text())
+    pinned = set(locked_install.pins((ROOT / "constraints.txt").read_text()))
+    assert set(known) == pinned | {("torch", f"{dict(pinned)['torch']}+cpu")}
+    assert all(known.values())
+
+
+def chosen(name="numpy", version="2.4.6", digest="a" * 64, url="https://index/x.whl"):
+    archive = {"hashes": {"sha256": digest}} if digest else {}
+    return {
+        "metadata": {"name": name, "version": version},
+        "download_info": {"url": url, "archive_info": archive},
+    }
+
+
+def test_a_file_is_installed_by_its_own_hash(locked_install):
+    known = {("kfp-server-api", "2.17.3"): ["b" * 64], ("numpy", "2.4.6"): ["c" * 64, "a" * 64]}
+    built = chosen("kfp_server_api", "2.17.3", "d" * 64, "file:///wheels/kfp.whl")
+    assert locked_install.locked([chosen(), built], known) == [
+        f"numpy==2.4.6 --hash=sha256:{'a' * 64}",
+        f"kfp_server_api==2.17.3 --hash=sha256:{'d' * 64}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [chosen(digest="e" * 64), chosen(version="2.4.7"), chosen("leftpad"), chosen(digest=""),
+     chosen(digest="e" * 64, url="file:///elsewhere/numpy.whl")],
+    ids=["other bytes", "another version", "not on record", "without a hash", "another folder"],
+)  # fmt: skip
+def test_a_file_that_is_not_on_record_is_not_installed(locked_install, file):
+    with pytest.raises(SystemExit, match=r"hashes\.txt does not name these files"):
+        locked_install.locked([file], {("numpy", "2.4.6"): ["a" * 64]})
+
+
+def test_pip_itself_refuses_a_file_that_changed_after_it_was_chosen(tmp_path):
+    wheel = tmp_path / "small-1.0-py3-none-any.whl"
+
+    def write(content):
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("small.py", content)
+            info = "small-1.0.dist-info"
+            archive.writestr(
+                f"{info}/METADATA", "Metadata-Version: 2.1\nName: small\nVersion: 1.0\n"
+            )
+            archive.writestr(
+                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            archive.writestr(f"{info}/RECORD", "")
+
+    def install():
+        command = [
+            sys.executable, "-m", "pip", "install", "--no-index", "--find-links", str(tmp_path),
+            "--no-deps", "--require-hashes", "--target", str(tmp_path / "out"), "--upgrade",
+            "--requirement", str(tmp_path / "locked.txt"),
+        ]  # fmt: skip
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    write("honest = True")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (tmp_path / "locked.txt").write_text(f"small==1.0 --hash=sha256:{digest}\n")
+    assert install().returncode == 0
+    write("honest = False")
+    done = install()
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stderr
 
 
 @pytest.mark.parametrize(
