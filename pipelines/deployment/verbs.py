@@ -100,6 +100,19 @@ def sign(options: argparse.Namespace) -> int:
     return 0
 
 
+def policy(options: argparse.Namespace) -> int:
+    """Print the S3 policy with the least rights of one account, or of all, as IAM reads it."""
+    from pipelines.contract import load_beside_its_task
+    from pipelines.deployment.profile import load_profile
+    from pipelines.deployment.s3_policy import GRANTS, s3_policy
+
+    contract, profile = load_beside_its_task(options.contract), load_profile(options.profile)
+    roles = [options.role] if options.role else list(GRANTS)
+    found = {role: s3_policy(role, contract, profile, options.artifacts) for role in roles}
+    print(json.dumps(found[options.role] if options.role else found, indent=2))
+    return 0
+
+
 def schedule(options: argparse.Namespace) -> int:
     """List a model's schedules, pause or resume them; deployments leave paused ones paused."""
     from pipelines.deployment.operations import switch
@@ -220,6 +233,15 @@ def add_deployment_verbs(
             help="which to start (default: training)",
         )  # fmt: skip
     _add_event_options(add(receive, model, profile), add(sign, model))
+    writing = add(policy, contract, profile)
+    writing.add_argument(
+        "--role", choices=("steps", "training", "watcher", "receiver", "exporter", "deployer"),
+        default="", help="whose policy; by default all, by role",
+    )  # fmt: skip
+    writing.add_argument(
+        "--artifacts", default="", metavar="URI",
+        help="where MLflow keeps files of versions, if not in the store (s3://BUCKET/PREFIX)",
+    )  # fmt: skip
     add(watch, model, profile)
     add(exporter, profile).add_argument(
         "--port", type=int, help="serve /metrics there until SIGTERM, instead of printing once"

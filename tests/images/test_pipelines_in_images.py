@@ -6,7 +6,7 @@ from importlib.metadata import version
 import pytest
 
 from click_stream import CONTRACT, add_month
-from components.clients.environment import Environment
+from components.clients.environment import SECRETS_FOLDER, Environment
 from components.clients.model_registry import open_registry
 from components.clients.object_store import open_store
 from components.decide_retraining.look import newest_look
@@ -56,13 +56,18 @@ def test_both_pipelines_run_in_their_images_and_a_champion_comes_out(
             "store_uri": f"s3://{store.bucket}/perennial",
             "tracking_uri": tracking_server,
             "environment": {"AWS_ENDPOINT_URL_S3": store.endpoint},
-            "secrets": dict.fromkeys(ACCOUNT, "s3-access/key"),
+            "secrets": {name: f"s3-access/{name}" for name in ACCOUNT},
         },
     )
 
+    secrets = tmp_path / "secrets"
+    (secrets / "s3-access").mkdir(parents=True)
+    for name, value in ACCOUNT.items():
+        (secrets / "s3-access" / name).write_text(value)
+
     def pod(image: str, variables, mounts) -> Pod:
-        known = {**variables, **ACCOUNT}  # the secret, as the kubelet resolves it
-        return Pod(image, known, mounts, options=(f"--network={network.name}",))
+        mounted = {**mounts, secrets: SECRETS_FOLDER}  # the secret, as the kubelet mounts it
+        return Pod(image, variables, mounted, options=(f"--network={network.name}",))
 
     def backend(name: str) -> Backend:
         compiled = compile_pipeline(name, tmp_path / f"{name}.yaml")
