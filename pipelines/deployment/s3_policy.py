@@ -66,7 +66,7 @@ GRANTS = {
     ),
     "receiver": Grant(reads=("parcels/*", "events/*"), writes=("events/*",)),
     "exporter": Grant(reads=("monitoring/{model}/*",)),
-    # who calls `perennial deploy`, `submit` or `trigger`; who promotes by hand needs the steps' rights
+    # who deploys, submits or triggers; who promotes by hand needs the steps' rights
     "deployer": Grant(reads=("parcels/*",), writes=("parcels/*",)),
 }  # fmt: skip
 
