@@ -18,6 +18,7 @@ from components.check_skeleton.checks.data.encoding import (
     serving_inputs,
 )
 from components.check_skeleton.checks.data.fitting import state_round_trip, statistics_scope
+from components.check_skeleton.checks.data.fresh_encoding import fresh_encoding
 from components.check_skeleton.checks.data.imports import import_side_effects
 from components.check_skeleton.checks.data.inputs import input_form, repeated_inputs
 from components.check_skeleton.checks.data.leakage import shuffled_labels, split_overlap
@@ -72,6 +73,7 @@ Check = Callable[[Subject], CheckResult]
 CHECKS: tuple[Check, ...] = (
     import_side_effects,
     encoding,
+    fresh_encoding,
     serving_inputs,
     labels,
     input_scale,

@@ -11,6 +11,7 @@ from components.engine.config import TrainingSection
 CHECK_NAMES = (
     "import_side_effects",
     "encoding",
+    "fresh_encoding",
     "serving_inputs",
     "labels",
     "input_scale",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from components.check_skeleton.checks.model.padding import padding_of
 from components.check_skeleton.config import SkeletonSection
 from components.clients.dataset import Dataset
-from components.contracts.data import Split
+from components.contracts.data import DataSection, Split
 from components.contracts.errors import BadDataError, BadTaskError, PerennialError
 from components.engine.config import TrainingSection
 from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
@@ -37,6 +37,7 @@ class Subject:
         settings: Sample sizes, budgets, tolerances.
         training: What the training will be: seed, optimizer, schedule, batch size.
         train_split_rows: Rows of the whole training split, of which `train_rows` is a sample.
+        data: Where the rows come from and what their columns mean, where that is known.
     """
 
     make_task: Callable[[], Task]
@@ -46,6 +47,7 @@ class Subject:
     settings: SkeletonSection
     training: TrainingSection
     train_split_rows: int
+    data: DataSection | None = None
     _made: dict[Callable[..., Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -70,7 +72,16 @@ class Subject:
         )
         task = make_task()
         split_rows = dataset.snapshot.split_rows[Split.TRAIN]
-        subject = cls(make_task, task, train, validation, settings, training, split_rows)
+        subject = cls(
+            make_task,
+            task,
+            train,
+            validation,
+            settings,
+            training,
+            split_rows,
+            dataset.snapshot.data,
+        )
         with _naming("fit(train)"):
             task.fit(dataset.scan(Split.TRAIN))
         with _naming("encode(rows)"):

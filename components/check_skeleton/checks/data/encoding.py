@@ -35,7 +35,7 @@ def encoding(subject: Subject) -> CheckResult:
         expected="equal tensors whenever, and beside whichever rows, a row is encoded",
         source="guides: fix seeds, wrong labels are the first silent failure",
     )
-    rows = _spread(subject.train_rows)
+    rows = spread(subject.train_rows)
     before = _generator_states()
     whole = subject.task.encode(rows)
     if _generator_states() != before:
@@ -49,7 +49,7 @@ def encoding(subject: Subject) -> CheckResult:
             f"{rows.height} rows became {lengths} examples",
             hint="return one example per row, in the rows' order",
         )
-    changed = _differences(whole, subject.task.encode(rows))
+    changed = differences(whole, subject.task.encode(rows))
     if changed:
         return judge.failed(
             f"encoding the same rows twice differs in {', '.join(changed)}",
@@ -57,7 +57,7 @@ def encoding(subject: Subject) -> CheckResult:
         )
     for index in range(0, rows.height, 8):
         alone = subject.task.encode(rows.slice(index, 1))
-        changed = _differences(
+        changed = differences(
             {name: tensor[index : index + 1] for name, tensor in whole.items()}, alone
         )
         if changed:
@@ -96,7 +96,7 @@ def serving_inputs(subject: Subject) -> CheckResult:
         expected="the same inputs without the label and every other column that is no feature",
         source="guides: the target used as an input; training-serving skew",
     )
-    rows = _spread(subject.train_rows)
+    rows = spread(subject.train_rows)
     whole = inputs_of(subject.task.encode(rows))
     columns = subject.task.columns
     try:
@@ -108,7 +108,7 @@ def serving_inputs(subject: Subject) -> CheckResult:
         )
     # Where the label is a feature itself, as in language modeling, it may well be encoded.
     is_own_label = columns.label in columns.features
-    changed = _differences(whole, inputs_of(served))
+    changed = differences(whole, inputs_of(served))
     changed += [LABEL] if LABEL in served and not is_own_label else []
     if changed:
         return judge.failed(
@@ -136,7 +136,7 @@ def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
     except Exception:  # a task may need its label wherever it is served: then nothing leaks
         return ""
     both = alone.keys() & whole.keys()
-    changed = _differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
+    changed = differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
     return ", ".join(changed + ([] if _agree(*outputs) else ["predictions"]))
 
 
@@ -318,13 +318,13 @@ def augmentation(subject: Subject) -> CheckResult:
     batch = {name: tensor.clone() for name, tensor in original.items()}
     before = _generator_states()
     first = task.augment(batch, torch.Generator().manual_seed(subject.seed))
-    if changed := _differences(original, batch):
+    if changed := differences(original, batch):
         return judge.failed(
             f"augment changes its input in place: {', '.join(changed)}",
             hint="clone before writing; the batch may be used again",
         )
     again = task.augment(batch, torch.Generator().manual_seed(subject.seed))
-    if _generator_states() != before or _differences(first, again):
+    if _generator_states() != before or differences(first, again):
         return judge.failed(
             "augment gives other results under the same generator, or uses a global one",
             hint="draw every random number with generator=generator",
@@ -340,22 +340,26 @@ def augmentation(subject: Subject) -> CheckResult:
 
 def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
     """Whether augmentation that is well behaved also does something."""
-    drawn = (task.augment(batch, torch.Generator().manual_seed(seed)) for seed in range(AUGMENTED))
-    changed = [name for each in drawn for name in _differences(batch, each)]
-    if not changed:
+    changed, has_drawn = [], False
+    for seed in range(AUGMENTED):
+        generator = torch.Generator().manual_seed(seed)
+        before = generator.get_state()
+        changed += differences(batch, task.augment(batch, generator))
+        has_drawn |= not torch.equal(before, generator.get_state())
+    if has_drawn and not changed:
         return judge.warned(
-            f"augment changed nothing, {AUGMENTED} times",
+            f"augment drew random numbers and changed nothing, {AUGMENTED} times",
             hint="what it makes is not returned, or its strength or probability is 0",
         )
-    return judge.passed(f"changes {', '.join(dict.fromkeys(changed))}")
+    return judge.passed(f"changes {', '.join(dict.fromkeys(changed)) or 'nothing'}")
 
 
-def _spread(rows: pl.DataFrame) -> pl.DataFrame:
+def spread(rows: pl.DataFrame) -> pl.DataFrame:
     """Few rows from all of the sample: neighbours in time are too much alike."""
     return rows.gather_every(max(rows.height // PROBED_ROWS, 1)).head(PROBED_ROWS)
 
 
-def _differences(first: Batch, second: Batch) -> list[str]:
+def differences(first: Batch, second: Batch) -> list[str]:
     """Names of the tensors that are not equal, NaN being equal to NaN."""
     names = sorted({*first, *second})
     return [

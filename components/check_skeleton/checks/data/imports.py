@@ -83,7 +83,7 @@ def import_side_effects(subject: Subject) -> CheckResult:
         "imports",
     )
     name = type(subject.task).__module__
-    file = _file_of(name)
+    file = file_of(name)
     if not file:
         return judge.skipped(f"the module {name} has no file to import")
     changed = _changed_by_import(name, file, tuple(sys.path))
@@ -99,7 +99,8 @@ def import_side_effects(subject: Subject) -> CheckResult:
     return judge.passed(f"importing {name} changes nothing global")
 
 
-def _file_of(name: str) -> str:
+def file_of(name: str) -> str:
+    """The file of a module that was imported; empty where it has none that can be run alone."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     return file if file and name != "__main__" and Path(file).is_file() else ""

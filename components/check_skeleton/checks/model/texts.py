@@ -220,7 +220,8 @@ def padding_independence(subject: Subject) -> CheckResult:
     try:
         shown = f"outputs move by up to {_moved(before, sees(cut)):.2g} without "
     except Exception as error:  # a model may be made for sequences of one length
-        return _judged_in_place(judge, subject, whole, tokens, padding) or judge.skipped(
+        own = Padding(padding.code, padding.content[shortest], padding.is_left)
+        return _judged_in_place(judge, subject, whole, tokens, own) or judge.skipped(
             f"the model takes no shorter sequences: {type(error).__name__}"
         )
     shown += f"{length - kept} of {length} positions, which are padding"
@@ -236,15 +237,21 @@ def _judged_in_place(
     judge: Judge, subject: Subject, batch: Batch, tokens: str, padding: Padding
 ) -> CheckResult | None:
     """Whether outputs move with the vector of padding; None where it has none of its own."""
-    model, looked_up = stirred_model(subject), []
+    model, looked_up, added = stirred_model(subject), [], [0.0]
+    # The first of it may be the mark of a text's end, which is no padding.
+    places = Padding(padding.code, padding.content + 1, padding.is_left)
+    beyond = places.covers(batch[tokens].shape[1])[:, :, None]
 
-    def note(module: nn.Embedding, given: tuple[Tensor, ...]) -> None:
-        if given and given[0].shape == batch[tokens].shape and torch.equal(given[0], batch[tokens]):
-            looked_up.append(module)
+    def note(module: nn.Embedding, given: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
+        is_read = bool(given) and given[0].shape == batch[tokens].shape
+        if not is_read or not torch.equal(given[0], batch[tokens]):
+            return vectors
+        looked_up.append(module)
+        return vectors + added[0] * beyond
 
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.register_forward_pre_hook(note)
+            module.register_forward_hook(note)
     with torch.no_grad():
         before = model(**inputs_of(batch))
         if not looked_up or before.shape[1:2] == batch[tokens].shape[1:]:
@@ -254,8 +261,7 @@ def _judged_in_place(
             isinstance(each, nn.Linear) and each.in_features >= size for each in model.modules()
         ):
             return None  # a weight for each position, padding included, by design
-        for module in looked_up:
-            module.weight[padding.code] += 1.0
+        added[0] = 1.0
         moved = _moved(before, model(**inputs_of(batch)))
     if moved <= PADDING:
         return judge.passed("outputs stay as they are with another vector for padding")
