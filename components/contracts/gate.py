@@ -67,11 +67,34 @@ class Comparison(Section):
     """Independent blocks that would tell as much as the test split's."""
     correlation: float | None = None
     """Of what one day improves with the next day's."""
+    confidence: float | None = None
+    """With which each bound holds; None for the gate's own."""
     second_opinion: SecondOpinion | None = None
     """Shown beside the interval; it decides nothing. None where no test fits the metric."""
     incomparable: str = ""
     """Why the champion's figure says nothing beside the challenger's, and what to do about it;
     empty where the two compare, or there is no champion."""
+
+
+class Repeats(Section):
+    """How often the champion was challenged on the same test days before."""
+
+    earlier: int
+    """Challengers with other weights whose test shared any of the days."""
+    worth: float
+    """The same in whole tests: each counts as the share of these days that it had."""
+    level: float
+    """What a challenger that is no better may be promoted with: one less the confidence."""
+
+
+class AnchorComparison(Section):
+    """Challenger against the last champion that was shown to be better than the one before it."""
+
+    version: str
+    comparison: Comparison | None = None
+    """On the gate's metric; None where the anchor could not be scored."""
+    failure: str = ""
+    """Why it could not."""
 
 
 class SliceComparison(Section):
@@ -169,6 +192,10 @@ class Verdict(Artifact):
     slices: tuple[SliceComparison, ...] = ()
     reach: Reach | None = None
     """What the comparison could have found; None without one."""
+    repeats: Repeats | None = None
+    """Earlier tests on these days; None where nothing was compared."""
+    anchor: AnchorComparison | None = None
+    """None where the champion itself is the anchor."""
     serving: Serving | None = None
     """The challenger in a clean process; None in verdicts from before this was looked at."""
     notes: tuple[str, ...] = ()

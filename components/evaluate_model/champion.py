@@ -21,7 +21,7 @@ from components.engine.evaluation.resampling import block_columns
 from components.engine.evaluation.scoring import blames_machine, score_split, scoring_device
 from components.engine.export import WEIGHTS_FILE, load_model
 from components.engine.serving.sources import changed_sources
-from components.evaluate_model.comparison import Contender
+from components.evaluate_model.comparison import Anchor, Contender
 from components.evaluate_model.serving import model_megabytes
 
 A = TypeVar("A", bound=Artifact)
@@ -43,6 +43,7 @@ class Champion:
         outdated: Its data end before the challenger's.
         megabytes: Of its weights and preprocessing.
         folder: Its files, as long as the step runs.
+        anchor: Whom it may not be worse than either; None for nobody else.
     """
 
     version: str = ""
@@ -53,6 +54,7 @@ class Champion:
     outdated: bool = False
     megabytes: float = 0.0
     folder: Path | None = None
+    anchor: Anchor | None = None
 
     def gains(self, serving: Serving | None) -> dict[str, bool]:
         """What the challenger is better in, beside the metrics."""

@@ -1,14 +1,14 @@
 """Comparison: two models on the same rows, with the uncertainty of their difference."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from components.contracts.errors import BadTaskError, PerennialError
-from components.contracts.gate import Comparison
+from components.contracts.gate import AnchorComparison, Comparison
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Direction
 from components.engine.evaluation.resampling import (
@@ -58,6 +58,7 @@ class Match:
         draws: Shared by both, so that every difference is paired.
         confidence: Of each bound.
         conditions: Of the test days; None where they cannot be known.
+        decisive: Confidence of the gate's metric, less where days judged before; None for the same.
     """
 
     challenger: Contender
@@ -66,6 +67,7 @@ class Match:
     draws: Counts
     confidence: float
     conditions: Conditions | None = None
+    decisive: float | None = None
 
     def at(self, selected: NDArray[np.bool_]) -> "Match":
         """The same match on some of the rows, whose conditions are not known."""
@@ -182,7 +184,7 @@ def undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
 
 
 def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
-    """Each metric of both models, with the interval of the improvement.
+    """Each metric of both models, the gate's first, with the interval of the improvement.
 
     Raises:
         UndefinedMetricError: the test rows do not define one of them.
@@ -207,11 +209,46 @@ def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
                 )
             )
             continue
-        comparisons.append(_compared(match, name, ours[name], theirs[name]))
+        confidence = match.decisive if name == metrics[0] else None
+        comparisons.append(_compared(match, name, (ours[name], theirs[name]), confidence))
     return tuple(comparisons)
 
 
-def _compared(match: Match, name: str, ours: float, theirs: float) -> Comparison:
+@dataclass(frozen=True)
+class Anchor:
+    """The last champion that was shown to be better than the one before it.
+
+    Attributes:
+        version: Its number.
+        contender: None when it cannot be scored.
+        failure: Why it cannot be.
+    """
+
+    version: str
+    contender: Contender | None = None
+    failure: str = ""
+
+
+def compare_with_anchor(
+    match: Match, anchor: Anchor | None, metric: str
+) -> AnchorComparison | None:
+    """The challenger beside the anchor on the same rows; None where the champion is the anchor."""
+    if anchor is None:
+        return None
+    failure, comparison = anchor.failure, None
+    if anchor.contender is not None:
+        rivals = replace(match, champion=anchor.contender, decisive=None)
+        failure = undefined(rivals, [metric]).get(metric, "")
+        if not failure:
+            comparison = compare(rivals, (metric,))[0]
+            failure = comparison.incomparable
+    return AnchorComparison(version=anchor.version, comparison=comparison, failure=failure)
+
+
+def _compared(
+    match: Match, name: str, figures_of_both: tuple[float, float], confidence: float | None
+) -> Comparison:
+    ours, theirs = figures_of_both
     estimate, task = improvement_of(match, name, ours, theirs), match.challenger.task
     opinion = None
     if match.champion is not None:
@@ -222,12 +259,13 @@ def _compared(match: Match, name: str, ours: float, theirs: float) -> Comparison
         metric=name,
         challenger=ours,
         champion=theirs,
-        improvement=estimate.interval(match.confidence) if known else None,
+        improvement=estimate.interval(confidence or match.confidence) if known else None,
         luck=estimate.luck,
         standard_error=estimate.error if known else None,
         degrees=estimate.degrees if known else None,
         effective_blocks=estimate.effective if known else None,
         correlation=estimate.correlation if known else None,
+        confidence=confidence,
         second_opinion=opinion,
     )
 

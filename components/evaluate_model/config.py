@@ -24,8 +24,9 @@ class GateSection(Section):
     the tabular regression's has not."""
     confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.95
     """Each bound of each interval is meant to hold with this probability: at 0.95, a challenger
-    that is no better than its champion is promoted about once in 20 (measured: 2.5 to 4.5% on 9 to
-    27 days of flights). Raise it when a change of models is expensive."""
+    that is no better than its champion is promoted about once in 20. Where the same test days have
+    judged other challengers of this champion, later ones must show more, so that one in 20 holds
+    for all of them together. Raise it when a change of models is expensive."""
     mode: Literal["superior", "non_inferior"] = "superior"
     """`non_inferior`: the challenger need not be better on the metric, only not worse by `margin`,
     if it is `also_better`. Take it to keep a model fresh, or to make it smaller."""
@@ -38,6 +39,12 @@ class GateSection(Section):
     """For `non_inferior`: what must be better for certain, all of it. `fresher`: its data end later
     than the champion's; `smaller`: its weights and preprocessing take less space; `faster`: it
     takes less time to encode and predict one row, in turns with the champion in a clean process."""
+    anchor_days: Annotated[int, Field(ge=0, le=3650)] = 365
+    """Beside the champion a challenger is compared with the anchor: the last champion that was
+    shown to be better than the one before it, if it was registered in so many days. `non_inferior`
+    asks that it is not worse than that one by `margin` either, `superior` that it is not clearly
+    worse. Without this, promotions within the margin add up. A year has seen every season; 0
+    compares with the champion alone."""
     min_improvement: NonNegative = 0.0
     """The improvement's lower bound must exceed this. Raise it to the smallest gain that is worth
     a change of models."""

@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from components.contracts.gate import Comparison, GateReason, Serving, SliceComparison
+from components.contracts.gate import (
+    AnchorComparison,
+    Comparison,
+    GateReason,
+    Repeats,
+    Serving,
+    SliceComparison,
+)
 from components.contracts.training import Direction
 from components.engine.evaluation.resampling import sign_of
 from components.evaluate_model.config import GateSection
@@ -42,6 +49,8 @@ class Evidence:
         serving: The challenger in a clean process; None when nobody looked.
         gains: What else the challenger may be better in → whether it is.
         rare: The rarer of two classes on the test rows; None where there are not two.
+        repeats: Earlier tests of the champion on these days; None where nobody counted.
+        anchor: Beside the last champion that was shown to be better; None for the champion itself.
     """
 
     comparisons: Sequence[Comparison]
@@ -57,6 +66,8 @@ class Evidence:
     serving: Serving | None = None
     gains: Mapping[str, bool] = field(default_factory=dict)
     rare: RareClass | None = None
+    repeats: Repeats | None = None
+    anchor: AnchorComparison | None = None
 
 
 def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
@@ -110,7 +121,34 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
     held = improvement.low > least
     verb = "above" if held else "not above"
     detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"
-    return [_reason(condition, held, detail), *_gains(section, evidence, name)]
+    detail += _repetition(evidence.repeats)
+    reasons = [_reason(condition, held, detail), *_anchor(section, evidence.anchor)]
+    return [*reasons, *_gains(section, evidence, name)]
+
+
+def _repetition(repeats: Repeats | None) -> str:
+    if repeats is None or not repeats.earlier:
+        return ""
+    others = f"{repeats.earlier} challenger{'s' if repeats.earlier > 1 else ''}"
+    return f" at {1.0 - repeats.level:.2%} confidence, because these days judged {others} before"
+
+
+def _anchor(section: GateSection, anchor: AnchorComparison | None) -> list[GateReason]:
+    if anchor is None:
+        return []
+    lenient, name = section.mode == "non_inferior", f"version {anchor.version}"
+    found = anchor.comparison.improvement if anchor.comparison is not None else None
+    if found is None:
+        why = anchor.failure or "one block tells nothing about noise"
+        detail = f"{name}, the last champion that was shown to be better, is not compared: {why}"
+        if lenient:
+            detail += "; promote by hand, or set gate.anchor_days = 0, to begin the record again"
+        return [_reason("not worse than the anchor", not lenient, detail)]
+    span = f"improvement {found.estimate:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
+    held = found.low > -section.margin if lenient else found.high >= 0
+    rule = f"lower bound must exceed {-section.margin:g}" if lenient else "upper must reach 0"
+    detail = f"beside {name}, the last champion that was shown to be better, {span}: {rule}"
+    return [_reason("not worse than the anchor", held, detail)]
 
 
 def _enough_to_compare(section: GateSection, evidence: Evidence) -> list[GateReason]:

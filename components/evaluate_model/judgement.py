@@ -6,23 +6,32 @@ from tempfile import TemporaryDirectory
 
 from components.clients.dataset import Dataset
 from components.clients.environment import Environment
-from components.clients.model_registry import CHAMPION, open_registry
+from components.clients.model_registry import CHAMPION, ModelRegistry, open_registry
+from components.clients.object_store import open_store
 from components.clients.tracking import open_tracking
 from components.contracts.data import Split
-from components.contracts.gate import Verdict
+from components.contracts.errors import PerennialError
+from components.contracts.gate import Repeats, Verdict
 from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.evaluation.resampling import block_columns
 from components.engine.evaluation.scoring import score_split, scoring_device
 from components.engine.export import load_model
+from components.evaluate_model.anchor import AnchorVersion, find_anchor
 from components.evaluate_model.champion import Champion, read_champion
-from components.evaluate_model.comparison import Contender, columns_to_keep, finite_contender
+from components.evaluate_model.comparison import (
+    Anchor,
+    Contender,
+    columns_to_keep,
+    finite_contender,
+)
 from components.evaluate_model.config import EvaluateModelConfig
 from components.evaluate_model.figures import performance_by_block
+from components.evaluate_model.repeats import claim_test, record_of
 from components.evaluate_model.report import write_report
 from components.evaluate_model.serving import serve_in_clean_process
-from components.evaluate_model.verdict import judged_rows, reach_verdict, scalars_of
+from components.evaluate_model.verdict import JudgedRows, judged_rows, reach_verdict, scalars_of
 
 
 def judge_challenger(
@@ -52,14 +61,17 @@ def judge_challenger(
     test = judged_rows(dataset, contender, section.gate)
     data = dataset.snapshot.data
     validated = score_split(task, model, dataset, Split.VALIDATION, keep=block_columns(data))
+    weights = Challenger.read(challenger).weights_sha256
     with TemporaryDirectory() as scratch:
-        champion = _champion(environment, section.model.name, dataset, contender, Path(scratch))
+        champion = _champion(environment, section, dataset, contender, Path(scratch))
+        if champion.contender is not None and champion.weights_sha256 != weights:
+            test = replace(test, repeats=_claimed(environment, section, champion, weights, test))
         decided = reach_verdict(
             section.gate,
             contender,
             champion,
             test,
-            weights_sha256=Challenger.read(challenger).weights_sha256,
+            weights_sha256=weights,
             baselines=SkeletonReport.read(skeleton).baselines,
             performance=performance_by_block((validated, contender.scored), data),
             serving=serve_in_clean_process(
@@ -76,16 +88,59 @@ def judge_challenger(
 
 
 def _champion(
-    environment: Environment, name: str, dataset: Dataset, challenger: Contender, scratch: Path
+    environment: Environment,
+    section: EvaluateModelConfig,
+    dataset: Dataset,
+    challenger: Contender,
+    scratch: Path,
 ) -> Champion:
     registry = open_registry(environment)
-    version = registry.version_by_alias(name, CHAMPION)
+    version = registry.version_by_alias(section.model.name, CHAMPION)
     if version is None:
         return Champion()
     folder = registry.download(version, scratch)
     champion = read_champion(folder, version, dataset, challenger)
-    by_hand = registry.champion_records(name).moved_by_hand()
-    return replace(champion, notes=(by_hand, *champion.notes)) if by_hand else champion
+    if by_hand := registry.champion_records(section.model.name).moved_by_hand():
+        champion = replace(champion, notes=(by_hand, *champion.notes))
+    days = section.gate.anchor_days
+    anchor = find_anchor(registry, version, days) if days and champion.contender else None
+    if anchor is None:
+        return champion
+    return replace(champion, anchor=_scored(registry, anchor, dataset, challenger, scratch))
+
+
+def _scored(
+    registry: ModelRegistry,
+    anchor: AnchorVersion,
+    dataset: Dataset,
+    challenger: Contender,
+    scratch: Path,
+) -> Anchor:
+    """The anchor on the test rows, or why it cannot be scored."""
+    if anchor.registered is None:
+        return Anchor(anchor.number, failure="it was deleted")
+    try:
+        folder = registry.download(anchor.registered, scratch)
+        found = read_champion(folder, anchor.registered, dataset, challenger)
+    except PerennialError as error:
+        return Anchor(anchor.number, failure=f"{error.problem}: {error.evidence}")
+    return Anchor(anchor.number, found.contender, found.failure)
+
+
+def _claimed(
+    environment: Environment,
+    section: EvaluateModelConfig,
+    champion: Champion,
+    weights: str,
+    test: JudgedRows,
+) -> Repeats:
+    """How often these days judged challengers of this champion, this one put on record."""
+    record = record_of(
+        (champion.version, champion.weights_sha256), (environment.run_id, weights), test.blocks,
+        test.days,
+    )  # fmt: skip
+    store = open_store(environment.store_uri)
+    return claim_test(store, section.model.name, record, 1.0 - section.gate.confidence)
 
 
 def _record(environment: Environment, name: str, verdict: Verdict) -> None:

@@ -33,12 +33,15 @@ def reach_of(
         planned: Those of another test split that it is to tell about.
     """
     error, degrees = comparison.standard_error, comparison.degrees
+    confidence = gate.confidence
+    if planned is None and comparison.confidence is not None:
+        confidence = comparison.confidence
     if error is None or degrees is None or not math.isfinite(error):
         return None
 
     def detectable(count: int) -> float:
         left = max((degrees + 1.0) * count / measured.count - 1.0, 1.0)
-        quantiles = float(stdtrit(left, gate.confidence) + stdtrit(left, FOUND_IN))
+        quantiles = float(stdtrit(left, confidence) + stdtrit(left, FOUND_IN))
         return least_of(gate) + quantiles * error * math.sqrt(measured.count / count)
 
     count, needed = (planned or measured).count, None

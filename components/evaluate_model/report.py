@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.contracts.gate import CalibrationBin, Comparison, Interval, Serving, Verdict
+from components.contracts.gate import (
+    CalibrationBin,
+    Comparison,
+    Interval,
+    Repeats,
+    Serving,
+    Verdict,
+)
 from components.engine.metrics.metric import Kind
 from components.engine.metrics.probabilities import CALIBRATION_BINS
 from components.engine.task import Task
@@ -45,6 +52,7 @@ def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task,
         outcomes=["passed" if reason.held else "failed" for reason in verdict.reasons],
     )
     _metrics(page, verdict, gate)
+    _repeats(page, verdict.repeats)
     _reach(page, verdict, unit)
     _slices(page, verdict)
     _baselines(page, verdict)
@@ -108,13 +116,31 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
     _second_opinions(page, verdict.comparisons, gate.confidence)
     for comparison in verdict.comparisons:
         if comparison.improvement is not None:
+            confidence = comparison.confidence or gate.confidence
             page.figure(
                 interval_chart(
                     {comparison.metric: _bar(comparison.improvement)},
                     x_label=f"improvement in {comparison.metric}",
                 ),
-                f"Each bound holds with {gate.confidence:.0%} confidence.",
+                f"Each bound holds with {100 * confidence:.4g}% confidence.",
             )
+
+
+def _repeats(page: Page, repeats: Repeats | None) -> None:
+    if repeats is None:
+        return
+    page.heading("Repeated tests")
+    page.values(
+        {
+            "earlier challengers of this champion on these test days": f"{repeats.earlier:,}",
+            "counted by the days they share": f"{repeats.worth:.3g}",
+            "level of this test": f"{repeats.level:.3g}",
+        }
+    )
+    page.text(
+        "Each further challenger that is tested on the same days has a smaller chance of being "
+        "promoted by luck. Days that have not judged this champion before start again."
+    )
 
 
 def _reach(page: Page, verdict: Verdict, unit: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from components.clients.dataset import Dataset
 from components.contracts.errors import PerennialError
-from components.contracts.gate import BlockPerformance, Reach, Serving, Verdict
+from components.contracts.gate import BlockPerformance, Reach, Repeats, Serving, Verdict
 from components.contracts.training import Direction
 from components.engine.evaluation.resampling import Blocks, blocks_of
 from components.evaluate_model.champion import Champion
@@ -13,6 +13,7 @@ from components.evaluate_model.comparison import (
     Contender,
     Match,
     compare,
+    compare_with_anchor,
     direction_of,
     searched_columns,
     undefined,
@@ -22,6 +23,7 @@ from components.evaluate_model.config import GateSection
 from components.evaluate_model.figures import described
 from components.evaluate_model.gate import Evidence, RareClass, judge, summarize
 from components.evaluate_model.power import reach_line, reach_of
+from components.evaluate_model.repeats import Days, days_of
 from components.evaluate_model.slices import compare_slices, undefined_slices
 
 RARER_BELOW = 0.5
@@ -36,12 +38,16 @@ class JudgedRows:
         conditions: How they compare to the periods that they stand for; None if unknown.
         searchable: Their columns in which hidden slices are looked for.
         rare: The rarer of two classes; None where there are not two.
+        days: Runs of adjacent days; empty without a time.
+        repeats: How often these days judged challengers of this champion; None if nobody counted.
     """
 
     blocks: Blocks
     conditions: Conditions | None = None
     searchable: tuple[str, ...] = ()
     rare: RareClass | None = None
+    days: Days = ()
+    repeats: Repeats | None = None
 
 
 def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> JudgedRows:
@@ -50,7 +56,8 @@ def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> J
     searchable = searched_columns(dataset.snapshot, gate)
     conditions = conditions_of(dataset, rows, task.kind)
     blocks = blocks_of(rows, dataset.snapshot.data)
-    return JudgedRows(blocks, conditions, searchable, _rare_class(challenger, blocks))
+    rare, days = _rare_class(challenger, blocks), days_of(rows, dataset.snapshot.data.time)
+    return JudgedRows(blocks, conditions, searchable, rare, days)
 
 
 def reach_verdict(
@@ -80,6 +87,7 @@ def reach_verdict(
     directions, left_out = _directions(gate, match)
     names = tuple(directions)
     comparisons = compare(match, names)
+    anchor = compare_with_anchor(match, champion.anchor, names[0])
     slices = compare_slices(match, names[0], gate, test.searchable)
     evidence = Evidence(
         comparisons=comparisons,
@@ -95,6 +103,8 @@ def reach_verdict(
         serving=serving,
         gains=champion.gains(serving),
         rare=test.rare,
+        repeats=test.repeats,
+        anchor=anchor,
     )
     reasons, reach = judge(gate, evidence), reach_of(gate, comparisons[0], test.blocks)
     verdict = Verdict(
@@ -104,6 +114,8 @@ def reach_verdict(
         comparisons=comparisons,
         slices=slices,
         reach=reach,
+        repeats=test.repeats,
+        anchor=anchor,
         serving=serving,
         notes=(*champion.notes, *_short_reach(reach, names[0], test.blocks), *left_out),
         baselines={name: dict(values) for name, values in baselines.items()},
@@ -125,8 +137,9 @@ def _rare_class(challenger: Contender, blocks: Blocks) -> RareClass | None:
 
 def _match(gate: GateSection, challenger: Contender, champion: Champion, test: JudgedRows) -> Match:
     blocks, draws = test.blocks, test.blocks.draws(gate.resamples)
-    known = test.conditions
-    return Match(challenger, champion.contender, blocks, draws, gate.confidence, known)
+    known, repeats = test.conditions, test.repeats
+    decisive = 1.0 - repeats.level if repeats is not None and repeats.earlier else None
+    return Match(challenger, champion.contender, blocks, draws, gate.confidence, known, decisive)
 
 
 def _short_reach(reach: Reach | None, metric: str, blocks: Blocks) -> tuple[str, ...]:

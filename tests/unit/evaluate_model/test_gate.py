@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from components.contracts.gate import Comparison, Interval, Serving, SliceComparison
+from components.contracts.gate import (
+    AnchorComparison,
+    Comparison,
+    Interval,
+    Repeats,
+    Serving,
+    SliceComparison,
+)
 from components.evaluate_model.config import GateSection
 from components.evaluate_model.gate import Evidence, RareClass, judge, summarize
 
@@ -55,6 +62,13 @@ RANKED = replace(
     directions={"roc_auc": "maximize"},
     baselines={"constant": {"roc_auc": 0.5}},
 )
+
+
+def beside_anchor(evidence, improvement=None, failure=""):
+    """An anchor, version 1, against which the challenger improves so much."""
+    found = None if improvement is None else comparisons(improvement)[0]
+    anchor = AnchorComparison(version="1", comparison=found, failure=failure)
+    return replace(evidence, anchor=anchor)
 
 
 def alike_days(evidence, *, worth, metric=0):
@@ -131,6 +145,26 @@ HELD = {
             ),
         ),
         "no champion yet",
+    ),
+    "days that judged other challengers": (
+        GateSection(),
+        replace(GOOD, repeats=Repeats(earlier=2, worth=1.5, level=0.0109)),
+        "at 98.91% confidence, because these days judged 2 challengers before",
+    ),
+    "not worse than the anchor either": (
+        LENIENT,
+        beside_anchor(FRESH, UNCLEAR),
+        "beside version 1, the last champion that was",
+    ),
+    "better than the champion, and not clearly worse than the anchor": (
+        GateSection(),
+        beside_anchor(GOOD, UNCLEAR),
+        "upper must reach 0",
+    ),
+    "better than the champion, beside an anchor that is gone": (
+        GateSection(),
+        beside_anchor(GOOD, failure="it was deleted"),
+        "is not compared: it was",
     ),
     "not worse, and fresher": (LENIENT, FRESH, "lower bound above -0.01"),
     "serves within its limits": (
@@ -239,6 +273,15 @@ FAILED = {
     "too few days with the rarer class": (
         GateSection(), replace(RANKED, rare=RareClass(90, 7)),
         "enough days that hold a row of the rarer class",
+    ),
+    "not worse than the champion, but than the anchor": (
+        LENIENT, beside_anchor(FRESH, WORSE), "not worse than the anchor",
+    ),
+    "better than the champion, and clearly worse than the anchor": (
+        GateSection(), beside_anchor(GOOD, WORSE), "not worse than the anchor",
+    ),
+    "not worse, beside an anchor that is gone": (
+        LENIENT, beside_anchor(FRESH, failure="it was deleted"), "not worse than the anchor",
     ),
     "too few rows": (GateSection(), replace(GOOD, test_rows=199), "enough test rows"),
     "too few blocks": (

@@ -1,0 +1,255 @@
+"""How often is the gate wrong on streams of days that are hard? Simulated, in a few minutes.
+
+    python benchmarks/gate_streams.py [--trials 2000]
+
+Each cell is a process of days in which no challenger is better: its days correlate, are skewed
+(storms: many days a little better, few days much worse), heavy-tailed, follow a trend, or hardly
+differ at all. `before` is the rule of 2026-11-20 on the same draws: the larger standard error of
+single days and of pairs of adjacent ones. Power is measured at the improvement of which `before`
+finds 80% on independent normal days.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+from scipy.special import stdtrit
+from scipy.stats import beta, norm, t
+
+from components.engine.evaluation.resampling import Blocks
+from components.engine.evaluation.uncertainty import Estimate, Spread
+from components.evaluate_model.config import GateSection
+from components.evaluate_model.repeats import spent_level
+
+Floats: TypeAlias = NDArray[np.float64]
+GATE = GateSection()
+DAYS = (4, 9, 12, 18, 27, 40, 60)
+CORRELATIONS = (0.0, 0.3, 0.6, 0.9)
+FAMILY = 30
+RARE_DAYS = ((9, 3.0), (9, 6.0), (18, 1.0), (18, 3.0), (27, 1.0), (27, 3.0), (60, 0.3), (60, 1.0))
+BEFORE_PAIRS_FROM = 8
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Improvements of one test's days, and what they add up to.
+
+    Attributes:
+        influences: Of each day, shape [days].
+        value: The improvement on all rows.
+        error: Its standard error if days were independent.
+        rare: Rows of the rarer class, for ranking metrics; else None.
+        rare_days: Days that hold one.
+    """
+
+    influences: Floats
+    value: float
+    error: float
+    rare: int | None = None
+    rare_days: int = 0
+
+
+def correlated(random: np.random.Generator, correlation: float, shape: tuple[int, int]) -> Floats:
+    """Normal days of an autoregressive process, [trials, days], with variance 1."""
+    noise = random.normal(size=(shape[0], shape[1] + 100))
+    scaled = lfilter([np.sqrt(1 - correlation**2)], [1, -correlation], noise)
+    days: Floats = scaled[:, -shape[1] :]
+    return days
+
+
+def storms(days: Floats) -> Floats:
+    """Many days a little better, few days much worse: an exponential distribution."""
+    found: Floats = 1.0 + np.log(norm.sf(days))
+    return found
+
+
+def trend(days: Floats) -> Floats:
+    """From worse to better over the test days, by two standard deviations."""
+    return days + np.linspace(-1.0, 1.0, days.shape[1])
+
+
+def mostly_equal(days: Floats) -> Floats:
+    """Two models with equal answers on 99% of 200 rows a day: about two rows differ."""
+    random = np.random.default_rng(days.shape[1])
+    differing = random.binomial(200, 0.01, days.shape)
+    return days * np.sqrt(differing)
+
+
+SHAPES: dict[str, Callable[[Floats], Floats]] = {
+    "normal": lambda days: days,
+    "storms": storms,
+    "heavy tails (t3)": lambda days: t.ppf(norm.cdf(days), 3) / np.sqrt(3.0),
+    "log-normal storms": lambda days: (np.exp(0.5) - np.exp(days)) / 2.16,
+    "trend": trend,
+    "99% equal": mostly_equal,
+}
+
+
+def streams(days: Floats) -> Iterator[Stream]:
+    """Means of equal days."""
+    for series in days:
+        error = float(series.std(ddof=1)) / np.sqrt(len(series))
+        yield Stream(series - series.mean(), float(series.mean()), error)
+
+
+def lower_bound(stream: Stream, level: float) -> float:
+    """What the gate judges by; minus infinity where it refuses to judge."""
+    count = len(stream.influences)
+    blocks = Blocks(np.arange(count), count, "day")
+    found = Estimate.of(stream.value, stream.error, Spread.of(stream.influences, blocks))
+    few = stream.rare is not None and (
+        stream.rare < GATE.min_rare_rows or stream.rare_days < GATE.min_rare_blocks
+    )
+    if found.effective < GATE.min_effective_days or few:
+        return -np.inf
+    return found.interval(1.0 - level).low
+
+
+def bound_before(stream: Stream, level: float) -> float:
+    """The rule of 2026-11-20, in closed form."""
+    away, count = stream.influences, len(stream.influences)
+    if count < BEFORE_PAIRS_FROM:
+        return stream.value - float(stdtrit(count - 1, 1 - level)) * stream.error
+    neighbours = float((away * (away + np.roll(away, 1))).mean())
+    paired = np.sqrt(max(neighbours, 0.0) / (count - 2))
+    error = max(stream.error, paired)
+    return stream.value - float(stdtrit(count / 2 - 1, 1 - level)) * error
+
+
+def share_above(bounds: Floats, limit: float = 0.0) -> float:
+    """Promotions."""
+    return float((bounds > limit).mean())
+
+
+def false_promotions(trials: int) -> Iterator[str]:
+    """Days of every shape and correlation, and the power on independent normal ones."""
+    yield "| days | shape | " + " | ".join(f"AR {c:g}, before | now" for c in CORRELATIONS) + " |"
+    yield "|---" * (2 + 2 * len(CORRELATIONS)) + "|"
+    for count in DAYS:
+        for name, shape in SHAPES.items():
+            cells = []
+            for correlation in CORRELATIONS:
+                random = np.random.default_rng([count, int(10 * correlation)])
+                found = list(streams(shape(correlated(random, correlation, (trials, count)))))
+                for rule in (bound_before, lower_bound):
+                    cells.append(f"{share_above(np.array([rule(s, 0.05) for s in found])):.1%}")
+            yield f"| {count} | {name} | {' | '.join(cells)} |"
+
+
+def power(trials: int) -> Iterator[str]:
+    """At the improvement of which `before` finds 80% on independent normal days."""
+    yield "| days | improvement, in sd of a day | AR 0, before | now | AR 0.3, before | now |"
+    yield "|---|---|---|---|---|---|"
+    for count in DAYS[1:]:
+        cells, effect = [], 0.0
+        for correlation in (0.0, 0.3):
+            random = np.random.default_rng([count, int(10 * correlation)])
+            found = list(streams(correlated(random, correlation, (trials, count))))
+            before, now = (
+                np.array([rule(s, 0.05) for s in found]) for rule in (bound_before, lower_bound)
+            )
+            effect = effect or -float(np.quantile(before, 0.2))
+            cells += [f"{share_above(bounds, -effect):.1%}" for bounds in (before, now)]
+        yield f"| {count} | {effect:.2f} | {' | '.join(cells)} |"
+
+
+def rare_stream(
+    random: np.random.Generator, days: int, mean: float, ranking: bool, skewed: bool
+) -> Stream:
+    """Two models of equal ROC area or log loss at one positive in 1,000 rows.
+
+    The area is the mean over positives of the share of negatives that they outrank. Skewed: the
+    challenger's share is nearly always high, the champion's is 1 or low.
+    """
+    positives = random.poisson(mean, days)
+    positives[:2] = np.maximum(positives[:2], 1)
+    total = int(positives.sum())
+    both = random.normal(size=(2, total))
+    both[1] = 0.7 * both[0] + np.sqrt(0.51) * both[1]
+    if skewed:
+        shares = beta.ppf(norm.cdf(both[0]), 9, 1), beta.ppf(norm.cdf(both[1]), 1.8, 0.2)
+    else:
+        shares = norm.cdf(1 + both[0]), norm.cdf(1 + both[1])
+    gains = np.asarray(shares[0] - shares[1])
+    if not ranking:  # the loss of a positive is minus the logarithm of its probability
+        gains = np.log(shares[0].clip(1e-4)) - np.log(shares[1].clip(1e-4))
+    sums = np.bincount(np.repeat(np.arange(days), positives), gains, days)
+    rows = positives if ranking else np.full(days, 1000.0 * mean)
+    value = float(sums.sum() / rows.sum())
+    left = (sums.sum() - sums) / (rows.sum() - rows)
+    draws = random.multinomial(days, np.full(days, 1 / days), 400)
+    drawn = (draws @ sums) / np.maximum(draws @ rows, 1e-9)
+    error = float(drawn.std(ddof=1)) * np.sqrt(days / (days - 1))
+    held = int((positives > 0).sum())
+    return Stream((days - 1) * (value - left), value, error, total if ranking else None, held)
+
+
+def rare_positives(trials: int) -> Iterator[str]:
+    """Ranking metrics and log loss at one positive in 1,000 rows."""
+    yield "| metric | models | days | positives | before | now | now, if any number were allowed |"
+    yield "|---|---|---|---|---|---|---|"
+    for ranking, skewed in ((True, False), (True, True), (False, False)):
+        for days, mean in RARE_DAYS:
+            random = np.random.default_rng([days, int(10 * mean), ranking, skewed])
+            found = [rare_stream(random, days, mean, ranking, skewed) for _ in range(trials)]
+            before, now = (
+                np.array([rule(s, 0.05) for s in found]) for rule in (bound_before, lower_bound)
+            )
+            free = [Stream(s.influences, s.value, s.error) for s in found]
+            allowed = np.array([lower_bound(s, 0.05) for s in free])
+            shares = " | ".join(f"{share_above(b):.1%}" for b in (before, now, allowed))
+            name = "roc_auc" if ranking else "log_loss"
+            kinds = "of other kinds" if skewed else "alike"
+            yield f"| {name} | {kinds} | {days} | {days * mean:.0f} | {shares} |"
+
+
+def families(trials: int) -> Iterator[str]:
+    """Thirty equal challengers of one champion on the same days: families that promote any."""
+    yield "| days | shape | AR | before | now | the first alone, now |"
+    yield "|---|---|---|---|---|---|"
+    spent = [spent_level(0.05, number) for number in range(FAMILY)]
+    for count in (9, 18, 27, 60):
+        for name, correlation in (
+            ("normal", 0.0), ("normal", 0.3), ("normal", 0.6), ("normal", 0.9), ("storms", 0.0),
+            ("heavy tails (t3)", 0.0),
+        ):  # fmt: skip
+            random = np.random.default_rng([count, int(10 * correlation), 7])
+            champion = correlated(random, correlation, (trials, count))
+            wrong = np.zeros((3, trials), dtype=bool)
+            for number, level in enumerate(spent):
+                own = correlated(random, correlation, (trials, count))
+                found = list(streams(SHAPES[name](np.sqrt(0.5) * (champion + own))))
+                now = np.array([lower_bound(s, level) for s in found]) > 0
+                wrong[0] |= np.array([bound_before(s, 0.05) for s in found]) > 0
+                wrong[1] |= now
+                wrong[2] |= now if number == 0 else False
+            shares = " | ".join(f"{share:.1%}" for share in wrong.mean(axis=1))
+            yield f"| {count} | {name} | {correlation:g} | {shares} |"
+
+
+def simulated_tables(trials: int) -> Iterator[str]:
+    """All tables, as Markdown."""
+    for title, lines in (
+        ("Equal challengers that are promoted", false_promotions(trials)),
+        ("True improvements that are promoted", power(trials)),
+        ("One positive in 1,000 rows: equal challengers that are promoted", rare_positives(trials)),
+        ("Families of thirty equal challengers that promote any", families(trials // 4)),
+    ):
+        yield f"\n## {title}\n"
+        yield from lines
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description="Measure how often the gate is wrong.")
+    parser.add_argument("--trials", type=int, default=2000, help="of each cell")
+    for line in simulated_tables(parser.parse_args().trials):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
