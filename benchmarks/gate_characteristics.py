@@ -1,7 +1,8 @@
 """How often is the gate wrong, on test splits of the flights example's size and structure?
 
-    python benchmarks/gate_characteristics.py FLIGHTS [--trials 100]
+    python benchmarks/gate_characteristics.py [FLIGHTS] [--trials 100]
 
+Without FLIGHTS the days are simulated (gate_streams.py): equal challengers on streams that are hard.
 FLIGHTS is a folder made by `python examples/flights/prepare.py FLIGHTS --months 1-12`. Pairs of
 models are fitted on the first months and scored on the later ones; what one is better by on each
 day, with all its dependence within the day, is real. The days of one month are then the population,
@@ -22,8 +23,10 @@ from typing import TypeAlias
 
 import numpy as np
 import polars as pl
+from gate_streams import simulated_tables
 from numpy.typing import NDArray
 from pydantic import JsonValue
+from scipy.special import stdtrit
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -31,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 
 from components.contracts.data import DataSection, TaskColumns
 from components.contracts.gate import Comparison, Interval
-from components.engine.evaluation.resampling import Blocks, blocks_of, student
+from components.engine.evaluation.resampling import Blocks, blocks_of
 from components.engine.evaluation.scoring import Scored
 from components.engine.metrics.probabilities import log_losses
 from components.engine.task import Task, load_task
@@ -280,10 +283,10 @@ def tally(
             reach = reach_of(design.gate, comparison, blocks)
             if at_zero is None or error is None or comparison.degrees is None or reach is None:
                 raise ValueError("an interval needs two days")
-            wide = student(at_zero.estimate, error, comparison.degrees, 0.975)
+            half = float(stdtrit(comparison.degrees, 0.975)) * error
             lows.append(at_zero.low)
             foreseen.append(reach.detectable)
-            holds.append((at_zero.low <= 0, at_zero.high >= 0, wide.low <= 0 <= wide.high))
+            holds.append((at_zero.low <= 0, at_zero.high >= 0, abs(at_zero.estimate) <= half))
             for effect in design.effects:
                 promotions[effect].append(promoted(comparison, effect, design))
             wrong.append(promotions[0.0][-1])
@@ -329,9 +332,14 @@ def table(
 def main() -> None:
     """Print the table, as Markdown."""
     parser = argparse.ArgumentParser(description="Measure how often the gate is wrong.")
-    parser.add_argument("flights", type=Path, metavar="FLIGHTS", help="folder of partitions")
+    parser.add_argument(
+        "flights", type=Path, nargs="?", metavar="FLIGHTS", help="folder of partitions"
+    )
     parser.add_argument("--trials", type=int, default=100, help="of each month of each pair")
     arguments = parser.parse_args()
+    if arguments.flights is None:
+        print("\n".join(simulated_tables(20 * arguments.trials)))
+        return
     flights = read_flights(arguments.flights)
     pairs = model_pairs(flights)
     months = {name: list(populations(flights, pair)) for name, pair in pairs.items()}

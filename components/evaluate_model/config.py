@@ -61,7 +61,9 @@ class GateSection(Section):
     this, so the challenger has to show that it is not worse: a limit of 0 asks for an improvement.
     """
     required: dict[str, float] = Field(default_factory=dict)
-    """Metric → worst value that is acceptable at all, champion or not."""
+    """Metric → worst value that is acceptable at all, champion or not. The bound of the
+    challenger's own figure must reach it, with the gate's confidence: a test split that is small
+    or varies must show more than the value."""
     slices: tuple[ColumnName, ...] = ()
     """Columns with few values; on each value the challenger must not clearly regress. Name the
     groups that must not pay for a better average."""
@@ -83,7 +85,8 @@ class GateSection(Section):
     """Baselines of check_skeleton that the challenger must beat on the gate's metric: `last_value`
     repeats the label before, `task` is the task's own, `human` the figure in the contract's
     `skeleton.human`. The others are shown only. Add `linear` when a network that is no better is
-    not worth its upkeep."""
+    not worth its upkeep. `human` must be beaten by the bound of the challenger's own figure; the
+    others by the figure itself, because their rows are not on record and vary with the model's."""
     replace_unscored_champion: bool = False
     """Whether a champion that cannot be scored may be replaced without a comparison: its code
     raises, the label's values changed, or its predictions are not finite. The page shows when this

@@ -18,13 +18,13 @@ from components.evaluate_model.comparison import Contender, Match, figure_of
 CALIBRATION_BINS = 10
 
 
-def described(verdict: Verdict, match: Match, metrics: Sequence[str]) -> Verdict:
+def described(verdict: Verdict, match: Match, figures: tuple[Figure, ...]) -> Verdict:
     """The verdict with what the models measure by themselves."""
     contenders = {"challenger": match.challenger, "champion": match.champion}
     curves = {name: calibration_of(each) for name, each in contenders.items() if each is not None}
     return verdict.model_copy(
         update={
-            "figures": figures_of(match, metrics),
+            "figures": figures,
             "calibration": curves["challenger"],
             "champion_calibration": curves.get("champion", ()),
             "expected_calibration_errors": {

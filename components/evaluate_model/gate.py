@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from components.contracts.gate import (
     AnchorComparison,
     Comparison,
+    Figure,
     GateReason,
     Repeats,
     Serving,
@@ -50,6 +51,7 @@ class Evidence:
         gains: What else the challenger may be better in → whether it is.
         rare: The rarer of two classes on the test rows; None where there are not two.
         repeats: Earlier tests of the champion on these days; None where nobody counted.
+        figures: Of the challenger by itself, with their bounds.
         anchor: Beside the last champion that was shown to be better; None for the champion itself.
     """
 
@@ -68,6 +70,7 @@ class Evidence:
     rare: RareClass | None = None
     repeats: Repeats | None = None
     anchor: AnchorComparison | None = None
+    figures: Sequence[Figure] = ()
 
 
 def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
@@ -272,23 +275,35 @@ def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
             detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
             reasons.append(_reason(condition, False, detail))
             continue
-        held = sign * (comparison.challenger - score) > 0
+        shown, own = _worst(evidence, metric, comparison.challenger)
+        if name != "human":  # the same rows trouble both, and how far is not on record
+            shown, own = comparison.challenger, "estimates alone: its rows are not on record"
+        held = sign * (shown - score) > 0
         verb = "beats" if held else "does not beat"
-        detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name}"
+        detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
         reasons.append(_reason(condition, held, detail))
     return reasons
 
 
 def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:
     values = {comparison.metric: comparison.challenger for comparison in evidence.comparisons}
-    return [
-        _reason(
-            f"{metric} is good enough at all",
-            sign_of(evidence.directions[metric]) * (values[metric] - limit) >= 0,
-            f"{metric} is {values[metric]:.5g}, required is {limit:g}",
-        )
-        for metric, limit in section.required.items()
-    ]
+    reasons = []
+    for metric, limit in section.required.items():
+        shown, own = _worst(evidence, metric, values[metric])
+        held = sign_of(evidence.directions[metric]) * (shown - limit) >= 0
+        detail = f"{metric} is {values[metric]:.5g} ({own}), required is {limit:g}"
+        reasons.append(_reason(f"{metric} is good enough at all", held, detail))
+    return reasons
+
+
+def _worst(evidence: Evidence, metric: str, value: float) -> tuple[float, str]:
+    """The worse bound of the challenger's own figure, and what it is; the figure without one."""
+    for figure in evidence.figures:
+        if figure.metric == metric and figure.interval is not None:
+            upwards = sign_of(evidence.directions[metric]) > 0
+            bound = figure.interval.low if upwards else figure.interval.high
+            return bound, f"{'lower' if upwards else 'upper'} bound {bound:.5g}"
+    return value, "without a bound"
 
 
 def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:

@@ -20,7 +20,7 @@ from components.evaluate_model.comparison import (
 )
 from components.evaluate_model.conditions import Conditions, conditions_of
 from components.evaluate_model.config import GateSection
-from components.evaluate_model.figures import described
+from components.evaluate_model.figures import described, figures_of
 from components.evaluate_model.gate import Evidence, RareClass, judge, summarize
 from components.evaluate_model.power import reach_line, reach_of
 from components.evaluate_model.repeats import Days, days_of
@@ -88,6 +88,7 @@ def reach_verdict(
     names = tuple(directions)
     comparisons = compare(match, names)
     anchor = compare_with_anchor(match, champion.anchor, names[0])
+    figures = figures_of(match, names)
     slices = compare_slices(match, names[0], gate, test.searchable)
     evidence = Evidence(
         comparisons=comparisons,
@@ -105,26 +106,39 @@ def reach_verdict(
         rare=test.rare,
         repeats=test.repeats,
         anchor=anchor,
+        figures=figures,
     )
-    reasons, reach = judge(gate, evidence), reach_of(gate, comparisons[0], test.blocks)
-    verdict = Verdict(
+    notes = (*champion.notes, *left_out)
+    return described(_judged(gate, evidence, test.blocks, notes, performance), match, figures)
+
+
+def _judged(
+    gate: GateSection,
+    evidence: Evidence,
+    blocks: Blocks,
+    notes: tuple[str, ...],
+    performance: tuple[BlockPerformance, ...],
+) -> Verdict:
+    """The verdict, without what the models measure by themselves."""
+    reasons, decisive = judge(gate, evidence), evidence.comparisons[0]
+    reach = reach_of(gate, decisive, blocks)
+    return Verdict(
         promote=all(reason.held for reason in reasons),
         summary=summarize(reasons),
         reasons=reasons,
-        comparisons=comparisons,
-        slices=slices,
+        comparisons=tuple(evidence.comparisons),
+        slices=tuple(evidence.slices),
         reach=reach,
-        repeats=test.repeats,
-        anchor=anchor,
-        serving=serving,
-        notes=(*champion.notes, *_short_reach(reach, names[0], test.blocks), *left_out),
-        baselines={name: dict(values) for name, values in baselines.items()},
-        champion_version=champion.version,
-        test_rows=len(challenger.scored.labels),
-        test_blocks=test.blocks.count,
+        repeats=evidence.repeats,
+        anchor=evidence.anchor,
+        serving=evidence.serving,
+        notes=(*notes, *_short_reach(reach, decisive.metric, blocks)),
+        baselines={name: dict(values) for name, values in evidence.baselines.items()},
+        champion_version=evidence.champion_version,
+        test_rows=evidence.test_rows,
+        test_blocks=evidence.test_blocks,
         performance_reference=performance,
     )
-    return described(verdict, match, names)
 
 
 def _rare_class(challenger: Contender, blocks: Blocks) -> RareClass | None:

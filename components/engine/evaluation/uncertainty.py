@@ -18,6 +18,8 @@ from components.engine.evaluation.resampling import Blocks
 
 # Above this a mean of days has no error that they could tell.
 HIGHEST_CORRELATION = 0.97
+# In standard errors of a correlation, and days: beyond, looking costs independent days power.
+CLEAR, LONGEST_LAG = 2.0, 3
 # A sample shows less skewness than its population: of 9 to 27 days about two thirds.
 SHOWN_SKEWNESS = 1.5
 _SMALLEST = 1e-300  # a variance; below, no block differs from another
@@ -44,9 +46,8 @@ class Spread:
     def of(cls, influences: NDArray[np.float64], blocks: Blocks) -> "Spread":
         """Measure it.
 
-        The correlation of adjacent days is that of an autoregressive process, with Kendall's
-        correction (1954): a sample of n shows (1 + 3 r) / n too little. Days that are further
-        apart correlate by its power. The variance that n such days show is too small as well.
+        Days that are further apart correlate by the power of adjacent ones' correlation. The
+        variance that n such days show is too small as well.
 
         Args:
             influences: Of each block, shape [B].
@@ -59,13 +60,9 @@ class Spread:
             return cls(0.0, 1.0, float(count), 0.0)
         correlation, mean_variance = 0.0, 1.0
         if blocks.unit == "day":
-            time = blocks.time
-            adjacent = np.diff(time) < 1.5
-            lagged = float((away[1:] * away[:-1])[adjacent].sum())
-            shown = lagged / squares * count / (int(adjacent.sum()) + 1)
-            correlation = (count * shown + 1.0) / max(count - 3, 1)
-            correlation = min(max(correlation, 0.0), HIGHEST_CORRELATION)
-            mean_variance = float((correlation ** np.abs(time[:, None] - time)).sum()) / count
+            apart = np.abs(blocks.time[:, None] - blocks.time)
+            correlation = min(max(_correlation(away, apart), 0.0), HIGHEST_CORRELATION)
+            mean_variance = float((correlation**apart).sum()) / count
         spare = max(count - mean_variance, _SMALLEST_SPARE)
         third = float((away**3).mean()) / (squares / count) ** 1.5
         # Blocks that hardly move the statistic tell little of its error. Normal ones count fully.
@@ -76,6 +73,32 @@ class Spread:
             max(telling / mean_variance, 1.0),
             SHOWN_SKEWNESS * third / math.sqrt(count / mean_variance),
         )
+
+
+def _correlation(away: NDArray[np.float64], apart: NDArray[np.float64]) -> float:
+    """Of adjacent days, as of an autoregressive process; may be negative.
+
+    With Kendall's correction (1954): a sample of n shows (1 + 3 r) / n too little. Where it is
+    clear, days further apart are asked too: noise of single days hides how long bad ones last.
+
+    Args:
+        away: Influences less their mean, shape [B].
+        apart: Days between each two blocks, shape [B, B].
+    """
+    count = len(away)
+
+    def at(lag: int) -> float:
+        pairs = np.abs(apart - lag) < 0.5
+        number = int(pairs.sum()) // 2
+        shown = float(away @ pairs @ away) / 2.0 / float(away @ away)
+        shown *= count / (number + lag)  # as many pairs as days without gaps have
+        return (count * shown + 1.0) / max(count - 3, 1)
+
+    adjacent = at(1)
+    if adjacent * math.sqrt(count) < CLEAR:
+        return adjacent
+    lags = range(2, LONGEST_LAG + 1)
+    return max(adjacent, *(math.pow(max(at(lag), 0.0), 1.0 / lag) for lag in lags))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from components.contracts.gate import (
     AnchorComparison,
     Comparison,
+    Figure,
     Interval,
     Repeats,
     Serving,
@@ -69,6 +70,12 @@ def beside_anchor(evidence, improvement=None, failure=""):
     found = None if improvement is None else comparisons(improvement)[0]
     anchor = AnchorComparison(version="1", comparison=found, failure=failure)
     return replace(evidence, anchor=anchor)
+
+
+def with_bounds(low, high):
+    """The challenger's own ROC area, 0.82, with bounds."""
+    own = Interval(estimate=0.82, low=low, high=high)
+    return replace(GOOD, figures=(Figure(metric="auc", value=0.82, interval=own),))
 
 
 def alike_days(evidence, *, worth, metric=0):
@@ -166,6 +173,21 @@ HELD = {
         beside_anchor(GOOD, failure="it was deleted"),
         "is not compared: it was",
     ),
+    "required shown": (
+        GateSection(required={"auc": 0.8}),
+        with_bounds(0.80, 0.84),
+        "lower bound 0.8",
+    ),
+    "people beaten for certain": (
+        GateSection(must_beat=("human",)),
+        replace(with_bounds(0.80, 0.84), baselines={"human": {"auc": 0.79}}),
+        "lower bound 0.8",
+    ),
+    "a baseline of which the rows are not on record": (
+        LINEAR,
+        with_bounds(0.80, 0.84),
+        "of linear (estimates alone: its rows are not on record)",
+    ),
     "not worse, and fresher": (LENIENT, FRESH, "lower bound above -0.01"),
     "serves within its limits": (
         GateSection(max_megabytes=3.0, max_milliseconds=2.0),
@@ -236,6 +258,14 @@ FAILED = {
     ),
     "required missed, upwards": (
         GateSection(required={"auc": 0.9}), GOOD, "auc is good enough at all",
+    ),
+    "required reached by luck": (
+        GateSection(required={"auc": 0.8}), with_bounds(0.79, 0.85), "auc is good enough at all",
+    ),
+    "people beaten by luck": (
+        GateSection(must_beat=("human",)),
+        replace(with_bounds(0.78, 0.86), baselines={"human": {"auc": 0.79}}),
+        "beats the baseline human",
     ),
     "required missed, downwards": (
         GateSection(required={"log_loss": 0.3}), FIRST, "log_loss is good enough at all",
