@@ -2,7 +2,7 @@
 
     python benchmarks/gate_characteristics.py [FLIGHTS] [--trials 100]
 
-Without FLIGHTS the days are simulated (gate_streams.py): equal challengers on streams that are hard.
+Without FLIGHTS the days are simulated: streams that are hard (gate_streams.py).
 FLIGHTS is a folder made by `python examples/flights/prepare.py FLIGHTS --months 1-12`. Pairs of
 models are fitted on the first months and scored on the later ones; what one is better by on each
 day, with all its dependence within the day, is real. The days of one month are then the population,
