@@ -175,7 +175,6 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
             f'metric = "{chosen_by}", or leave it out',
         )  # fmt: skip
     yield from _baseline_problems(at("gate", "must_beat"), contract)
-    yield from _payload_problems(path, contract.to_json())
 
 
 def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
@@ -193,10 +192,3 @@ def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
             expected = f"a figure of {gate.metric or 'the gate metric'} that people reach"
             remedy = f"[skeleton] human = {{ {gate.metric or 'METRIC'} = … }}, or {other}"
             yield Problem(place, f'"{name}"', expected, remedy)
-
-
-def _payload_problems(path: Path, payload: str) -> Iterator[Problem]:
-    """What KFP could not carry."""
-    if "python3" in payload:
-        limit = 'no text "python3", which KFP\'s local runner rewrites in every value'
-        yield Problem(path.name, "", limit, "rename the folder or column whose name contains it")

@@ -148,7 +148,6 @@ MISTAKES = {
     ),
     "waiver without a reason": (with_line("skeleton", 'waivers = { initial_loss = "" }'), ["initial_loss"]),
     "waiver of an unknown check": (with_line("skeleton", 'waivers = { inital_loss = "x" }'), ["inital_loss", "initial_loss"]),
-    "column in the text that KFP rewrites": (MINIMAL.replace('"click_id"', '"python3_id"'), ["python3"]),
     "broken TOML": ("[model\nname = 1", ["contract.toml:1: [model", "valid TOML: ", "line 1", "write:    each [section]"]),
     "TOML that ends too early": ('[model]\nname = "a', ['contract.toml:2: name = "a', "valid TOML"]),
     "an empty file": ("", ["[model]", "required"]),
