@@ -1,12 +1,7 @@
 """Explanations: what a person can do about errors that libraries raise."""
 
-import re
-import sys
-
 from components.contracts.errors import PerennialError
 
-# How MLflow's client words that there was no answer.
-UNANSWERED = re.compile(r"API request to \S+ failed with (timeout )?exception")
 # Top-level module → the smallest extra that has it. What is missing from here is the user's own.
 EXTRAS = {
     "great_expectations": "data",
@@ -33,14 +28,6 @@ def explained(error: Exception) -> PerennialError | None:
     """The error in words that say what to do; None for one that is not known here."""
     if isinstance(error, ModuleNotFoundError):
         return _missing_extra(error)
-    mlflow = sys.modules.get("mlflow.exceptions")  # whoever raises its errors has imported it
-    if mlflow and isinstance(error, mlflow.MlflowException) and UNANSWERED.match(str(error)):
-        return PerennialError(
-            "MLflow's server does not answer",
-            evidence=str(error)[:500],
-            action="see that MLFLOW_TRACKING_URI is its address, and that it is reached from here "
-            "(one in a cluster through `kubectl port-forward`)",
-        )
     return None
 
 

@@ -30,6 +30,8 @@ from components.contracts.errors import PerennialError
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 20
 """How long another process may lock the database; MLflow waits as long for each statement."""
+# User and password of an address, which must not be shown.
+PASSWORD = re.compile(r"//[^/@\s]*@")
 # How MLflow's client words that there was no answer.
 UNANSWERED = re.compile(r"API request to \S+ failed with (timeout )?exception")
 # What MLflow answers when a row appeared or the database was locked while it was writing, and how
@@ -88,7 +90,8 @@ class MlflowError(PerennialError, MlflowException):
         """What an exception means, for people."""
         text = str(error)
         code = getattr(error, "error_code", "INTERNAL_ERROR")
-        evidence = f"{uri}: {text.splitlines()[0][:500] if text else type(error).__name__}"
+        first = text.splitlines()[0][:500] if text else type(error).__name__
+        evidence = PASSWORD.sub("//", f"{uri}: {first}")
         for pattern, problem, action in KNOWN:
             if pattern.match(text):
                 return cls(problem, evidence=evidence, action=action, code=code)

@@ -11,6 +11,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from components.clients import mlflow_client
+from components.clients.mlflow_client import MlflowError
 from components.clients.model_registry import open_registry
 from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.errors import PerennialError
@@ -133,3 +134,11 @@ def test_a_login_page_in_mlflows_place_is_an_error_for_people(environment):
         thread.join()
         server.server_close()
     assert "MLflow" in stopped.value.problem
+
+
+def test_a_password_in_the_address_is_not_shown():
+    text = "API request to http://ada:secret@host/api failed with exception"
+    error = MlflowError.of(MlflowException(text), "http://ada:secret@host")
+    assert error.problem == "MLflow's server does not answer"
+    assert "secret" not in str(error)
+    assert "http://host" in error.evidence
