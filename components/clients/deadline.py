@@ -4,34 +4,48 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def run_within(seconds: float, work: Callable[[], T], *, what: str, log_every_s: float) -> T:
-    """The result of a call, which runs in a thread of its own.
+@dataclass(frozen=True)
+class Patience:
+    """How long a store may take. boto3 itself retries within these limits."""
 
-    Libraries limit the time between two bytes; a peer that sends one byte a second keeps to that
-    limit permanently. A call that is late is abandoned: its thread ends with the process.
+    connect_s: float = 15.0
+    silence_s: float = 60.0
+    """Between two bytes of an answer."""
+    call_s: float = 600.0
+    """For a whole call with all its retries, such as a listing with all its pages."""
+    bytes_per_s: float = 256 * 1024
+    """A transfer may take longer by its size at this rate."""
+    log_every_s: float = 15.0
 
-    Args:
-        seconds: Limit on the whole call.
-        work: The call.
-        what: Shown in the log while it waits, such as `reading s3://bucket/key`.
-        log_every_s: Seconds between two lines of the log.
-
-    Raises:
-        TimeoutError: the call did not end in time.
-    """
-    return run_all_within(seconds, [work], what=what, log_every_s=log_every_s)[0]
+    def transfer_s(self, size_bytes: int) -> float:
+        """Limit for moving so many bytes."""
+        return self.call_s + size_bytes / self.bytes_per_s
 
 
 def run_all_within(
     seconds: float, works: Sequence[Callable[[], T]], *, what: str, log_every_s: float
 ) -> list[T]:
-    """The results of several calls at once, like `run_within`; the first error ends the wait."""
+    """The results of calls that run at once, each in a thread; the first error ends the wait.
+
+    Libraries limit the time between two bytes; a peer that sends one byte a second keeps to that
+    limit permanently. A call that is late is abandoned: its thread ends with the process.
+
+    Args:
+        seconds: Limit on all of them together.
+        works: The calls.
+        what: Shown in the log while it waits, such as `waiting to read from s3://bucket`.
+        log_every_s: Seconds between two lines of the log.
+
+    Raises:
+        TimeoutError: the calls did not end in time.
+    """
     started = time.monotonic()
     results: dict[int, T] = {}
     errors: list[BaseException] = []

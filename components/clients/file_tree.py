@@ -4,11 +4,12 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 EntryKind = Literal[
-    "file", "broken link", "special file", "unreadable", "empty folder", "link to a parent folder"
+    "file", "broken link", "special file", "unreadable", "empty folder", "repeated folder"
 ]
 
 
@@ -21,26 +22,45 @@ class TreeEntry:
         kind: What it is; folders are entered, and stand here only where nothing is found in them.
         size_bytes: Of a file.
         identity: Equal for two names of one file, such as a file and a link to it; None if unknown.
-        detail: A link's target or the system's message.
+        is_link: Whether a link leads there, itself or above.
+        detail: A link's target, a repeated folder's first key or the system's message.
     """
 
     key: str
     kind: EntryKind = "file"
     size_bytes: int = 0
     identity: tuple[int, int] | None = None
+    is_link: bool = False
     detail: str = ""
 
 
-def walk_tree(root: Path) -> Iterator[TreeEntry]:
-    """Every entry below a folder, hidden ones included; a link to a parent folder is not entered.
+def is_hidden(name: str) -> bool:
+    """Whether readers of datasets pass over a file or a folder because of its name.
 
-    An entry that disappears meanwhile is left out; nothing else is.
+    A partition column may start with an underscore: `_year=2024` holds data.
     """
-    pending: list[tuple[str, frozenset[tuple[int, int]]]] = [("", frozenset())]
+    if name in (".", ".."):
+        return False
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def walk_tree(root: Path) -> Iterator[TreeEntry]:
+    """Every entry below a folder, hidden ones included; no folder is entered twice.
+
+    What a link or a second mount leads to is named where it stands itself if it is below the root
+    and not hidden. An entry that disappears meanwhile is left out; nothing else is.
+    """
+    pending: list[_Folder] = [_Folder(False, False, "")]
+    entered: dict[tuple[int, int], str] = {}
     while pending:
-        key, parents = pending.pop()
+        folder = heappop(pending)
+        key = folder.key
         try:
             info = (root / key).stat()
+            first = entered.setdefault((info.st_dev, info.st_ino), key)
+            if first != key:
+                yield TreeEntry(key, "repeated folder", is_link=folder.is_link, detail=first or ".")
+                continue
             with os.scandir(root / key) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
         except FileNotFoundError:
@@ -50,20 +70,27 @@ def walk_tree(root: Path) -> Iterator[TreeEntry]:
             continue
         if not entries and key:
             yield TreeEntry(key, "empty folder")
-        inside = parents | {(info.st_dev, info.st_ino)}
         for entry in entries:
             below = f"{key}/{entry.name}" if key else entry.name
-            described = _describe(entry, below, inside)
-            if described == "folder":
-                pending.append((below, inside))
-            elif isinstance(described, TreeEntry):
+            described = _describe(entry, below, is_link=folder.is_link or entry.is_symlink())
+            if isinstance(described, TreeEntry):
                 yield described
+            elif described:
+                heappush(pending, _Folder(folder.is_hidden or is_hidden(entry.name), *described))
+
+
+class _Folder(NamedTuple):
+    """A folder to enter; the smallest is next, so that what is hidden or linked comes last."""
+
+    is_hidden: bool
+    is_link: bool
+    key: str
 
 
 def _describe(
-    entry: "os.DirEntry[str]", key: str, parents: frozenset[tuple[int, int]]
-) -> TreeEntry | Literal["folder"] | None:
-    """The entry; None if it disappeared since its folder was read."""
+    entry: "os.DirEntry[str]", key: str, *, is_link: bool
+) -> TreeEntry | tuple[bool, str] | None:
+    """The entry; of a folder, whether a link leads there; None if it disappeared meanwhile."""
     target = _target(entry) if entry.is_symlink() else ""
     try:
         info = entry.stat()
@@ -72,13 +99,11 @@ def _describe(
             return TreeEntry(key, "broken link", detail=target)
         is_gone = isinstance(error, FileNotFoundError)
         return None if is_gone else TreeEntry(key, "unreadable", detail=str(error))
-    identity = (info.st_dev, info.st_ino)
-    if stat.S_ISREG(info.st_mode):
-        return TreeEntry(key, "file", info.st_size, identity)
-    if not stat.S_ISDIR(info.st_mode):
+    if stat.S_ISDIR(info.st_mode):
+        return is_link, key
+    if not stat.S_ISREG(info.st_mode):
         return TreeEntry(key, "special file", detail=stat.filemode(info.st_mode))
-    is_loop = identity in parents
-    return TreeEntry(key, "link to a parent folder", detail=target) if is_loop else "folder"
+    return TreeEntry(key, "file", info.st_size, (info.st_dev, info.st_ino), is_link)
 
 
 def _target(entry: "os.DirEntry[str]") -> str:

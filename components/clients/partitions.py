@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from components.clients.file_tree import TreeEntry
+from components.clients.file_tree import TreeEntry, is_hidden
 from components.clients.object_store import ObjectStore, StoredObject
 from components.contracts.errors import BadDataError
 
@@ -55,7 +55,7 @@ class Listing:
 
     def ignored_lines(self) -> list[str]:
         """One line for each reason, with samples."""
-        return [f"{len(keys):,} ignored: {reason} ({_some(keys)})" for reason, keys in
+        return [f"{len(keys):,} ignored: {reason} ({samples(keys)})" for reason, keys in
                 sorted(self.ignored.items())]  # fmt: skip
 
 
@@ -82,6 +82,10 @@ def find_partitions(store: ObjectStore) -> Listing:
         else:
             partitions.append(entry)
     problems += _repeated_files(partitions)
+    repeated = _linked_twice(partitions)
+    if repeated:
+        ignored["a link to a file that is listed already"] = [each.key for each in repeated]
+        partitions = [each for each in partitions if each not in repeated]
     if problems:
         shown = "; ".join(problems[:_NAMED]) + ("; …" if len(problems) > _NAMED else "")
         raise BadDataError(
@@ -111,7 +115,7 @@ def refuse_hidden_parquet(store: ObjectStore, listing: Listing) -> None:
     if hidden:
         raise BadDataError(
             f"{len(hidden)} files below data.uri {store.uri} are Parquet under another name",
-            evidence=f"these begin as Parquet files do: {_some(hidden)}",
+            evidence=f"these begin as Parquet files do: {samples(hidden)}",
             action=f"let their names end in {PARTITION_SUFFIXES[0]}, or start with _ if they are "
             "not data",
         )
@@ -133,22 +137,15 @@ def _reason_to_ignore(entry: TreeEntry) -> str | None:
     *folders, name = parts = entry.key.rstrip("/").split("/")
     if "_delta_log" in parts:
         return "log of a Delta table; files that it marks as removed are read all the same"
-    if any(_is_hidden(folder) for folder in folders):
+    if any(is_hidden(folder) for folder in folders):
         return "in a folder whose name starts with . or _"
-    if _is_hidden(name):
+    if is_hidden(name):
         return "the name starts with . or _"
-    if entry.kind == "link to a parent folder":
-        return "a link to a folder that holds it"
+    if entry.kind == "repeated folder":
+        return "a link to a folder that is listed already"
     if entry.key.endswith("/") and not entry.size_bytes:
         return "a folder's marker"
     return None if _is_partition_name(entry.key) else _HARMLESS.get(entry.kind)
-
-
-def _is_hidden(name: str) -> bool:
-    # A partition column may start with an underscore: `_year=2024` holds data.
-    if name in (".", ".."):
-        return False
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _kind_of_other(key: str) -> str:
@@ -188,16 +185,33 @@ def _bad_key(key: str) -> str | None:
 
 
 def _repeated_files(partitions: Sequence[TreeEntry]) -> Iterator[str]:
-    """Links that give one file two names, so that its rows would count twice."""
-    first: dict[tuple[int, int], str] = {}
-    for entry in sorted(partitions, key=lambda each: each.key):
-        if entry.identity is None:
-            continue
-        known = first.setdefault(entry.identity, entry.key)
-        if known != entry.key:
-            yield f"{entry.key!r} and {known!r} are links to one file, whose rows would count twice"
+    """Files with two names of which none is the link, so that their rows would count twice."""
+    for entries in _by_identity(partitions):
+        names = [entry.key for entry in entries if not entry.is_link]
+        if len(names) != 1 and len(entries) > 1:
+            first, second = sorted(names or [entry.key for entry in entries])[:2]
+            yield f"{first!r} and {second!r} are links to one file, whose rows would count twice"
 
 
-def _some(keys: Sequence[str]) -> str:
-    shown = ", ".join(repr(key) for key in sorted(keys)[:_NAMED])
-    return shown + (", …" if len(keys) > _NAMED else "")
+def _linked_twice(partitions: Sequence[TreeEntry]) -> Sequence[TreeEntry]:
+    """Links to files that are listed under their own names as well."""
+    return [
+        entry
+        for entries in _by_identity(partitions)
+        for entry in entries
+        if entry.is_link and not all(each.is_link for each in entries)
+    ]
+
+
+def _by_identity(partitions: Sequence[TreeEntry]) -> Iterable[Sequence[TreeEntry]]:
+    files: dict[tuple[int, int], list[TreeEntry]] = {}
+    for entry in partitions:
+        if entry.identity is not None:
+            files.setdefault(entry.identity, []).append(entry)
+    return files.values()
+
+
+def samples(keys: Sequence[str], count: int = _NAMED) -> str:
+    """Some of the keys, readable whatever they hold."""
+    shown = ", ".join(repr(key) for key in sorted(keys)[:count])
+    return shown + (", …" if len(keys) > count else "")

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from typing_extensions import override
 
-from components.clients.deadline import run_all_within
+from components.clients.deadline import Patience, run_all_within
 from components.clients.file_tree import TreeEntry
 from components.clients.object_store import (
     ConflictError,
@@ -54,24 +53,6 @@ _CHUNK_BYTES = 256 * 1024
 _ATTEMPTS = 3
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
 _MAX_NAME_BYTES = 100
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a store may take. boto3 itself retries within these limits."""
-
-    connect_s: float = 15.0
-    silence_s: float = 60.0
-    """Between two bytes of an answer."""
-    call_s: float = 600.0
-    """For a whole call with all its retries, such as a listing with all its pages."""
-    bytes_per_s: float = 256 * 1024
-    """A transfer may take longer by its size at this rate."""
-    log_every_s: float = 15.0
-
-    def transfer_s(self, size_bytes: int) -> float:
-        """Limit for moving so many bytes."""
-        return self.call_s + size_bytes / self.bytes_per_s
 
 
 class S3ObjectStore(ObjectStore):
@@ -230,12 +211,15 @@ class S3ObjectStore(ObjectStore):
         def collect() -> dict[str, int]:
             found: dict[str, int] = {}
             for page in pages():
-                for item in page.get("Contents", []):
+                items, known = page.get("Contents", []), len(found)
+                for item in items:
                     key = item["Key"]
                     if not key.startswith(begins):
                         raise unlike_s3(f"{key!r} is listed under the prefix {begins!r}")
                     if found.setdefault(key, item["Size"]) != item["Size"]:
                         raise unlike_s3(f"{key!r} is listed with two sizes")
+                if len(found) < known + len(items):
+                    raise unlike_s3(f"a page of the listing repeats keys, such as {key!r}")
             return found
 
         found = self._call("list", collect)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 
-from components.clients.partitions import Listing
+from components.clients.partitions import Listing, samples
 from components.contracts.snapshot import Snapshot
 from components.reports.charts import bar_chart, line_chart
 from components.reports.page import Page
@@ -56,7 +56,7 @@ def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
         page.table(
             ["Reason", "Files", "Samples"],
             [
-                [reason, f"{len(keys):,}", ", ".join(keys[:_MAX_SAMPLES])]
+                [reason, f"{len(keys):,}", samples(keys, _MAX_SAMPLES)]
                 for reason, keys in sorted(listing.ignored.items())
             ],
         )

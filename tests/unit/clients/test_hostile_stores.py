@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from components.clients.deadline import Patience
 from components.clients.partitions import find_partitions
-from components.clients.s3_store import Patience, S3ObjectStore
+from components.clients.s3_store import S3ObjectStore
 from components.contracts.errors import BadDataError, PerennialError
 from hostile_store import HTML, Answer, hostile_store, page
 
@@ -84,7 +85,7 @@ LISTINGS = {
     "nothing": (with_body(b""), "lacks IsTruncated"),
     "half of it": (lambda answer: replace(answer, body=answer.body[:90]), ""),
     "a body cut on the way": (lambda answer: with_body(answer.body[:90], **{"Content-Length": "9999"})(answer), ""),
-    "pages without end": (lambda _: page({"data/a.parquet": 1}, more("again")), "leads back to"),
+    "pages without end": (lambda _: page({}, more("again")), "leads back to"),
     "a page that leads nowhere": (lambda _: page({"data/a.parquet": 1}, more("")), "leads nowhere"),
     "another folder's keys": (lambda _: page({"other/a.parquet": 1}), "is listed under the prefix"),
     "a redirect without end": (lambda _: Answer(307, {"Location": "/bucket/"}), ""),
@@ -107,7 +108,16 @@ def test_a_listing_that_is_not_whole_is_an_error(server, store, case):
 
 def test_pages_that_turn_in_a_circle_are_noticed(server, store):
     server.spoil = lambda operation, key, call, answer: page({"data/a": 1}, more(f"t{call % 2}"))
+    with pytest.raises(PerennialError, match="repeats keys, such as 'data/a'"):
+        store.list()
+    server.spoil = lambda operation, key, call, answer: page({}, more(f"t{call % 2}"))
     with pytest.raises(PerennialError, match="back to an earlier one"):
+        store.list()
+
+
+def test_pages_that_repeat_under_new_tokens_are_noticed(server, store):
+    server.spoil = lambda operation, key, call, answer: page({"data/a": 1}, more(f"t{call}"))
+    with pytest.raises(PerennialError, match="repeats keys"):
         store.list()
 
 

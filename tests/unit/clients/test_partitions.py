@@ -58,10 +58,33 @@ class TestTaken:
         (tmp_path / "link").symlink_to(folder)
         assert keys(tmp_path / "link") == ["month=1/a.parquet"]
 
-    def test_a_link_to_a_parent_is_not_followed_round_and_round(self, folder):
+    def test_links_that_hold_each_other_are_not_followed_round_and_round(self, folder):
         (folder / "month=1" / "up").symlink_to(folder)
+        for number in range(30):  # each of them leads to the next one on two ways
+            (folder / f"d{number}").mkdir()
+            for way in "ab":
+                (folder / f"d{number}" / way).symlink_to(folder / f"d{(number + 1) % 30}")
         assert keys(folder) == ["month=1/a.parquet"]
-        assert find_partitions(open_store(str(folder))).num_ignored == 1
+
+    @pytest.mark.parametrize("name", ["latest", "zz"])
+    def test_a_link_beside_what_it_leads_to_counts_once(self, folder, name):
+        (folder / name).symlink_to("month=1")
+        (folder / f"{name}.parquet").symlink_to("month=1/a.parquet")
+        assert keys(folder) == ["month=1/a.parquet"]
+        assert find_partitions(open_store(str(folder))).ignored == {
+            "a link to a folder that is listed already": [name],
+            "a link to a file that is listed already": [f"{name}.parquet"],
+        }
+
+    @pytest.mark.parametrize("link", ["month=2", "aaa"])
+    def test_what_lies_in_a_hidden_folder_counts_under_the_link_to_it(self, folder, link):
+        """So do git-annex, and Kubernetes with mounted objects."""
+        put(folder / "..2024" / "b.parquet")
+        put(folder / ".store" / "month" / "c.parquet")
+        (folder / "..data").symlink_to("..2024")
+        (folder / "b.parquet").symlink_to("..data/b.parquet")
+        (folder / link).symlink_to(".store/month")
+        assert keys(folder) == sorted(["b.parquet", f"{link}/c.parquet", "month=1/a.parquet"])
 
 
 class TestIgnored:
@@ -118,8 +141,10 @@ def hard_link(folder):
     (folder / "b.parquet").hardlink_to(folder / "month=1" / "a.parquet")
 
 
-def link_to_a_sibling(folder):
-    (folder / "latest").symlink_to("month=1")
+def two_links(folder):
+    put(folder.parent / "elsewhere" / "b.parquet")
+    for name in ("b.parquet", "c.parquet"):
+        (folder / name).symlink_to(folder.parent / "elsewhere" / "b.parquet")
 
 
 def as_bytes(folder):
@@ -130,8 +155,8 @@ REFUSED = {
     "a dangling link": (dangling, "'month=2' is a link to '../.git/annex/objects/lost'"),
     "a link to itself": (own_loop, "'b.parquet' is a link"),
     "a pipe": (pipe, "'b.parquet' is neither a file nor a folder"),
-    "a hard link": (hard_link, "'month=1/a.parquet' and 'b.parquet' are links to one file"),
-    "a link to a sibling": (link_to_a_sibling, "are links to one file, whose rows would count"),
+    "a hard link": (hard_link, "'b.parquet' and 'month=1/a.parquet' are links to one file"),
+    "two links to one file": (two_links, "'b.parquet' and 'c.parquet' are links to one file"),
     "an empty folder called x.parquet": (lambda f: (f / "x.parquet").mkdir(), "is an empty folder"),
     "a name that is not UTF-8": (as_bytes, r"b'b\xff.parquet' is not valid UTF-8"),
     "a compressed file": (lambda f: put(f / "b.parquet.gz"), "is compressed as a whole"),

@@ -1,6 +1,8 @@
 """The step writes the snapshot, keeps it for ever, and cuts the contract."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +65,19 @@ def test_a_change_of_one_section_changes_only_who_reads_it(run, write, months, c
 def test_a_text_that_is_no_contract_is_refused(run, text, message):
     with pytest.raises(PerennialError, match=message):
         run(text)
+
+
+def test_the_page_and_the_log_say_what_was_ignored_and_why(run, write, months, contract, caplog):
+    folder = write(months)
+    for name in ("_SUCCESS", "_delta_log/00.json", "notes.txt", ".x<b>"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("other")
+    Path(os.fsdecode(os.fsencode(folder) + b"/.not-utf8-\xff")).touch()
+    with caplog.at_level("INFO"):
+        result, out = run(contract(folder))
+    page = (out / "report").read_text()
+    assert "5 other files ignored" in result.summary
+    assert result.metrics["ignored_files"] == 5
+    for text in ("notes.txt", "_delta_log/00.json", "log of a Delta table", "starts with . or _"):
+        assert text in page
+        assert text in caplog.text
