@@ -15,12 +15,18 @@ class ColumnDrift(Section):
     """How far one column moved in one window."""
 
     column: str
-    statistic: Literal["kolmogorov_smirnov", "total_variation", "null_share", "label_mean"]
+    statistic: Literal[
+        "kolmogorov_smirnov",
+        "total_variation",
+        "null_share",
+        "new_values",
+        "dependence",
+        "label_mean",
+    ]
     effect: float
     """In [0, 1]."""
     z_score: float
-    """In standard deviations of the effect's square root between the reference's own blocks; under
-    `fallback`, (effect - floor) in units of what chance adds to it."""
+    """The standard normal deviate that is as improbable between the reference's own blocks."""
     alarmed: bool
 
 
@@ -68,7 +74,7 @@ class DriftReport(Artifact):
     champion_version: str
     """Empty when there is no champion yet."""
     calibration: Literal["blocks", "fallback", "none"]
-    """`fallback`: fewer than ten reference blocks, thresholds from the iid null and the floor."""
+    """`none`: nothing was judged; the first note says why. `fallback` is in older reports only."""
     windows: tuple[WindowDrift, ...]
     drifted: bool
     """Enough windows in a row alarmed."""

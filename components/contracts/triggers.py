@@ -33,9 +33,20 @@ class TriggersSection(Section):
     effect_floor: Fraction = 0.05
     """Smallest relevant difference: a column alarms only when at least this share of its
     distribution moved. Raise it when alarms are true but do not matter to the model."""
+    new_values_floor: Fraction = 0.02
+    """Smallest relevant share of rows with values of a text column that the reference never had.
+    Raise it where new names are ordinary and the task maps them to one unknown value."""
     false_alarm_level: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
-    """Share of quiet windows that may alarm, before `windows_in_a_row`. With B reference blocks
-    no level below 1/(B + 1) can be reached. Lower it for long references only."""
+    """Share of quiet windows that may alarm, before `windows_in_a_row`. Kept below 1 in 13 on made
+    streams of ten reference blocks or more, whose blocks differ by themselves and resemble their
+    neighbours (correlation up to 0.9), with 20 rows a block or more. Not claimed below ten blocks;
+    not judged below five, nor below 20 rows a block: raise `data.block_days` there. Lower it for
+    long references only."""
+    season_days: Annotated[int, Field(ge=1)] | None = None
+    """Length of the stream's longest season, such as 365. Drift is not judged until the champion's
+    reference covers it, since nothing tells a season that was never seen from drift. Set it where
+    the time of year moves the features and no retraining is wanted for that; performance is judged
+    all the same."""
     decay_floor: Annotated[float, Field(ge=0.0)] = 0.05
     """Smallest relevant rise of the champion's loss, relative to its reference. Raise it when a
     retraining costs more than the loss it can win back."""

@@ -18,7 +18,8 @@ from components.contracts.gate import BlockPerformance
 from components.contracts.monitoring import WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
-from components.detect_drift.reference import MIN_Z_SCORE, student_limit
+from components.detect_drift.deviations import MIN_Z_SCORE
+from components.detect_drift.reference import student_limit
 from components.engine.evaluation.scoring import score_batch
 from components.engine.task import Task
 

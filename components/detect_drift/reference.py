@@ -1,14 +1,13 @@
-"""The reference's own blocks as a yardstick: which windows lie beyond their ordinary spread?
+"""The reference's own blocks as the measure: which windows lie beyond their ordinary variation?
 
 Rows of a real stream are not independent, so a test that counts them alarms on nearly every quiet
-week. The unit here is the block: how far a reference block lies from the others says how far a
-window may lie before it means anything.
+week. The unit here is the block: how reference blocks differ from each other says how far a window
+may lie before it means anything.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,33 +16,18 @@ from scipy import stats
 from components.contracts.monitoring import ColumnDrift, WindowDrift
 from components.contracts.triggers import TriggersSection
 from components.contracts.validation import BlockSketch
+from components.detect_drift.deviations import BlockDeviations, Calibration
+from components.detect_drift.new_values import new_value_profiles
 from components.detect_drift.two_sample import Profile, profiles_of
 
-MIN_BLOCKS = 10
-"""Below it a spread over blocks says too little, and thresholds fall back on the iid null."""
-MIN_Z_SCORE = 3.0
-"""Three standard deviations, as in control charts; the reference's own blocks can only raise it."""
+MIN_BLOCKS = 5
+"""Below it a variation over blocks says too little to judge by. Rows are no way out: they depend on
+each other, and tests that count them alarm on nearly every quiet week."""
+CERTAIN_BLOCKS = 10
+"""Below it up to 18% of the windows of streams with a correlation of 0.9 alarmed."""
+HIGH_CORRELATION = 0.6
 KEPT_COLUMNS = 20
 """Columns recorded per window beside those that alarmed."""
-
-
-@dataclass(frozen=True)
-class Yardstick:
-    """What is ordinary between reference blocks.
-
-    Attributes:
-        calibration: `fallback` when there are too few blocks.
-        means: Ordinary root of the effect of each profile, shape [J].
-        spreads: Its standard deviation between blocks, shape [J].
-        threshold: For a window's score.
-        reference_scores: Score of each reference block, judged by the other blocks.
-    """
-
-    calibration: Literal["blocks", "fallback"]
-    means: NDArray[np.float64]
-    spreads: NDArray[np.float64]
-    threshold: float
-    reference_scores: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -52,82 +36,68 @@ class Measured:
 
     Attributes:
         windows: In time order.
-        yardstick: What they were judged by.
+        calibration: What they were judged by.
         profiles: Of the reference blocks, then of the windows.
         old: The reference blocks among the profiles' blocks.
     """
 
     windows: tuple[WindowDrift, ...]
-    yardstick: Yardstick
+    calibration: Calibration
     profiles: tuple[Profile, ...]
     old: slice
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits the judgement."""
+        count, correlation = self.old.stop, self.calibration.correlation
+        notes = []
+        if count < CERTAIN_BLOCKS:
+            notes.append(
+                f"{count} reference blocks hardly tell whether blocks resemble their neighbours: "
+                f"below {CERTAIN_BLOCKS}, slow changes of a quiet stream may alarm"
+            )
+        if correlation > HIGH_CORRELATION:
+            alike = count * (1 - correlation) / (1 + correlation)
+            notes.append(
+                f"reference blocks resemble their neighbours (correlation {correlation:.1f}): "
+                f"{count} of them count as {max(alike, 1):.0f}, and only large changes can be found"
+            )
+        return tuple(notes)
+
 
 def measure_windows(
-    reference: Sequence[BlockSketch], windows: Sequence[BlockSketch], triggers: TriggersSection
+    reference: Sequence[BlockSketch],
+    windows: Sequence[BlockSketch],
+    triggers: TriggersSection,
+    more: Sequence[Profile] = (),
 ) -> Measured:
-    """Each window against the reference blocks together.
+    """Compare each window with the reference blocks together.
 
     Args:
-        reference: Complete blocks of the champion's snapshot, at least one.
-        windows: Complete blocks after it.
-        triggers: Floor and level.
+        reference: Complete blocks of the champion's snapshot, at least five, in time order.
+        windows: Complete blocks after it, in time order.
+        triggers: Floors and level.
+        more: Profiles of the same blocks that no sketch holds.
     """
-    profiles = profiles_of([*reference, *windows])
     old, new = slice(0, len(reference)), slice(len(reference), None)
-    yardstick = calibrate(profiles, old, triggers)
+    profiles = [*profiles_of([*reference, *windows]), *more]
+    profiles += new_value_profiles(profiles, old)
     effects = np.array([profile.effects_against(new, old) for profile in profiles]).T
-    if yardstick.calibration == "blocks":
-        z_scores = (np.sqrt(effects) - yardstick.means) / yardstick.spreads
-    else:
-        z_scores = _fallback_z_scores(profiles, old, new, effects, triggers)
+    blocks = BlockDeviations(profiles, old, triggers)
+    calibration, z_scores = blocks.calibration, blocks.z_scores(effects)
+    floors = np.array([_floor(profile, triggers) for profile in profiles])
     measured = [
         _window(
             window,
             profiles,
             effects[index],
             z_scores[index],
-            threshold=yardstick.threshold,
-            floor=triggers.effect_floor,
+            threshold=calibration.threshold,
+            floors=floors,
         )
         for index, window in enumerate(windows)
     ]
-    return Measured(tuple(measured), yardstick, tuple(profiles), old)
-
-
-def calibrate(profiles: Sequence[Profile], old: slice, triggers: TriggersSection) -> Yardstick:
-    """Means, spreads and threshold from the reference's own blocks.
-
-    Distances are skewed, so their square roots are what is standardised: on quiet synthetic
-    streams that brought the share of windows alarmed from 0.10 down to the 0.05 asked for.
-
-    The threshold is the larger of two. Student's: what the largest of as many z-scores as there are
-    moving profiles exceeds with probability `false_alarm_level`, if blocks are independent and
-    effects normal. The reference's own: each block is scored by the others as a window would be,
-    and so is each run of `windows_in_a_row` blocks, by its lowest score; the quantile of the runs
-    (conformal prediction) answers for heavy tails and for blocks that resemble their neighbours.
-    Runs, because one extreme block, such as a blizzard's week, must not blind the yardstick.
-    """
-    effects = np.array([profile.effects_against_rest(old) for profile in profiles]).T
-    roots = np.sqrt(effects)
-    # A column that hardly moves between blocks must reach the effect floor, not merely move.
-    least_spread = math.sqrt(triggers.effect_floor) / 10
-    means, spreads = _mean_and_spread(roots, least_spread)
-    num_blocks = len(effects)
-    if num_blocks < MIN_BLOCKS:
-        return Yardstick("fallback", means, spreads, 1.0, ())
-    scores = []
-    for block in range(num_blocks):
-        others_means, others_spreads = _mean_and_spread(np.delete(roots, block, 0), least_spread)
-        z_scores = (roots[block] - others_means) / others_spreads
-        scores.append(_score(profiles, effects[block], z_scores, triggers.effect_floor))
-    moving = max(1, int((np.nan_to_num(effects).max(axis=0) > 0).sum()))
-    threshold = max(
-        MIN_Z_SCORE,
-        student_limit(num_blocks, triggers.false_alarm_level / moving),
-        _run_limit(scores, triggers.windows_in_a_row, triggers.false_alarm_level),
-    )
-    return Yardstick("blocks", means, spreads, threshold, tuple(scores))
+    return Measured(tuple(measured), calibration, tuple(profiles), old)
 
 
 def student_limit(num_blocks: int, level: float) -> float:
@@ -137,60 +107,11 @@ def student_limit(num_blocks: int, level: float) -> float:
     return quantile * math.sqrt(1 + 1 / num_blocks)
 
 
-def _run_limit(scores: Sequence[float], length: int, level: float) -> float:
-    """The quantile of the runs' lowest scores that a further run exceeds with the given level."""
-    lowest = sorted(min(scores[i : i + length]) for i in range(len(scores) - length + 1))
-    rank = math.ceil((len(lowest) + 1) * (1 - level))
-    return lowest[min(rank, len(lowest)) - 1] if lowest else 0.0
-
-
-def _mean_and_spread(
-    roots: NDArray[np.float64], least_spread: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per profile over blocks, NaN left out; shapes [B, J] → [J] and [J]."""
-    known = ~np.isnan(roots)
-    count = np.maximum(known.sum(axis=0), 1)
-    means = np.where(known, roots, 0.0).sum(axis=0) / count
-    squares = np.where(known, (roots - means) ** 2, 0.0).sum(axis=0)
-    return means, np.maximum(np.sqrt(squares / np.maximum(count - 1, 1)), least_spread)
-
-
-def _judged(
-    profiles: Sequence[Profile], effects: NDArray[np.float64], floor: float
-) -> NDArray[np.bool_]:
-    """Which profiles may alarm: relevant in size; a moving label alone is information only."""
-    features = np.array([profile.statistic != "label_mean" for profile in profiles])
-    return features & (np.nan_to_num(effects) >= floor)
-
-
-def _score(
-    profiles: Sequence[Profile],
-    effects: NDArray[np.float64],
-    z_scores: NDArray[np.float64],
-    floor: float,
-) -> float:
-    """The largest z-score among the effects of relevant size; 0 when there is none."""
-    judged = _judged(profiles, effects, floor)
-    return float(np.max(z_scores, where=judged, initial=0.0))
-
-
-def _fallback_z_scores(
-    profiles: Sequence[Profile],
-    old: slice,
-    new: slice,
-    effects: NDArray[np.float64],
-    triggers: TriggersSection,
-) -> NDArray[np.float64]:
-    """(effect - floor) in units of the iid noise allowance: above 1, the difference is relevant."""
-    level = triggers.false_alarm_level / len(profiles)
-    scores = np.zeros_like(effects)
-    for column, profile in enumerate(profiles):
-        reference_rows = profile.weights[old].sum()
-        for row, rows in enumerate(profile.weights[new]):
-            if rows > 0 and reference_rows > 0:
-                allowance = profile.noise_allowance(rows, reference_rows, level)
-                scores[row, column] = (effects[row, column] - triggers.effect_floor) / allowance
-    return scores
+def _floor(profile: Profile, triggers: TriggersSection) -> float:
+    """The smallest relevant effect; a moving label alone is information only, and has none."""
+    if profile.statistic == "label_mean":
+        return math.inf
+    return triggers.new_values_floor if profile.statistic == "new_values" else triggers.effect_floor
 
 
 def _window(
@@ -200,9 +121,10 @@ def _window(
     z_scores: NDArray[np.float64],
     *,
     threshold: float,
-    floor: float,
+    floors: NDArray[np.float64],
 ) -> WindowDrift:
-    alarms = _judged(profiles, effects, floor) & (np.nan_to_num(z_scores) > threshold)
+    judged = np.nan_to_num(effects) >= floors
+    alarms = judged & (np.nan_to_num(z_scores) > threshold)
     measured = [
         ColumnDrift(
             column=profile.column,
@@ -221,10 +143,26 @@ def _window(
         start=window.start,
         end=window.end,
         rows=window.rows,
-        max_z_score=_score(profiles, effects, z_scores, floor),
+        max_z_score=float(np.max(np.nan_to_num(z_scores), where=judged, initial=0.0)),
         threshold=threshold,
         columns=tuple(
             column for rank, column in enumerate(measured) if column.alarmed or rank < KEPT_COLUMNS
         ),
         alarmed=bool(alarms.any()),
+    )
+
+
+def unjudged_windows(windows: Sequence[BlockSketch]) -> tuple[WindowDrift, ...]:
+    """Windows whose drift cannot be judged, for the loss on them to be."""
+    return tuple(
+        WindowDrift(
+            start=window.start,
+            end=window.end,
+            rows=window.rows,
+            max_z_score=0.0,
+            threshold=0.0,
+            columns=(),
+            alarmed=False,
+        )
+        for window in windows
     )

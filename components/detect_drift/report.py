@@ -23,6 +23,8 @@ STATISTICS = {
     "kolmogorov_smirnov": "largest distance of the distributions",
     "total_variation": "share of rows in other categories",
     "null_share": "change of the null share",
+    "new_values": "share of rows with values never seen in the reference",
+    "dependence": "columns depend on each other otherwise",
     "label_mean": "change of the label's mean (information)",
 }
 
@@ -58,9 +60,10 @@ def write_report(
     )
     if report.notes:
         page.text("\n".join(f"Note: {note}." for note in report.notes))
-    if measured is not None and reference is not None and report.windows:
-        _windows_part(page, report)
-        _columns_part(page, measured)
+    if reference is not None and report.windows:
+        if measured is not None:
+            _windows_part(page, report)
+            _columns_part(page, measured)
         _loss_part(page, report, reference, limit)
     page.write(target)
 
@@ -148,7 +151,7 @@ def _column_rows(
             f"{column.z_score:.1f}",
             *(
                 ("-", "-")  # a block mean has no rows to count
-                if column.statistic == "label_mean"
+                if column.statistic in ("label_mean", "dependence")
                 else (f"{p_value:.2g}", f"{adjusted_value:.2g}")
             ),
         ]

@@ -3,23 +3,16 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from components.clients.dataset import Dataset
 from components.clients.environment import Environment
-from components.clients.model_registry import CHAMPION, ModelVersion, open_registry
+from components.clients.model_registry import CHAMPION, open_registry
 from components.clients.steps import StepResult, pipeline_step
 from components.contracts.errors import PerennialError
-from components.contracts.monitoring import DriftReport, WindowDrift
 from components.contracts.snapshot import Snapshot
-from components.contracts.triggers import TriggersSection
 from components.contracts.validation import ValidationReport
-from components.detect_drift.champion import read_reference, scoring
+from components.detect_drift.comparison import compare_with_champion
 from components.detect_drift.config import DetectDriftConfig
-from components.detect_drift.performance import judge_losses, loss_limit, window_losses
-from components.detect_drift.reference import measure_windows
 from components.detect_drift.report import write_report
-from components.detect_drift.verdict import conclude, summary_of, without_champion
-from components.detect_drift.windows import choose_blocks
-from components.engine.export import load_model
+from components.detect_drift.verdict import scalars_of, summary_of, without_champion
 
 
 @pipeline_step("detect_drift", outputs=("drift", "report", "metrics"))
@@ -44,7 +37,7 @@ def detect_drift_step(
     else:
         with TemporaryDirectory() as scratch:
             files = registry.download(champion, Path(scratch))
-            found = _compare(
+            found = compare_with_champion(
                 files,
                 champion,
                 current=current,
@@ -53,48 +46,4 @@ def detect_drift_step(
                 page=Path(report),
             )
     found.write(Path(drift))
-    return StepResult(metrics=_scalars(found), summary=summary_of(found, settings.triggers))
-
-
-def _compare(
-    files: Path,
-    champion: ModelVersion,
-    *,
-    current: Snapshot,
-    validated: ValidationReport,
-    triggers: TriggersSection,
-    page: Path,
-) -> DriftReport:
-    reference = read_reference(champion, files)
-    chosen = choose_blocks(reference, validated.blocks, current)
-    limit = loss_limit(reference.performance, triggers)
-    measured = None
-    windows: tuple[WindowDrift, ...] = ()
-    if chosen.windows:
-        measured = measure_windows(chosen.reference, chosen.windows, triggers)
-        rows = Dataset(current).scan()
-        with scoring(champion):
-            losses = window_losses(*load_model(files), rows, current, measured.windows)
-        windows = judge_losses(measured.windows, losses, limit, triggers)
-    found = conclude(
-        champion.version,
-        current,
-        reference,
-        chosen=chosen,
-        windows=windows,
-        limit=limit,
-        triggers=triggers,
-    )
-    write_report(page, found, triggers, measured=measured, reference=reference, limit=limit)
-    return found
-
-
-def _scalars(found: DriftReport) -> dict[str, float]:
-    return {
-        "drifted": float(found.drifted),
-        "decayed": float(found.decayed),
-        "windows": float(len(found.windows)),
-        "alarmed_windows": float(sum(window.alarmed for window in found.windows)),
-        "largest_z_score": max((window.max_z_score for window in found.windows), default=0.0),
-        "new_rows": float(found.new_rows),
-    }
+    return StepResult(metrics=scalars_of(found), summary=summary_of(found, settings.triggers))

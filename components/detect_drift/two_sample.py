@@ -18,7 +18,16 @@ from scipy import stats
 
 from components.contracts.validation import BlockSketch
 
-Statistic = Literal["kolmogorov_smirnov", "total_variation", "null_share", "label_mean"]
+Statistic = Literal[
+    "kolmogorov_smirnov",
+    "total_variation",
+    "null_share",
+    "new_values",
+    "dependence",
+    "label_mean",
+]
+OTHER = "(other)"
+"""The category under which validation counts the values beyond its most frequent ones."""
 
 LABEL_MEAN = "label"
 MAX_GRID_POINTS = 2048  # moves a distance by less than 1/2048 of the pooled rows
@@ -59,19 +68,6 @@ class Profile:
         pooled = self.pooled(reference)
         return self._effects(self.values[chosen], pooled, self.weights[chosen], total)
 
-    def noise_allowance(self, rows: float, reference_rows: float, level: float) -> float:
-        """What chance adds to the distance at most, with probability 1 - level, for iid rows.
-
-        Dvoretzky-Kiefer-Wolfowitz for distributions, Hoeffding for null shares; for category shares
-        the mean's bound plus McDiarmid's inequality. One allowance for either side.
-        """
-        allowance = 0.0
-        for count in (rows, reference_rows):
-            allowance += math.sqrt(math.log(4 / level) / (2 * count))
-            if self.statistic == "total_variation":
-                allowance += math.sqrt((self.values.shape[1] - 1) / count) / 2
-        return allowance
-
     def iid_p_value(self, block: int, reference: slice) -> float:
         """The textbook p-value that takes rows for independent: for the report, never a trigger."""
         rows, reference_rows = self.weights[block], self.weights[reference].sum()
@@ -83,7 +79,7 @@ class Profile:
             scale = math.sqrt(rows * reference_rows / (rows + reference_rows))
             return float(stats.kstwobign.sf(distance * scale))
         shares = np.stack([self.values[block], pooled])
-        if self.statistic == "null_share":
+        if self.statistic in ("null_share", "new_values"):
             shares = np.hstack([shares, 1 - shares])
         counts = shares * np.array([[rows], [reference_rows]])
         counts = counts[:, counts.sum(axis=0) > 0]

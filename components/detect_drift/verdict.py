@@ -7,7 +7,7 @@ from components.contracts.monitoring import DriftReport, Reference, WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.detect_drift.performance import MIN_LOSS_BLOCKS, LossLimit
-from components.detect_drift.reference import MIN_BLOCKS
+from components.detect_drift.reference import Measured
 from components.detect_drift.windows import Chosen, newest_streak
 
 
@@ -31,6 +31,7 @@ def conclude(
     *,
     chosen: Chosen,
     windows: tuple[WindowDrift, ...],
+    measured: Measured | None,
     limit: LossLimit | None,
     triggers: TriggersSection,
 ) -> DriftReport:
@@ -46,34 +47,58 @@ def conclude(
         reference: The champion's.
         chosen: The blocks that were compared.
         windows: With drift and loss, in time order.
+        measured: How drift was judged; None where it was not.
         limit: Of the champion's loss.
         triggers: How many windows make an alarm persistent.
     """
-    blocks = len(chosen.reference)
+    unjudged = chosen.why_not_judged(triggers)
     new_time = timedelta(0)
     if current.time_max is not None and reference.time_max is not None:
         new_time = max(new_time, current.time_max - reference.time_max)
     judged = [window.decayed for window in windows if window.loss_z_score is not None]
     return DriftReport(
         champion_version=champion_version,
-        calibration="none" if not windows else "blocks" if blocks >= MIN_BLOCKS else "fallback",
+        calibration="none" if unjudged else "blocks",
         windows=windows,
         drifted=newest_streak([w.alarmed for w in windows]) >= triggers.windows_in_a_row,
         decayed=newest_streak(judged) >= triggers.windows_in_a_row,
         new_rows=max(0, current.rows - reference.rows),
         new_days=new_time / timedelta(days=1),
-        notes=(*chosen.notes, *_notes(blocks, windows, len(judged), reference, limit)),
+        notes=tuple(
+            dict.fromkeys(
+                (
+                    *filter(None, (unjudged,)),
+                    *chosen.notes,
+                    *_notes(measured, windows, len(judged), reference, limit),
+                )
+            )
+        ),
     )
+
+
+def scalars_of(found: DriftReport) -> dict[str, float]:
+    """What the dashboard shows as numbers."""
+    return {
+        "drifted": float(found.drifted),
+        "decayed": float(found.decayed),
+        "windows": float(len(found.windows)),
+        "alarmed_windows": float(sum(window.alarmed for window in found.windows)),
+        "largest_z_score": max((window.max_z_score for window in found.windows), default=0.0),
+        "new_rows": float(found.new_rows),
+    }
 
 
 def summary_of(report: DriftReport, triggers: TriggersSection) -> str:
     """The finding in one sentence, with its numbers."""
     if not report.champion_version:
         return "No champion yet: there is nothing to compare with."
-    if report.calibration == "none":
-        return f"Not judged: {report.notes[0]}."
     windows = report.windows
-    drift = _finding("drift", [w.alarmed for w in windows], windows, report.drifted, triggers)
+    if report.calibration == "none":
+        drift = f"drift not judged: {report.notes[0]}"
+        if not windows:
+            return f"Not judged: {report.notes[0]}."
+    else:
+        drift = _finding("drift", [w.alarmed for w in windows], windows, report.drifted, triggers)
     judged = [window for window in windows if window.loss_z_score is not None]
     if not judged:
         decay = "performance not judged"
@@ -84,7 +109,7 @@ def summary_of(report: DriftReport, triggers: TriggersSection) -> str:
 
 
 def _notes(
-    blocks: int,
+    measured: Measured | None,
     windows: Sequence[WindowDrift],
     num_judged: int,
     reference: Reference,
@@ -92,12 +117,7 @@ def _notes(
 ) -> list[str]:
     if not windows:
         return []
-    notes = []
-    if blocks < MIN_BLOCKS:
-        notes.append(
-            f"the champion's snapshot has {blocks} complete blocks, fewer than {MIN_BLOCKS}: "
-            "thresholds take rows for independent, and alarm too easily when they are not"
-        )
+    notes = [*measured.notes] if measured is not None else []
     if limit is None:
         notes.append(
             f"performance was not judged: the champion has {len(reference.performance)} held-out "

@@ -11,16 +11,18 @@ import polars as pl
 from components.contracts.errors import PerennialError
 from components.contracts.monitoring import Reference
 from components.contracts.snapshot import Snapshot
+from components.contracts.triggers import TriggersSection
 from components.contracts.validation import BlockSketch, CategoricalSketch
+from components.detect_drift.reference import MIN_BLOCKS
+from components.detect_drift.two_sample import OTHER
 
-OTHER = "(other)"
-"""The category under which validation counts the values beyond its most frequent ones."""
 MIN_COVERAGE = 0.9
 """Share of its time that the newest block must cover to count as complete; a day that ends in the
 evening is complete."""
 MIN_ROWS_SHARE = 0.5
-"""Of the reference's median rows per block; a thinner block varies more than the yardstick
-knows."""
+"""Of the reference's median rows per block; a thinner block varies more than the others did."""
+MIN_ROWS = 20
+"""Median rows of a reference block; on fewer the rate of false alarms was not measured."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,30 @@ class Chosen:
     reference: tuple[BlockSketch, ...]
     windows: tuple[BlockSketch, ...]
     notes: tuple[str, ...]
+
+    def why_not_judged(self, triggers: TriggersSection) -> str:
+        """Why drift cannot be judged on these blocks; empty if it can."""
+        if not self.windows:
+            return self.notes[0]
+        count = len(self.reference)
+        if count < MIN_BLOCKS:
+            return (
+                f"the champion's snapshot has {count} complete blocks, and {MIN_BLOCKS} are needed "
+                "to say how much blocks differ by themselves: a smaller data.block_days gives more"
+            )
+        rows = float(np.median([block.rows for block in self.reference]))
+        if rows < MIN_ROWS:
+            return (
+                f"the reference's blocks have {rows:.0f} rows, and {MIN_ROWS} are needed: a larger "
+                "data.block_days gives more"
+            )
+        covered = (self.reference[-1].end - self.reference[0].start) / timedelta(days=1)
+        if triggers.season_days is not None and covered < triggers.season_days:
+            return (
+                f"the champion's reference covers {covered:.0f} days, and triggers.season_days is "
+                f"{triggers.season_days}: a season that was never seen looks like drift"
+            )
+        return ""
 
 
 def choose_blocks(

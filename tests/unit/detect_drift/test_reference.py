@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from components.contracts.triggers import TriggersSection
-from components.detect_drift.reference import MIN_BLOCKS, measure_windows
+from components.detect_drift.reference import measure_windows
 
 TRIGGERS = TriggersSection()
 NUM_REFERENCE = 13
@@ -21,23 +21,72 @@ def alarm_rates(stream, seeds, num_reference=NUM_REFERENCE, **kind):
     return np.mean(windows), np.mean(triggered)
 
 
-# Share of windows alarmed, share of streams with two in a row within eight; measured on 40 other
-# seeds: 0.06 and 0.08; 0.05 and 0.05; 0.03 and 0.0.
+# One window in 13 is claimed; so few streams tell it to 0.03.
 @pytest.mark.parametrize(
-    ("num_reference", "kind", "most_windows", "most_triggered"),
+    ("num_reference", "kind"),
     [
-        (13, {}, 0.12, 0.2),
-        (13, {"wander": 0.3}, 0.12, 0.2),
-        (26, {"wander": 0.3, "persistence": 0.5}, 0.08, 0.1),
+        (13, {}),
+        (13, {"wander": 0.3}),
+        (13, {"wander": 0.3, "persistence": 0.6}),
+        (13, {"wander": 0.3, "persistence": 0.9}),
+        (26, {"wander": 0.3, "persistence": 0.9}),
+        (13, {"rows": 20}),
     ],
-    ids=["independent rows", "wandering blocks", "blocks like their neighbours"],
+    ids=["independent", "blocks differ", "AR 0.6", "AR 0.9", "AR 0.9, 26 blocks", "20 rows"],
 )
-def test_quiet_streams_stay_within_the_false_alarm_budget(
-    stream, num_reference, kind, most_windows, most_triggered
-):
-    windows, triggered = alarm_rates(stream, range(100, 125), num_reference, **kind)
-    assert windows <= most_windows
-    assert triggered <= most_triggered
+def test_quiet_streams_stay_within_the_false_alarm_budget(stream, num_reference, kind):
+    windows, triggered = alarm_rates(stream, range(100, 120), num_reference, **kind)
+    assert windows <= 0.1
+    assert triggered <= 0.2
+
+
+def test_a_shift_is_found_though_blocks_differ_by_themselves(block):
+    """One standard deviation in one of eight columns, on weeks that differ by 0.3."""
+    found = 0
+    for seed in range(15):
+        random = np.random.default_rng(seed)
+        rows = random.normal(size=(17, 300, 8)) + 0.3 * random.normal(size=(17, 1, 8))
+        rows[13:, :, 0] += 1.0
+        blocks = [
+            block(index, {f"c{column}": values[:, column] for column in range(8)})
+            for index, values in enumerate(rows)
+        ]
+        windows = measure_windows(blocks[:13], blocks[13:], TRIGGERS).windows
+        found += windows[-1].alarmed and windows[-2].alarmed
+    assert found >= 7
+
+
+def test_one_extreme_window_does_not_make_its_neighbours_alarm(stream):
+    def one_storm(index, columns):
+        if index == NUM_REFERENCE + 1:
+            columns["normal"] = columns["normal"] + 3.0
+
+    blocks = stream(7, NUM_REFERENCE + 4, wander=0.15, change=one_storm)
+    measured = measure_windows(blocks[:NUM_REFERENCE], blocks[NUM_REFERENCE:], TRIGGERS)
+    assert [window.alarmed for window in measured.windows] == [False, True, False, False]
+
+
+def test_a_season_within_the_reference_is_ordinary(stream):
+    def yearly(index, columns):
+        columns["normal"] = columns["normal"] + np.sin(2 * np.pi * index / 52)
+
+    blocks = stream(5, 64, wander=0.1, change=yearly)
+    assert not any(w.alarmed for w in measure_windows(blocks[:52], blocks[52:], TRIGGERS).windows)
+
+
+def test_a_reference_that_tells_little_says_so(stream):
+    blocks = stream(4, 12, wander=0.3, persistence=0.95)
+    notes = measure_windows(blocks[:8], blocks[8:], TRIGGERS).notes
+    assert any("8 reference blocks hardly tell" in note for note in notes)
+    alike = stream(4, 32, wander=0.5, persistence=0.95)
+    notes = measure_windows(alike[:30], alike[30:], TRIGGERS).notes
+    assert any("resemble their neighbours (correlation 0." in note for note in notes)
+    assert (
+        measure_windows(
+            *(stream(4, 30)[part] for part in (slice(26), slice(26, 30))), TRIGGERS
+        ).notes
+        == ()
+    )
 
 
 def test_plain_p_values_alarm_on_nearly_every_quiet_window(stream):
@@ -101,7 +150,7 @@ def test_planted_changes_alarm_and_name_the_column(stream, what, column, statist
         assert window.max_z_score > window.threshold
 
 
-def test_an_extreme_reference_block_does_not_blind_the_yardstick(stream):
+def test_an_extreme_reference_block_does_not_raise_the_threshold_for_good(stream):
     def blizzard_then_shift(index, columns):
         if index == 5:
             columns["text"] = ["d"] * len(columns["text"])
@@ -110,7 +159,7 @@ def test_an_extreme_reference_block_does_not_blind_the_yardstick(stream):
 
     blocks = stream(3, NUM_REFERENCE + 2, wander=0.15, change=blizzard_then_shift)
     measured = measure_windows(blocks[:NUM_REFERENCE], blocks[NUM_REFERENCE:], TRIGGERS)
-    assert measured.yardstick.reference_scores[5] > measured.yardstick.threshold
+    assert measured.calibration.reference_scores[5] > measured.calibration.threshold
     assert all(window.alarmed for window in measured.windows)
 
 
@@ -137,23 +186,7 @@ def test_a_moving_label_alone_is_information(block):
     assert not window.alarmed
 
 
-@pytest.mark.parametrize("num_reference", [1, 2, MIN_BLOCKS - 1])
-def test_a_short_reference_falls_back_on_independent_rows_and_the_floor(stream, num_reference):
-    quiet = stream(1, num_reference + 4, rows=2000)
-    measured = measure_windows(quiet[:num_reference], quiet[num_reference:], TRIGGERS)
-    assert measured.yardstick.calibration == "fallback"
-    assert not any(window.alarmed for window in measured.windows)
-
-    def change(index, columns):
-        if index >= num_reference:
-            shift_mean(columns)
-
-    shifted = stream(1, num_reference + 2, rows=2000, change=change)
-    measured = measure_windows(shifted[:num_reference], shifted[num_reference:], TRIGGERS)
-    assert all(window.alarmed for window in measured.windows)
-
-
-@pytest.mark.parametrize("num_reference", [3, 12])
+@pytest.mark.parametrize("num_reference", [5, 12])
 def test_constant_and_all_null_columns_give_finite_numbers(block, num_reference):
     def columns(value):
         return {"constant": [value] * 50, "empty": [np.nan] * 50, "blank": [None] * 50}
@@ -174,7 +207,7 @@ def test_a_higher_floor_and_a_lower_level_alarm_less(stream):
     levels = [
         measure_windows(
             blocks[:NUM_REFERENCE], blocks[NUM_REFERENCE:], TriggersSection(false_alarm_level=level)
-        ).yardstick.threshold
+        ).calibration.threshold
         for level in (0.2, 0.01, 0.0001)
     ]
     assert levels == sorted(levels)

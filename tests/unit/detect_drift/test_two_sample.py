@@ -126,17 +126,6 @@ def test_p_value_of_what_cannot_differ_is_one(block):
     assert empty.iid_p_value(1, OLD) == 1.0
 
 
-def test_noise_allowance_covers_what_chance_adds(block):
-    random = np.random.default_rng(3)
-    beyond = 0
-    for _ in range(200):
-        letters = [[str(v) for v in random.choice(list("abcdef"), size=n)] for n in (200, 400)]
-        profile = profiles_of([block(i, {"x": values}) for i, values in enumerate(letters)])[0]
-        effect = profile.effects_against(NEW, OLD)[0]
-        beyond += effect > profile.noise_allowance(400, 200, 0.05)
-    assert beyond <= 10
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40),

@@ -17,7 +17,7 @@ LIMIT = LossLimit(mean=0.5, spread=0.05, limit=0.65, blocks=8)
 
 @pytest.fixture
 def weeks(block):
-    return [block(i, {"x": [1.0, 2.0]}) for i in range(20)]
+    return [block(i, {"x": [1.0, 2.0]}, rows=200) for i in range(20)]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def reference(weeks):
 
 @pytest.fixture
 def concluded(weeks, current, reference):
-    def conclude_on(alarms, decays=(), limit=LIMIT, blocks=12):
+    def conclude_on(alarms, decays=(), limit=LIMIT, blocks=12, triggers=TRIGGERS):
         decays = [*decays, *[False] * (len(alarms) - len(decays))]
         windows = tuple(
             WindowDrift(
@@ -49,10 +49,13 @@ def concluded(weeks, current, reference):
             )
             for week, alarmed, decayed in zip(weeks[12:], alarms, decays, strict=False)
         )  # fmt: skip
-        chosen = Chosen(tuple(weeks[:blocks]), windows=(), notes=("a note",))
-        return conclude(
-            "3", current, reference, chosen=chosen, windows=windows, limit=limit, triggers=TRIGGERS
+        chosen = Chosen(
+            tuple(weeks[:blocks]), windows=tuple(weeks[12 : 12 + len(alarms)]), notes=("a note",)
         )
+        return conclude(
+            "3", current, reference, chosen=chosen, windows=windows, measured=None, limit=limit,
+            triggers=triggers,
+        )  # fmt: skip
 
     return conclude_on
 
@@ -93,7 +96,12 @@ def test_growth_is_counted_from_the_champions_snapshot(concluded):
     ("arguments", "calibration", "note"),
     [
         ({"alarms": [True]}, "blocks", "a note"),
-        ({"alarms": [True], "blocks": 9}, "fallback", "fewer than 10"),
+        ({"alarms": [True], "blocks": 4}, "none", "5 are needed"),
+        (
+            {"alarms": [True], "triggers": TriggersSection(season_days=365)},
+            "none",
+            "covers 84 days",
+        ),
         ({"alarms": [True], "limit": None}, "blocks", "performance was not judged"),
         (
             {"alarms": [True, True], "decays": [None]},
@@ -107,6 +115,20 @@ def test_what_could_not_be_judged_is_said(concluded, arguments, calibration, not
     report = concluded(**arguments)
     assert report.calibration == calibration
     assert any(note in said for said in report.notes)
+
+
+def test_blocks_of_few_rows_are_not_judged(concluded, weeks):
+    thin = [week.model_copy(update={"rows": 12}) for week in weeks]
+    why = Chosen(tuple(thin[:12]), tuple(thin[12:]), ()).why_not_judged(TRIGGERS)
+    assert "have 12 rows, and 20 are needed" in why
+
+
+def test_decay_is_judged_where_drift_cannot_be(concluded):
+    report = concluded([False, False], [True, True], blocks=4)
+    assert (report.calibration, report.decayed) == ("none", True)
+    summary = summary_of(report, TRIGGERS)
+    assert summary.startswith("Drift not judged: the champion's snapshot has 4 complete blocks")
+    assert "performance decay in the newest 2 windows" in summary
 
 
 @pytest.mark.parametrize(

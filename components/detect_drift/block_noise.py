@@ -1,0 +1,140 @@
+"""Ordinary variation between blocks: how large, and how much of it lasts from block to block.
+
+A window is compared with the mean of B reference blocks. If blocks resemble their neighbours, the
+reference shows less variation than the stream has, and its mean is known less well: both are
+corrected for, by a first-order autoregression whose correlation is estimated from the reference.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+MOST_CORRELATED = 0.97
+"""Beyond it a stream is a random walk, and no reference says what is ordinary."""
+MOST_BORROWED = 60.0
+"""Degrees of freedom that other columns may lend at most. More change no quantile that matters."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Windows against the mean of a reference, in terms of the reference's sample variance.
+
+    Attributes:
+        factor: Variance of the difference of means, over the expected sample variance.
+        degrees: Degrees of freedom of the sample variance, by Satterthwaite's approximation.
+    """
+
+    factor: float
+    degrees: float
+
+
+def compare_means(
+    correlation: float, row_share: float, num_reference: int, windows: tuple[int, ...]
+) -> Comparison:
+    """How a mean over windows differs from the reference's if nothing changed.
+
+    Args:
+        correlation: From block to block, of what is not the noise of rows.
+        row_share: Share of the variance that is the noise of rows, independent between blocks.
+        num_reference: Reference blocks.
+        windows: Position after the reference, from 0 on, of each window in the mean.
+    """
+    size = num_reference + max(windows) + 1
+    distance = np.abs(np.arange(size)[:, None] - np.arange(size))
+    covariance = (1 - row_share) * correlation**distance + row_share * np.eye(size)
+    contrast = np.zeros(size)
+    contrast[:num_reference] = -1 / num_reference
+    contrast[[num_reference + window for window in windows]] = 1 / len(windows)
+    centred = covariance[:num_reference, :num_reference]
+    centred = centred - centred.mean(axis=0)
+    trace = float(np.trace(centred))
+    return Comparison(
+        float(contrast @ covariance @ contrast) / (trace / (num_reference - 1)),
+        trace**2 / float(np.trace(centred @ centred)),
+    )
+
+
+def estimate_correlations(
+    values: NDArray[np.float64], row_shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Correlation from block to block of each score, drawn to that of all together.
+
+    A dozen blocks tell the correlation of one score to +-0.3 only. So each is drawn to the common
+    one as far as they agree (empirical Bayes), and the standard error that is left is
+    added. The estimate's bias, -(1 + 4r)/B (Kendall 1954), is corrected.
+
+    Args:
+        values: Scores of the reference blocks, in time order, shape [B, K].
+        row_shares: Share of each score's variance that is the noise of rows, shape [K].
+
+    Returns:
+        Shape [K].
+    """
+    num_blocks, num_scores = values.shape
+    if not num_scores:
+        return np.zeros(0)
+    residuals = values - values.mean(axis=0)
+    variances = np.maximum((residuals**2).mean(axis=0), 1e-300)
+    raw = (residuals[1:] * residuals[:-1]).sum(axis=0) / num_blocks / variances
+    lasting = 1 - row_shares
+    own = (raw + (1 + 4 * np.clip(raw, 0, 1)) / num_blocks) / lasting
+    # Scores that are mostly noise of rows say little about what lasts, and need not.
+    errors = 1 / (num_blocks * lasting**2)
+    weights = lasting**2 / (lasting**2).sum()
+    common = float((weights * own).sum())
+    scatter = float((weights * (own - common) ** 2).sum())
+    between = max(scatter - float((weights * errors).sum()), 0.0)
+    trust = between / (between + errors)
+    drawn = common + trust * (own - common)
+    left = np.sqrt(trust * errors + (1 - trust) ** 2 * float((weights**2 * errors).sum()))
+    return np.asarray(np.clip(drawn + left, 0.0, MOST_CORRELATED), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class CommonVariance:
+    """What scores of one kind lend each other: a variance, and the degrees of freedom it counts."""
+
+    variance: float
+    degrees: float
+
+    def moderate(self, variances: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
+        """Variances of `degrees` degrees of freedom, drawn to the common one."""
+        total = self.degrees * self.variance + degrees * variances
+        return total / (self.degrees + degrees)
+
+
+def find_common_variance(variances: NDArray[np.float64], degrees: float) -> CommonVariance:
+    """Estimate what columns share by empirical Bayes (Smyth 2004, "moderated t").
+
+    Columns that vary alike lend each other certainty, columns that do not keep their own.
+
+    Args:
+        variances: Of scores of one kind, shape [K].
+        degrees: Degrees of freedom of each.
+    """
+    known = variances[variances > 0]
+    if len(known) < 2:
+        return CommonVariance(0.0, 0.0)
+    logs = np.log(known)
+    centred = logs - special.digamma(degrees / 2) + math.log(degrees / 2)
+    excess = float(centred.var(ddof=1) - special.polygamma(1, degrees / 2))
+    borrowed = 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
+    if borrowed > 1e4:
+        return CommonVariance(math.exp(centred.mean()), MOST_BORROWED)
+    level = float(np.exp(centred.mean() + special.digamma(borrowed / 2)) / (borrowed / 2))
+    return CommonVariance(level, min(borrowed, MOST_BORROWED))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Newton's method on the reciprocal, which is nearly linear."""
+    found = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, found))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, found))
+        found += step
+        if abs(step) < 1e-9 * found:
+            break
+    return found
