@@ -191,7 +191,7 @@ def _table(inputs: Batch) -> Floats:
 def _constant(subject: Subject, batch: Batch) -> ScoredBatch:
     """The training sample's best constant, scored: class shares, the mean, token frequencies."""
     task = subject.task
-    best, _ = best_constant(task, output_of(subject, probe(subject)), subject.train)
+    best, _ = best_constant(subject, output_of(subject, probe(subject)), subject.train)
     return score_in_parts(task, _Constant(best), batch)
 
 

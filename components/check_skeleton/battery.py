@@ -5,23 +5,19 @@ import time
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
+from components.check_skeleton.checks.data.augmentation_form import augmentation
 from components.check_skeleton.checks.data.augmenting import (
     augmentation_keeps_labels,
     plain_evaluation,
 )
 from components.check_skeleton.checks.data.columns import lost_values, telling_columns
-from components.check_skeleton.checks.data.encoding import (
-    augmentation,
-    encoding,
-    input_scale,
-    labels,
-    serving_inputs,
-)
+from components.check_skeleton.checks.data.encoding import encoding, labels, serving_inputs
 from components.check_skeleton.checks.data.fitting import state_round_trip, statistics_scope
 from components.check_skeleton.checks.data.fresh_encoding import fresh_encoding
 from components.check_skeleton.checks.data.imports import import_side_effects
 from components.check_skeleton.checks.data.inputs import input_form, repeated_inputs
 from components.check_skeleton.checks.data.leakage import shuffled_labels, split_overlap
+from components.check_skeleton.checks.data.scale import input_scale
 from components.check_skeleton.checks.loss.class_weights import class_weights
 from components.check_skeleton.checks.loss.initial_loss import initial_bias, initial_loss
 from components.check_skeleton.checks.loss.links import prediction_detail
@@ -36,6 +32,7 @@ from components.check_skeleton.checks.loss.output_form import output_form
 from components.check_skeleton.checks.loss.predictions import metric_direction, predictions
 from components.check_skeleton.checks.model.activations import activations, symmetric_units
 from components.check_skeleton.checks.model.attention import attention
+from components.check_skeleton.checks.model.few_rows import few_rows
 from components.check_skeleton.checks.model.gradients import (
     example_independence,
     input_use,
@@ -63,8 +60,14 @@ from components.check_skeleton.checks.training.optimization import optimizer_cov
 from components.check_skeleton.checks.training.overfitting import overfit_one_batch
 from components.check_skeleton.checks.training.reproducibility import reproducibility
 from components.check_skeleton.config import FOUNDATION, SkeletonSection
+from components.check_skeleton.made_up_inputs import (
+    RefusedInputsError,
+    failure_on_real_rows,
+    method_of,
+)
 from components.check_skeleton.subject import Subject, seeded
 from components.check_skeleton.verdict import Judge
+from components.contracts.errors import PerennialError
 from components.contracts.skeleton import CheckResult
 from components.contracts.user_code import user_code
 
@@ -104,6 +107,7 @@ CHECKS: tuple[Check, ...] = (
     initial_loss,
     initial_bias,
     example_independence,
+    few_rows,
     future_independence,
     padding_independence,
     position_use,
@@ -171,13 +175,26 @@ def _run(check: Check, subject: Subject) -> CheckResult:
         with seeded(subject.seed), user_code(f"the check {check.__name__}"):
             result = check(subject)
     except Exception as error:  # user code may raise anything; the other checks still count
-        judge = Judge(check.__name__, expected="no exception", source="the task's protocol")
-        result = judge.failed(
-            f"{type(error).__name__}: {error}",
-            hint="call the same method on a few rows in a notebook",
-        )
         logging.getLogger(__name__).exception("check=%s raised", check.__name__)
+        result = _judged_exception(check, subject, error)
     return result.model_copy(update={"seconds": time.perf_counter() - start})
+
+
+def _judged_exception(check: Check, subject: Subject, error: Exception) -> CheckResult:
+    """A failure where the task raises on real rows; on what checks make up, it may refuse."""
+    judge = Judge(check.__name__, expected="no exception", source="the task's protocol")
+    problem = subject.once(failure_on_real_rows)
+    if isinstance(error, PerennialError):
+        problem = str(error)
+    if problem:
+        return judge.failed(problem, hint="call the same method on a few rows in a notebook")
+    if isinstance(error, RefusedInputsError):
+        return judge.unmeasured(str(error))
+    return judge.warned(
+        f"{method_of(error)} raises {type(error).__name__}: {error}",
+        hint="on the data's own rows the task raises nothing, so this need not be a bug: see which "
+        "rows or tensors the check gives it, and whether a training or a request could",
+    )
 
 
 def _skipped(check: Check, reason: str) -> CheckResult:

@@ -42,6 +42,7 @@ CHECK_NAMES = (
     "initial_loss",
     "initial_bias",
     "example_independence",
+    "few_rows",
     "future_independence",
     "padding_independence",
     "position_use",

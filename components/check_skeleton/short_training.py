@@ -23,12 +23,27 @@ def simplified(model: nn.Module) -> nn.Module:
     return model
 
 
+def trains_otherwise(task: Task) -> bool:
+    """Whether more is minimised than is measured."""
+    kind = type(task)
+    is_own = kind.training_losses is not Task.training_losses
+    return is_own or kind.auxiliary_losses is not Task.auxiliary_losses
+
+
 def updates(
-    task: Task, model: nn.Module, batches: Iterable[Batch], learning_rate: float
-) -> Iterator[Tensor]:
+    task: Task, model: nn.Module, batches: Iterable[Batch], learning_rate: float,
+    *, as_trained: bool = False,
+) -> Iterator[Tensor]:  # fmt: skip
     """Update the model on each batch, as far as the caller iterates.
 
     A model that gets no gradient at all is left as it is: judging that is the checks' business.
+
+    Args:
+        task: Knows the losses.
+        model: Is updated.
+        batches: One for each update.
+        learning_rate: Constant.
+        as_trained: Minimise what a training does, in place of what is measured.
 
     Yields:
         The mean loss before each update, once the update is made; the gradients still stand.
@@ -36,7 +51,11 @@ def updates(
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(trainable, lr=learning_rate) if trainable else None
     for batch in batches:
-        loss = mean_loss(task.losses(model(**inputs_of(batch)), batch), batch)
+        losses = task.training_losses if as_trained else task.losses
+        loss = mean_loss(losses(model(**inputs_of(batch)), batch), batch)
+        auxiliary = task.auxiliary_losses(model) if as_trained else None
+        if auxiliary is not None:
+            loss = loss + mean_loss(auxiliary, batch)
         if optimizer is not None and loss.requires_grad:
             optimizer.zero_grad()
             torch.autograd.backward(loss)

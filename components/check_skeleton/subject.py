@@ -1,5 +1,6 @@
 """Subject: the task under examination, with bounded samples of its data, encoded once."""
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from components.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 T = TypeVar("T")
 READ_ROWS = 65_536
 SEQUENCE_LENGTH = 16
+FEWEST_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -148,14 +150,11 @@ def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.Data
     """At most `size` rows of a split, drawn evenly from all of it, in file order, streamed.
 
     Raises:
-        BadDataError: the split has fewer than 64 rows.
+        BadDataError: the split has fewer than 16 rows.
     """
     total = dataset.snapshot.split_rows[split]
-    if total < 64:
-        raise BadDataError(
-            f"the {split.value} split has {total} rows; the skeleton checks need 64",
-            action="widen the split's window, or wait for more data",
-        )
+    if total < FEWEST_ROWS:
+        raise _too_few(dataset, split)
     chosen = np.sort(
         np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
     )
@@ -165,6 +164,20 @@ def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.Data
         parts.append(rows[within])
         start += rows.height
     return pl.concat(parts)
+
+
+def _too_few(dataset: Dataset, split: Split) -> BadDataError:
+    rows = dataset.snapshot.split_rows
+    total = sum(rows.values())
+    advice = "wait for more data"
+    if split is not Split.TRAIN and total >= 4 * FEWEST_ROWS:
+        share = min(math.ceil(150 * FEWEST_ROWS / total) / 100, 0.4)
+        advice = f"set split.{split.value}_fraction = {share:g}, or wait for more data"
+    return BadDataError(
+        f"the {split.value} split has {rows[split]} rows; the sanity checks need {FEWEST_ROWS}",
+        evidence=", ".join(f"{each.value}: {count} rows" for each, count in rows.items()),
+        action=advice,
+    )
 
 
 def rows_of(batch: Batch, index: Tensor | slice) -> Batch:
@@ -188,12 +201,22 @@ def is_sequence(name: str, batch: Batch) -> bool:
 
 def stirred_model(subject: Subject) -> nn.Module:
     """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
-    model = subject.build_model().eval()
+    model = evaluated(subject.build_model())
     generator = torch.Generator().manual_seed(subject.seed)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point():
-                parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+                noise = torch.randn(parameter.shape, generator=generator)
+                # In wide layers many small changes add up, and outputs that are exponentials of
+                # theirs would leave the range of numbers.
+                fan_in = parameter.numel() / len(parameter) if parameter.ndim > 1 else 1.0
+                parameter.add_(min(0.05, 0.5 / math.sqrt(max(fan_in, 1.0))) * noise)
+    return model
+
+
+def evaluated(model: nn.Module) -> nn.Module:
+    """The model in evaluation mode, whatever its own train() returns."""
+    model.eval()
     return model
 
 

@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from components.check_skeleton.output_domain import FREE, OutputDomain
 from components.check_skeleton.subject import mean_loss
 from components.engine.task import LABEL, Batch, Task
 
@@ -17,9 +18,19 @@ LARGEST_SCALE = 40.0  # the rest then has 1e-17 of the probability
 UNSEEN = 0.5
 
 
-def is_per_token(output: Tensor, labels: Tensor) -> bool:
-    """Whether an output [B, T, V] scores the V codes of which labels [B, T] name one."""
+def has_row_per_label(output: Tensor, labels: Tensor) -> bool:
+    """Whether an output [B, T, V] has a row of numbers for each of the labels [B, T]."""
     return labels.ndim == 2 and output.ndim == 3 and labels.shape == output.shape[:2]
+
+
+def is_per_token(output: Tensor, labels: Tensor) -> bool:
+    """Whether an output [B, T, V] scores the V codes of which labels [B, T] name one.
+
+    Quantiles, or a mean and a deviation, of the numbers of a forecast have the same form.
+    """
+    is_code = not labels.is_floating_point() and labels.dtype != torch.bool
+    is_formed = has_row_per_label(output, labels) and is_code
+    return is_formed and int(labels.max()) < output.shape[-1]
 
 
 def frequencies(output: Tensor, batch: Batch) -> Tensor:
@@ -30,7 +41,9 @@ def frequencies(output: Tensor, batch: Batch) -> Tensor:
     return (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
 
 
-def right_tokens(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
+def right_tokens(
+    task: Task, output: Tensor, batch: Batch, domain: OutputDomain = FREE
+) -> tuple[Tensor, float]:
     """The best output that tells the right token from all others alike, and its mean loss."""
     labels = wanted_tokens(task, output, batch)
     is_code = ((labels >= 0) & (labels < output.shape[-1])).unsqueeze(-1)
@@ -38,11 +51,11 @@ def right_tokens(task: Task, output: Tensor, batch: Batch) -> tuple[Tensor, floa
     right = torch.zeros_like(output).scatter_(-1, codes, is_code.to(output.dtype))
 
     def loss(scale: float) -> float:
-        return float(mean_loss(task.losses(right * scale, batch), batch))
+        return float(mean_loss(task.losses(domain.outputs(right * scale), batch), batch))
 
     found = minimize_scalar(loss, bounds=(0.0, LARGEST_SCALE), method="bounded")
     scale = min((float(found.x), LARGEST_SCALE), key=loss)
-    return right * scale, loss(scale)
+    return domain.outputs(right * scale), loss(scale)
 
 
 def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:

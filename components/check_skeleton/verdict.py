@@ -50,8 +50,12 @@ class Judge:
         return self._result("failed", measured, hint, evidence)
 
     def skipped(self, reason: str) -> CheckResult:
-        """The check does not apply, or cannot be made."""
+        """The check does not apply."""
         return self._result("skipped", "", reason, {})
+
+    def unmeasured(self, reason: str) -> CheckResult:
+        """The check applies, and could not be made: the verdict names it."""
+        return self.skipped(reason).model_copy(update={"is_unmeasured": True})
 
     def _result(
         self, outcome: str, measured: str, hint: str, evidence: Mapping[str, object]
@@ -99,6 +103,7 @@ def summary_of(report: SkeletonReport) -> str:
         "look at": [r.check for r in report.results if r.outcome == "warned"],
         "waived": [r.check for r in report.results if r.outcome == "failed"],
         "switched off": [r.check for r in report.results if r.severity == "off"],
+        "not measured": [r.check for r in report.unmeasured],
     }
     named = [f"{word} {', '.join(checks)}" for word, checks in exceptions.items() if checks]
     return ", ".join([f"{passed} of {len(report.results)} checks passed", *named])
@@ -107,8 +112,14 @@ def summary_of(report: SkeletonReport) -> str:
 def verdict_of(report: SkeletonReport) -> str:
     """May the training start? With counts, in one sentence."""
     outcomes = [result.outcome for result in report.results]
-    words = {"passed": "passed", "warned": "to look at", "skipped": "skipped"}
-    counts = [f"{outcomes.count(k)} {word}" for k, word in words.items() if k in outcomes]
+    unmeasured = [result.check for result in report.unmeasured]
+    numbers = {
+        "passed": outcomes.count("passed"),
+        "to look at": outcomes.count("warned"),
+        "skipped": outcomes.count("skipped") - len(unmeasured),
+        "not measured": len(unmeasured),
+    }
+    counts = [f"{count} {word}" for word, count in numbers.items() if count]
     waived = sum(r.outcome == "failed" and bool(r.waived) for r in report.results)
     counts += [f"{waived} waived"] if waived else []
     failed = len(report.failures)
@@ -117,9 +128,12 @@ def verdict_of(report: SkeletonReport) -> str:
         verdict = f"Training would waste its budget: {failed} of {len(outcomes)} checks failed "
         verdict += f"({names})"
     else:
-        doubtful = waived or "warned" in outcomes
+        doubtful = waived or "warned" in outcomes or unmeasured
         verdict = f"{'Training may start' if doubtful else 'Nothing speaks against training'}: "
-        verdict += f"none of {len(outcomes)} checks stands in the way"
+        made = len(outcomes) - len(unmeasured)
+        verdict += f"none of {made} checks stands in the way"
+        if unmeasured:
+            verdict += f", and {', '.join(unmeasured)} could not be made"
     seconds = sum(result.seconds for result in report.results)
     return f"{verdict}; {', '.join(counts)}. They took {duration(seconds)}."
 

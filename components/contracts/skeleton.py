@@ -27,6 +27,9 @@ class CheckResult(Section):
     severity: Literal["", "fail", "warn", "off"] = ""
     """What the contract says of this check, where that changed the outcome: `fail` made a failure
     of a warning, `warn` a warning of a failure, `off` left the check out."""
+    is_unmeasured: bool = False
+    """Whether a skipped check applies, and could not be made: no time, no memory, inputs that the
+    task refuses. What it looks for may be there."""
     waived: str = ""
     """The contract's reason for letting a failure pass; idle while there is none."""
     seconds: float = 0.0
@@ -54,6 +57,11 @@ class SkeletonReport(Artifact):
     results: tuple[CheckResult, ...]
     baselines: dict[str, dict[str, float]]
     """Baseline name → metrics on the test split; carried to the gate."""
+
+    @property
+    def unmeasured(self) -> tuple[CheckResult, ...]:
+        """The checks that apply and could not be made."""
+        return tuple(result for result in self.results if result.is_unmeasured)
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:

@@ -66,7 +66,8 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, 
             evidence=str(error).splitlines()[0],
             action="the task's code changed since; check out the commit in the model's lineage",
         ) from error
-    return task, model.to(device).eval()
+    model.to(device).eval()
+    return task, model
 
 
 def write_tensors(

@@ -75,6 +75,9 @@ class Task(ABC):
     differently, such as bits per byte under two vocabularies. The others are compared only between
     models with equal weights, and all of them only between models with equal `exposure`."""
 
+    reconstructs_inputs: ClassVar[bool] = False
+    """Whether the label is made of the features, as autoencoders, denoisers and imputers have it.
+    That the inputs tell the label is then no leak, and the checks for one are left out."""
     needs_whole_batch: ClassVar[bool] = False
     """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
     An update is then one forward pass of every process: several would not see each other's rows."""

@@ -24,7 +24,9 @@ def without_dropout(model: nn.Module) -> nn.Module:
 
 def quiet_of(subject: Subject) -> Quiet:
     """The least that keeps a pass from drawing random numbers."""
-    model = without_dropout(subject.build_model().train())
+    model = subject.build_model()
+    model.train()
+    without_dropout(model)
     if not _draws(subject, model):
         return "dropout"
     return "noise" if _draws(subject, simplified(model)) else "evaluation"

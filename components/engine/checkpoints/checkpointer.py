@@ -333,7 +333,8 @@ def _load_model(
             evidence=str(error).splitlines()[0],
             action="the task's code changed after the training; check out its commit",
         ) from error
-    return task, model.eval()
+    model.eval()
+    return task, model
 
 
 def _state(

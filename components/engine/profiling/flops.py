@@ -40,7 +40,8 @@ def flops_per_example(task: Task, batch: Batch) -> float | None:
     inputs = {name: tensor.to("meta") for name, tensor in batch.items()}
     try:
         with torch.device("meta"), FlopCounterMode(display=False) as counter:
-            model = task.build_model().to("meta").train()
+            model = task.build_model().to("meta")
+            model.train()
             output = model(**inputs_of(inputs)).float()
             torch.autograd.backward(task.losses(output, inputs).sum())
     except Exception as error:  # a user's model may do anything; utilisation is not worth a failure

@@ -280,4 +280,5 @@ def probed_model(subject: Subject, training: TrainingSection) -> nn.Module:
     save_memory(model, task, training, device)
     if training.compile:
         compile_blocks(model, task)
-    return model.train()
+    model.train()
+    return model

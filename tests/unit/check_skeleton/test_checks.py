@@ -135,14 +135,14 @@ def test_results_do_not_depend_on_the_global_generators(datasets):
 
 def test_free_outputs_find_the_prior_the_mean_and_zero_loss(datasets):
     subject = prepared(TabularClassification, datasets("binary", positive=0.2))
-    constant, loss = best_constant(subject.task, torch.zeros(4, 1), subject.train)
+    constant, loss = best_constant(subject, torch.zeros(4, 1), subject.train)
     share = float(subject.train[LABEL].double().mean())
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert float(torch.sigmoid(constant)) == pytest.approx(share, abs=1e-3)
     assert loss == pytest.approx(entropy, rel=1e-4)
 
     subject = prepared(TabularRegression, datasets("regression"))
-    free = free_outputs(subject.task, torch.zeros(1024, 1), subject.train)
+    free = free_outputs(subject, torch.zeros(1024, 1), subject.train)
     predicted = subject.task.predict(free.ideal)
     assert free.floor < 1e-6
     assert torch.allclose(predicted, subject.train[LABEL], rtol=1e-2)

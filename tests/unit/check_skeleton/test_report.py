@@ -59,6 +59,20 @@ def test_advice_stands_worst_first_and_what_passed_is_folded():
     assert places[-1] < html.index("Right before the model") < folded < html.index("encoding meas")
 
 
+def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
+    unmeasured = result("rank_data", "skipped").model_copy(update={"is_unmeasured": True})
+    report = SkeletonReport(
+        results=(result("labels", "passed"), unmeasured, result("augmentation", "skipped")),
+        baselines={},
+    )
+    verdict = verdict_of(report)
+    assert verdict.startswith(
+        "Training may start: none of 2 checks stands in the way, and rank_data could not be made; "
+        "1 passed, 1 skipped, 1 not measured."
+    )
+    assert summary_of(report) == "1 of 3 checks passed, not measured rank_data"
+
+
 @pytest.mark.parametrize(
     ("results", "outcome", "verdict"),
     [

@@ -29,8 +29,8 @@ def test_sample_is_drawn_from_the_whole_split_once_per_row(datasets):
 
 
 def test_split_with_too_few_rows_is_refused(datasets):
-    with pytest.raises(BadDataError, match="64"):
-        sample_rows(datasets("binary", rows=120), Split.VALIDATION, 500, seed=1)
+    with pytest.raises(BadDataError, match="need 16"):
+        sample_rows(datasets("binary", rows=60), Split.VALIDATION, 500, seed=1)
 
 
 def test_labels_take_turns_in_a_balanced_batch(datasets):

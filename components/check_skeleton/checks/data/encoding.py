@@ -1,31 +1,25 @@
 """The tensors right before the model: are they the rows they come from, and fit to learn from?"""
 
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
-from components.check_skeleton.checks.data.augmenting import NO_AUGMENTATION, augments
 from components.check_skeleton.checks.data.picture_reading import misreading
+from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import (
     Subject,
-    distinct_examples,
-    head_of,
-    is_sequence,
     stirred_model,
 )
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
-from components.engine.task import LABEL, Batch, Task, inputs_of
+from components.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 64
-# Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
-# a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
-LARGEST_SCALE = 10.0
-AUGMENTED = 8
+REBUILT = "labels are made of the inputs: the task says so by reconstructs_inputs"
+RECONSTRUCTS = "an autoencoder or denoiser says by reconstructs_inputs = True that this is meant"
 
 
 def encoding(subject: Subject) -> CheckResult:
@@ -36,9 +30,9 @@ def encoding(subject: Subject) -> CheckResult:
         source="guides: fix seeds, wrong labels are the first silent failure",
     )
     rows = spread(subject.train_rows)
-    before = _generator_states()
+    before = generator_states()
     whole = subject.task.encode(rows)
-    if _generator_states() != before:
+    if generator_states() != before:
         return judge.failed(
             "encode draws from a global random generator",
             hint="encode must be deterministic; move random changes to augment(batch, generator)",
@@ -56,7 +50,8 @@ def encoding(subject: Subject) -> CheckResult:
             hint="encode must be deterministic; look for random numbers, sets and clocks",
         )
     for index in range(0, rows.height, 8):
-        alone = subject.task.encode(rows.slice(index, 1))
+        with made_up("a single row"):
+            alone = subject.task.encode(rows.slice(index, 1))
         changed = differences(
             {name: tensor[index : index + 1] for name, tensor in whole.items()}, alone
         )
@@ -107,15 +102,17 @@ def serving_inputs(subject: Subject) -> CheckResult:
             hint="use columns.features only; when serving, the label and the ids do not exist",
         )
     # Where the label is a feature itself, as in language modeling, it may well be encoded.
-    is_own_label = columns.label in columns.features
+    is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs
     changed = differences(whole, inputs_of(served))
     changed += [LABEL] if LABEL in served and not is_own_label else []
     if changed:
         return judge.failed(
             f"inputs change when only the features are given: {', '.join(changed)}",
-            hint="the label or an id leaks into the inputs, or `label` is made up without it",
+            hint="the label or an id leaks into the inputs, or `label` is made up without it; "
+            f"{RECONSTRUCTS}",
         )
-    if is_own_label and (leaked := _leaked_label(subject, rows, whole)):
+    is_feature = columns.label in columns.features and not subject.task.reconstructs_inputs
+    if is_feature and (leaked := _leaked_label(subject, rows, whole)):
         return judge.failed(
             f"without the label column, other values: {leaked}",
             hint="the label leaks into what is predicted from the other features: a picture's own "
@@ -147,6 +144,8 @@ def labels(subject: Subject) -> CheckResult:
         expected="one finite code for each value of the label column, as the task's kind needs",
         source="guides: wrong labels; facts/data: off-by-one pairing",
     )
+    if subject.task.reconstructs_inputs:
+        return judge.skipped(REBUILT)
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     is_measured = subject.task.kind == "statistic"
     if is_measured and encoded.ndim > 1:
@@ -209,6 +208,8 @@ def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
     if sorted(raw) != list(range(len(raw))) or sorted(codes) != sorted(raw):
         return {}
     both = sorted(zip(raw, codes, strict=True))
+    if [code for _, code in both] == [sorted(map(str, raw)).index(str(value)) for value, _ in both]:
+        return {}  # encoders of text sort 10 before 9
     return {str(value): code for value, code in both if value != code}
 
 
@@ -216,10 +217,13 @@ def _merged(pairs: pl.DataFrame) -> list[object]:
     """Values that share a code though others lie between them; text has no order to be cut by."""
     is_number = pairs["raw"].dtype.is_numeric()
     for (code,), group in pairs.group_by("code", maintain_order=True):
-        values = group["raw"].sort()
-        others = pairs.filter(pl.col("code") != code)
-        between = others.filter(pl.col("raw").is_between(values[0], values[-1]))
-        if len(values) > 1 and (not is_number or between.height):
+        if len(group) < 2:
+            continue
+        values = group["raw"].sort() if is_number else group["raw"].cast(pl.String).sort()
+        if not is_number:
+            return list(values[:5])
+        others = pairs.filter(pl.col("code") != code)["raw"]
+        if others.is_between(values[0], values[-1]).any():
             return list(values[:5])
     return []
 
@@ -229,10 +233,11 @@ def _judged_sequences(judge: Judge, raw: pl.Series, encoded: Tensor) -> CheckRes
     sequences = [codes.tobytes() for codes in encoded.numpy()]
     pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
     twofold = pairs["raw"].len() - pairs["raw"].n_unique()
-    if twofold:
+    if twofold and not _follows_one(raw, encoded):
         return judge.failed(
             f"{twofold} label values have several sequences of codes",
-            hint="the labels are shuffled, shifted or drawn at random against the rows",
+            hint="the labels are shuffled, shifted or drawn at random against the rows; "
+            f"{RECONSTRUCTS}",
         )
     if pairs["code"].n_unique() < 2:
         return judge.failed(
@@ -243,115 +248,15 @@ def _judged_sequences(judge: Judge, raw: pl.Series, encoded: Tensor) -> CheckRes
     return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")
 
 
-def input_scale(subject: Subject) -> CheckResult:
-    """Are the inputs finite, informative and of a scale that trains well?"""
-    judge = Judge(
-        "input_scale",
-        expected="finite inputs that vary, float columns with mean and deviation below "
-        f"{LARGEST_SCALE:g}",
-        source="Efficient BackProp §4.3; guides: look at tensors right before the model",
-    )
-    inputs = inputs_of(subject.train)
-    broken = {name: int((~torch.isfinite(t.double())).sum()) for name, t in inputs.items()}
-    if any(broken.values()):
-        return judge.failed(
-            f"NaN or infinite values: {broken}",
-            hint="fill missing values in encode and guard divisions by a zero scale",
-        )
-    distinct = len(distinct_examples(inputs))
-    if distinct == 1:
-        return judge.failed(
-            f"all {subject.num_rows()} sampled rows have the same inputs",
-            hint="encode returns constants; compare the preview with the rows",
-        )
-    frozen = [
-        name
-        for name, tensor in inputs.items()
-        # A table without numbers may have an empty tensor for them.
-        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor[:1]).all())
-    ]
-    if frozen:
-        return judge.warned(
-            f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
-            hint="encode returns constants; compare the preview with the rows. Right for a mask "
-            "that no row needs",
-        )
-    columns = [column for name in inputs for column in _columns(name, subject.train)]
-    constant = [name for name, values in columns if bool((values == values[0]).all())]
-    large = {
-        name: [round(float(values.mean()), 4), round(float(values.std()), 4)]
-        for name, values in columns
-        if values.is_floating_point() and max(abs(values.mean()), values.std()) > LARGEST_SCALE
-    }
-    if large:
-        worst = max(large, key=lambda name: max(map(abs, large[name])))
-        return judge.warned(
-            f"{len(large)} of {len(columns)} columns are not normalised; "
-            f"{worst} has mean {large[worst][0]:.4g} and deviation {large[worst][1]:.4g}",
-            hint="standardise in encode with statistics from fit(train)",
-            mean_and_deviation=large,
-        )
-    # One rare indicator may be constant in a sample; many constants mean lost columns.
-    if len(constant) > max(1, len(columns) // 4):
-        return judge.warned(
-            f"{len(constant)} of {len(columns)} columns are constant: {', '.join(constant[:8])}",
-            hint="columns are lost in encode, every category is unknown to it, or texts are padded "
-            "to a length that none needs",
-            constant=constant,
-        )
-    return judge.passed(
-        f"{len(columns)} columns, {distinct} of {subject.num_rows()} rows differ", constant=constant
-    )
-
-
-def augmentation(subject: Subject) -> CheckResult:
-    """Does augmentation follow its generator and leave labels' shape and the original alone?"""
-    judge = Judge(
-        "augmentation",
-        expected="the same changes from the same generator, shapes kept, the given batch untouched",
-        source="guides: labels flipped by augmentation; resuming needs the generator",
-    )
-    task = subject.task
-    if not augments(task):
-        return judge.skipped(NO_AUGMENTATION)
-    original = head_of(subject.train, PROBED_ROWS)
-    batch = {name: tensor.clone() for name, tensor in original.items()}
-    before = _generator_states()
-    first = task.augment(batch, torch.Generator().manual_seed(subject.seed))
-    if changed := differences(original, batch):
-        return judge.failed(
-            f"augment changes its input in place: {', '.join(changed)}",
-            hint="clone before writing; the batch may be used again",
-        )
-    again = task.augment(batch, torch.Generator().manual_seed(subject.seed))
-    if _generator_states() != before or differences(first, again):
-        return judge.failed(
-            "augment gives other results under the same generator, or uses a global one",
-            hint="draw every random number with generator=generator",
-        )
-    if {n: (t.shape, t.dtype) for n, t in first.items()} != {
-        n: (t.shape, t.dtype) for n, t in batch.items()
-    }:
-        return judge.failed("augment changed names, shapes or types", hint="keep the batch's form")
-    if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
-        return judge.failed("augment made values that are not finite", hint="guard its arithmetic")
-    return _judged_changes(judge, task, batch)
-
-
-def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
-    """Whether augmentation that is well behaved also does something."""
-    changed, has_drawn = [], False
-    for seed in range(AUGMENTED):
-        generator = torch.Generator().manual_seed(seed)
-        before = generator.get_state()
-        changed += differences(batch, task.augment(batch, generator))
-        has_drawn |= not torch.equal(before, generator.get_state())
-    if has_drawn and not changed:
-        return judge.warned(
-            f"augment drew random numbers and changed nothing, {AUGMENTED} times",
-            hint="what it makes is not returned, or its strength or probability is 0",
-        )
-    return judge.passed(f"changes {', '.join(dict.fromkeys(changed)) or 'nothing'}")
+def _follows_one(raw: pl.Series, encoded: Tensor) -> bool:
+    """Whether the label column alone decides a part of the labels; others may have columns too."""
+    parts = encoded.reshape(len(encoded), -1).double()
+    for column in range(parts.shape[1]):
+        codes = parts[:, column]
+        pairs = pl.DataFrame({"raw": raw, "code": codes.numpy()}).unique()
+        if pairs["raw"].n_unique() == pairs.height and pairs["code"].n_unique() > 1:
+            return True
+    return False
 
 
 def spread(rows: pl.DataFrame) -> pl.DataFrame:
@@ -378,17 +283,8 @@ def _agree(first: Tensor, second: Tensor) -> bool:
     return torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
-    """The columns of a table; anything else, such as images or tokens, counts as one column."""
-    tensor = batch[name]
-    if tensor.ndim == 2 and not is_sequence(name, batch):
-        for index in range(tensor.shape[1]):
-            yield f"{name}[{index}]", tensor[:, index]
-    else:
-        yield name, tensor.flatten()
-
-
-def _generator_states() -> tuple[object, ...]:
+def generator_states() -> tuple[object, ...]:
+    """Of PyTorch, Python and NumPy."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     return (
         random.getstate(),

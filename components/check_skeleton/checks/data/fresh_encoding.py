@@ -44,7 +44,7 @@ def fresh_encoding(subject: Subject) -> CheckResult:
     rows = spread(subject.train_rows)
     answer = _answer(subject, rows)
     if answer.problem or not answer.batches:
-        return judge.skipped(f"the task cannot be tried alone: {answer.problem}")
+        return judge.unmeasured(f"the task cannot be tried alone: {answer.problem}")
     expected = subject.task.encode(rows)
     again = answer.batches["again"]
     if changed := differences(expected, again):

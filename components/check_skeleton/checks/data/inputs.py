@@ -11,6 +11,7 @@ from components.check_skeleton.subject import (
     SEQUENCE_LENGTH,
     Subject,
     distinct_examples,
+    evaluated,
     example_keys,
     rows_of,
 )
@@ -113,7 +114,7 @@ def _most_common(keys: "list[bytes] | list[int]") -> float:
 
 def _codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]:
     """Embeddings that get codes without a vector, each with the sample that has them."""
-    model = subject.build_model().eval()
+    model = evaluated(subject.build_model())
     probes = {
         name: _Probe(module)
         for name, module in model.named_modules()

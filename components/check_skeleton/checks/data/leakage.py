@@ -7,11 +7,14 @@ import numpy as np
 import polars as pl
 import torch
 
+from components.check_skeleton.checks.data.encoding import REBUILT
 from components.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from components.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
+from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.short_training import shuffled_batches, simplified, updates
 from components.check_skeleton.subject import Subject, example_keys, rows_of
 from components.check_skeleton.verdict import Judge
+from components.contracts.data import TaskColumns
 from components.contracts.skeleton import CheckResult
 from components.engine.evaluation.scoring import score_in_parts
 from components.engine.task import LABEL, WEIGHT, Batch
@@ -38,6 +41,8 @@ def shuffled_labels(subject: Subject) -> CheckResult:
         "it leaks into the inputs (randomisation test)",
     )
     columns = subject.task.columns
+    if subject.task.reconstructs_inputs:
+        return judge.skipped(REBUILT)
     if columns.label in columns.features and (
         len(columns.features) == 1 or subject.task.kind != "statistic"
     ):
@@ -104,16 +109,21 @@ def split_overlap(subject: Subject) -> CheckResult:
 def _shuffled(subject: Subject) -> Subject:
     """The same rows with labels shuffled within each split, and a task fitted on those."""
     train, validation = (
-        _permuted(rows, subject.task.columns.label, subject.seed + number)
+        _permuted(rows, subject.task.columns, subject.seed + number)
         for number, rows in enumerate((subject.train_rows, subject.validation_rows))
     )
     task = subject.make_task()
-    task.fit(train.lazy())
+    with made_up("shuffled labels"):
+        task.fit(train.lazy())
     return replace(subject, task=task, train_rows=train, validation_rows=validation)
 
 
-def _permuted(rows: pl.DataFrame, label: str, seed: int) -> pl.DataFrame:
-    return rows.with_columns(rows[label].sample(fraction=1.0, shuffle=True, seed=seed))
+def _permuted(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFrame:
+    """The rows with other labels; what belongs to them moves along: a second label, a censoring."""
+    label = columns.label
+    along = [name for name in rows.columns if name == label or name not in columns.features]
+    order = np.random.default_rng(seed).permutation(rows.height)
+    return rows.with_columns(rows.select(along)[order].get_columns())
 
 
 def _leads(fitted: Subject) -> dict[str, float]:
@@ -135,7 +145,7 @@ def _leads(fitted: Subject) -> dict[str, float]:
         losses = score_in_parts(fitted.task, model, batch).losses
         # The held-out rows' own best constant: only what tells rows apart is better than that,
         # no drift of the label's mean and no lucky start.
-        constant, _ = best_constant(fitted.task, output, batch)
+        constant, _ = best_constant(fitted, output, batch)
         rival = constant_losses(fitted.task, constant, batch).double().numpy()
         leads[name] = round(z_score(_weights(batch) * (rival - losses)), 2)
     return leads

@@ -16,6 +16,7 @@ from components.check_skeleton.checks.loss.known_metrics import (
     number_quantities,
 )
 from components.check_skeleton.free_outputs import output_of
+from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, head_of
 from components.check_skeleton.token_outputs import is_per_token, wanted_tokens
 from components.check_skeleton.verdict import Judge
@@ -26,6 +27,8 @@ TRIAL_ROWS = 1024
 MEASURED_ROWS = 32
 DISTINCT_ANSWERS = 24  # of the predictions with ties
 KEPT_OF_RARE = 8
+MOST_LEAN = 4.0  # beyond it, metrics differ by where they cut probabilities near 0
+MADE_UP = "predictions with noise"
 # Rounding, and how probabilities near 0 are cut, move a metric by less than a thousandth. Binned
 # areas under curves (200 thresholds) lie within 1 percent; other averages and axes mostly do not.
 SAME = 1e-3
@@ -65,7 +68,8 @@ def metric_values(subject: Subject) -> CheckResult:
     )
     if subject.task.kind != "statistic" and len(np.unique(_labels(subject))) < 2:
         return judge.skipped("the training sample holds one label only")
-    trials = _trials(subject)
+    with made_up(MADE_UP):
+        trials = _trials(subject)
     names = [name for name in subject.task.metrics if name in trials[0].measured]
     known = [name for name in names if _meanings(name, trials)]
     if not known:
@@ -142,7 +146,8 @@ def _class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> Tria
 
 def _chances(labels: Floats, width: int, generator: np.random.Generator) -> Floats:
     """Probabilities [N, C] that know a little and lean towards some classes."""
-    logits = generator.normal(scale=1.2, size=(len(labels), width)) - 0.4 * np.arange(width)
+    lean = np.minimum(0.4 * np.arange(width), MOST_LEAN)
+    logits = generator.normal(scale=1.2, size=(len(labels), width)) - lean
     logits[np.arange(len(labels)), labels.astype(int)] += 1.5
     shares = np.exp(logits)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
@@ -152,7 +157,9 @@ def _numbers(labels: Floats, generator: np.random.Generator) -> dict[str, Floats
     scale = max(float(labels.std()), 1e-12)
     noisy = labels + scale * generator.normal(scale=0.7, size=len(labels))
     tied = labels.mean() + scale * np.round((noisy - labels.mean()) / scale)
-    return {"noisy": noisy, "tied": tied, "biased": 0.6 * noisy + 0.3 * scale}
+    made = {"noisy": noisy, "tied": tied, "biased": 0.6 * noisy + 0.3 * scale}
+    # Logarithms of amounts and counts are not defined below what labels can be.
+    return {name: np.maximum(each, labels.min()) for name, each in made.items()}
 
 
 def _thinned(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":

@@ -7,18 +7,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from components.check_skeleton.free_outputs import free_outputs, output_of, probe
-from components.check_skeleton.subject import Subject, head_of, mean_loss, stirred_model
-from components.check_skeleton.token_outputs import is_per_token
+from components.check_skeleton.free_outputs import (
+    asked_domain,
+    free_outputs,
+    output_of,
+    probe,
+)
+from components.check_skeleton.output_domain import (
+    PROBED_ROWS,
+    ROUNDING,
+    pushed_outputs,
+)
+from components.check_skeleton.subject import (
+    Subject,
+    head_of,
+    mean_loss,
+    rows_of,
+    stirred_model,
+)
+from components.check_skeleton.token_outputs import has_row_per_label, is_per_token
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, inputs_of
 
-PROBED_ROWS = 32
-# The last layer is turned up this far, both ways: what still keeps its outputs within bounds is a
-# function behind it.
-LOUDER = 1000.0
-ROUNDING = 1e-4
 # As in `loss_floor`: a second softmax or sigmoid keeps 45 to 75 % of the constant's loss, label
 # smoothing of 0.1 keeps 15 to 29 %, and what reaches less than 5 % is no hindrance.
 FAILING_SHARE = 0.4
@@ -119,8 +130,10 @@ def _judged_bounds(
     judge: Judge, subject: Subject, batch: Batch, output: Tensor
 ) -> CheckResult | None:
     """What is to be said about a function behind the last layer; None if nothing is."""
-    pushed = _pushed(subject, batch)
-    bounds = next((each for each in BOUNDS if pushed is not None and each.hold(pushed)), None)
+    pushed = pushed_outputs(subject, batch)
+    if pushed is None:
+        return None
+    bounds = next((each for each in BOUNDS if each.hold(torch.cat(pushed))), None)
     if bounds is None:
         return None
     targets = _targets(subject, output, batch)
@@ -170,10 +183,7 @@ def _regression_share(
     subject: Subject, bounds: Bounds, output: Tensor, batch: Batch
 ) -> tuple[float, str]:
     """How much of what can be learned the bounds keep from being so, and the losses in words."""
-    try:
-        free = free_outputs(subject.task, output, batch)
-    except RuntimeError:  # losses of probabilities refuse all other numbers: the bounds are theirs
-        return 0.0, ""
+    free = free_outputs(subject, output, batch)
     within = free.ideal.clamp(bounds.lowest, bounds.highest)
     best = float(mean_loss(subject.task.losses(within, batch), batch))
     room = free.constant_loss - free.floor
@@ -204,10 +214,12 @@ def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult
 def _too_narrow(subject: Subject, output: Tensor) -> str:
     """Which labels have no output, or nothing."""
     task, labels = subject.task, subject.train[LABEL]
-    per_token = is_per_token(output, labels[: len(output)])
+    per_token = has_row_per_label(output, labels[: len(output)]) and not labels.is_floating_point()
     if task.kind != "multiclass" and not per_token:
         return ""
     largest = max(int(subject.train[LABEL].max()), int(subject.validation[LABEL].max()))
+    if per_token and largest >= output.shape[-1] and _takes_any_label(subject, output):
+        return ""  # numbers of a forecast, and a row of quantiles for each
     # Ordinal models have one output fewer than classes: what they predict counts.
     width = output.shape[-1] if per_token else task.predict(output).shape[-1]
     if largest < width:
@@ -215,13 +227,28 @@ def _too_narrow(subject: Subject, output: Tensor) -> str:
     return f"labels go up to {largest}, the {width} outputs to {width - 1}"
 
 
+def _takes_any_label(subject: Subject, output: Tensor) -> bool:
+    """Whether the loss takes labels beyond the last output: then outputs are no scores of codes."""
+    labels = subject.train[LABEL]
+    large = (labels == labels.max()).flatten(1).any(dim=1).nonzero().flatten()[:1]
+    try:
+        found = subject.task.losses(output[:1], rows_of(subject.train, large))
+    except (IndexError, RuntimeError):  # as cross-entropy does
+        return False
+    return bool(torch.isfinite(found).all())
+
+
 def _unused_columns(subject: Subject, output: Tensor) -> list[int]:
     """Columns of outputs [B, O] that get no gradient from any example."""
     if output.ndim != 2:
         return []
-    batch = head_of(probe(subject), len(output))
-    free = (output + torch.randn_like(output)).requires_grad_()
-    (gradient,) = torch.autograd.grad(subject.task.losses(free, batch).sum(), free)
+    task, batch = subject.task, head_of(probe(subject), len(output))
+    free = (output + 0.1 * torch.randn_like(output)).requires_grad_()
+    if subject.once(asked_domain).kind != "free":
+        free = output.clone().requires_grad_()
+    # A head of its own may serve what is minimised only.
+    total = task.losses(free, batch).sum() + task.training_losses(free, batch).sum()
+    (gradient,) = torch.autograd.grad(total, free)
     return (~(gradient != 0).any(dim=0)).nonzero().flatten().tolist()
 
 
@@ -270,36 +297,6 @@ def _judged_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) 
 def _spread(lengths: Tensor) -> float:
     """How far the lengths of each side lie apart, as a share of their mean."""
     return float(((lengths.amax(dim=0) - lengths.amin(dim=0)) / lengths.mean(dim=0)).max())
-
-
-def _pushed(subject: Subject, batch: Batch) -> Tensor | None:
-    """Outputs with the last layer's weights turned up both ways; None if no layer is found."""
-    model = stirred_model(subject)
-    before = _of(model, batch)
-    for layer in reversed(_layers_in_order(model, batch)):
-        both = []
-        with torch.no_grad():
-            for factor in (LOUDER, -1.0):  # the second turns the first around
-                for parameter in layer.parameters():
-                    parameter.mul_(factor)
-                both.append(_of(model, batch))
-        if not torch.equal(both[0], both[1]) or not torch.equal(both[0], before):
-            return torch.cat([before, *both])
-    return None
-
-
-def _layers_in_order(model: nn.Module, batch: Batch) -> list[nn.Module]:
-    """Modules without submodules that have parameters, in the order of the forward pass."""
-    order: list[nn.Module] = []
-    hooks = [
-        module.register_forward_hook(lambda module, args, output: order.append(module))
-        for module in model.modules()
-        if not list(module.children()) and list(module.parameters())
-    ]
-    _of(model, batch)
-    for hook in hooks:
-        hook.remove()
-    return list(dict.fromkeys(order))
 
 
 def _of(model: nn.Module, batch: Batch) -> Tensor:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.check_skeleton.free_outputs import best_outputs, output_of, probe
+from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, head_of
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
@@ -75,7 +76,8 @@ def metric_direction(subject: Subject) -> CheckResult:
     order = generator.permutation(len(labels))
     if len(np.unique(labels)) == 1:
         return judge.skipped("the validation sample holds one label only")
-    scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
+    with made_up("perfect and shuffled predictions"):
+        scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
     if not _are_declared(task, scores, perfect, labels):
         return judge.failed(
             f"score returns {sorted(scores)}, metrics declares {sorted(task.metrics)}",

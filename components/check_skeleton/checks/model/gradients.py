@@ -1,12 +1,13 @@
 """Gradients: every parameter learns, every input matters, no example sees another one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from components.check_skeleton.checks.model.ties import copies_of_embeddings
+from components.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from components.check_skeleton.short_training import shuffled_batches, updates
 from components.check_skeleton.subject import (
     Subject,
@@ -23,6 +24,7 @@ PROBED_ROWS = 16
 TILED_ROWS = 4
 # Zero-initialised last layers give the layers below no gradient before their own first updates.
 STEPS = 4
+MORE_BATCHES = 12
 # Rounding moves a loss by about 1e-7 of itself; mixing a batch of 16 moves it by more than 1e-3.
 MIXING = 1e-5
 
@@ -84,9 +86,13 @@ def input_use(subject: Subject) -> CheckResult:
     for name, tensor in inputs_of(batch).items():
         if not len(tensor) or bool((tensor == tensor[:1]).all()):
             continue  # nothing to exchange; `input_scale` speaks about constants
-        if _is_used(subject, model, batch, {name: tensor.roll(1, 0)}):
-            columns += list(_unused_columns(subject, model, batch, name))
-        else:
+        try:
+            with made_up(f"{name} of other examples"):
+                is_used = _is_used(subject, model, batch, {name: tensor.roll(1, 0)})
+                columns += list(_unused_columns(subject, model, batch, name)) if is_used else []
+        except RefusedInputsError:  # lengths or edges belong to their own tokens and nodes
+            is_used = _follows_real_rows(model, batch, name)
+        if not is_used:
             unused.append(name)
     if unused:
         return judge.failed(
@@ -115,7 +121,8 @@ def parameter_gradients(subject: Subject) -> CheckResult:
         source="guides: dead units, frozen or forgotten layers train silently",
     )
     with seeded(subject.seed):
-        model = subject.task.build_model().train()
+        model = subject.task.build_model()
+        model.train()
         frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not named:
@@ -126,7 +133,8 @@ def parameter_gradients(subject: Subject) -> CheckResult:
         totals = dict.fromkeys(named, 0.0)
         strangers, own = 0, {id(parameter) for parameter in model.parameters()}
         batches = shuffled_batches(subject, subject.train, STEPS)
-        for loss in updates(subject.task, model, batches, subject.settings.learning_rates[0]):
+        rate = subject.settings.learning_rates[0]
+        for loss in updates(subject.task, model, batches, rate, as_trained=True):
             if not loss.requires_grad:
                 return judge.failed(
                     "the loss has no gradient at all",
@@ -136,11 +144,57 @@ def parameter_gradients(subject: Subject) -> CheckResult:
             for name, parameter in named.items():
                 if parameter.grad is not None:
                     totals[name] += float(parameter.grad.abs().sum())
-    return _judged(judge, totals, frozen, strangers) or _judged_ties(judge, subject, totals)
+        _seek_rare(subject, model, totals)
+        chooses = any(size == 0.0 for size in totals.values()) and _chooses(subject, model)
+    return _judged(judge, totals, frozen, strangers, chooses=chooses) or _judged_ties(
+        judge, subject, totals
+    )
+
+
+def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> None:
+    """Look for gradients of what a few batches missed, as of experts that few examples reach."""
+    named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    for batch in shuffled_batches(subject, subject.train, MORE_BATCHES):
+        silent = [name for name, size in totals.items() if size == 0.0]
+        if not silent:
+            return
+        loss = subject.task.training_losses(model(**inputs_of(batch)), batch).sum()
+        gradients = torch.autograd.grad(loss, [named[n] for n in silent], allow_unused=True)
+        for name, gradient in zip(silent, gradients, strict=True):
+            if gradient is not None:
+                totals[name] += float(gradient.abs().sum())
+
+
+def _chooses(subject: Subject, model: nn.Module) -> bool:
+    """Whether other examples go through other layers, as with a mixture of experts."""
+    model.eval()
+    called: set[str] = set()
+
+    def note(name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+        def keep(module: nn.Module, given: tuple[object, ...]) -> None:
+            first = given[0] if given else None
+            if not isinstance(first, Tensor) or first.numel():
+                called.add(name)
+
+        return keep
+
+    hooks = [module.register_forward_pre_hook(note(name)) for name, module in model.named_modules()]
+    seen = set()
+    with torch.no_grad():
+        for row in range(min(PROBED_ROWS, subject.num_rows() - 1)):
+            called.clear()
+            try:
+                model(**inputs_of(rows_of(subject.train, slice(row, row + 1))))
+            except Exception:  # a single row is nothing that every model takes
+                break
+            seen.add(frozenset(called))
+    for hook in hooks:
+        hook.remove()
+    return len(seen) > 1
 
 
 def _judged(
-    judge: Judge, totals: dict[str, float], frozen: list[str], strangers: int
+    judge: Judge, totals: dict[str, float], frozen: list[str], strangers: int, *, chooses: bool
 ) -> CheckResult | None:
     broken = [name for name, size in totals.items() if not size < float("inf")]
     silent = [name for name, size in totals.items() if size == 0.0]
@@ -154,6 +208,12 @@ def _judged(
             f"{strangers} tensors learn but are not among model.parameters()",
             hint="keep layers in nn.ModuleList or nn.ModuleDict, not in a Python list: optimizer "
             "and checkpoint miss them",
+        )
+    if silent and chooses and len(silent) < len(totals) / 2:
+        return judge.warned(
+            f"{len(silent)} of {len(totals)} parameters get no gradient: {', '.join(silent[:6])}",
+            hint="examples choose the layers that they go through, and none of the sample chose "
+            "these: right for rare experts, else look at how they are balanced",
         )
     if silent:
         return judge.failed(
@@ -194,6 +254,17 @@ def _outputs(model: nn.Module, batch: Batch) -> Tensor:
     with torch.no_grad():
         output: Tensor = model(**inputs_of(batch)).double()
     return output
+
+
+def _follows_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
+    """Whether the model reads a tensor at all, where no other values are to be had."""
+    inputs = inputs_of(batch)
+    with torch.no_grad():
+        try:
+            model(**{key: value for key, value in inputs.items() if key != name})
+        except Exception:  # it misses the tensor
+            return True
+    return False
 
 
 def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:

@@ -15,6 +15,7 @@ from components.check_skeleton.checks.model.token_positions import (
     tokens_of,
 )
 from components.check_skeleton.free_outputs import output_of, probe
+from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, head_of, stirred_model
 from components.check_skeleton.token_outputs import (
     counted_tokens,
@@ -36,7 +37,8 @@ MOST_PADDING = 0.1
 FEWEST_TOKENS = 0.1
 _OFF_BY = {
     2: "labels are shifted twice: in encode, and again in the model or the loss",
-    0: "shift the labels: label t is token t + 1",
+    0: "shift the labels: label t is token t + 1. A denoiser says by reconstructs_inputs = True "
+    "that its labels are its inputs",
     -1: "labels are shifted in the wrong direction: label t is token t + 1, not one before it",
 }
 
@@ -131,6 +133,8 @@ def next_token(subject: Subject) -> CheckResult:
             "where permute is meant, and for a softmax over the wrong dimension",
         )
     found = asked_of(subject, batch)
+    if not isinstance(found, str) and found.offset == 0 and subject.task.reconstructs_inputs:
+        found = "each position is asked for its own token, as the task says"
     if isinstance(found, str):
         return judge.skipped(found)
     agreement = {f"{far:+d}": round(share, 4) for far, share in sorted(found.agreement.items())}
@@ -171,12 +175,15 @@ def future_independence(subject: Subject) -> CheckResult:
         "predicted: the loss falls to nothing and the model is useless",
     )
     label = subject.task.columns.label
+    if subject.task.reconstructs_inputs:
+        return judge.skipped("each position is asked for its own token, as the task says")
     rows = subject.train_rows.head(PROBED_ROWS)
     if rows[label].dtype != pl.String or subject.train[LABEL].ndim != 2:
         return judge.skipped("the label is no text")
     batch = subject.task.encode(rows)
     parting = _parting(rows[label], subject.train[LABEL].shape[1] // 2)
-    other = subject.task.encode(rows.with_columns(parting))
+    with made_up("texts with other characters of theirs in their second half"):
+        other = subject.task.encode(rows.with_columns(parting))
     found = asked_of(subject, batch)
     if isinstance(found, str):
         return judge.skipped(found)
@@ -221,15 +228,21 @@ def _shared(found: Asked, batch: Batch, other: Batch) -> Tensor:
     return (batch[found.tokens] != other[found.tokens]).cumsum(dim=1) == 0
 
 
+def other_characters(texts: pl.Series) -> dict[int, str]:
+    """For each character another one that the texts hold: tokenizers may know no others."""
+    known = sorted(set("".join(texts.drop_nulls())))
+    return {ord(one): other for one, other in zip(known, known[1:] + known[:1], strict=True)}
+
+
 def _parting(texts: pl.Series, most: int) -> pl.Series:
     """The texts with other characters from their middle on, at the latest behind `most` bytes.
 
     A token is a byte or more, so that many bytes are no more tokens, whatever the alphabet.
     """
-    changed = []
+    changed, exchange = [], other_characters(texts)
     for text in texts.fill_null(""):
         content = text.encode()
         shared = content[: min(len(content) // 2, most)].decode(errors="ignore")
         rest = text[len(shared) :]
-        changed.append(shared + "".join(chr(ord(each) ^ 1) for each in rest))
+        changed.append(shared + rest.translate(exchange))
     return pl.Series(texts.name, changed, dtype=pl.String)

@@ -1,6 +1,6 @@
 """Texts: is all of them read, in their order, and nothing of what only fills them up?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from components.check_skeleton.checks.model.attention import observed_attention
 from components.check_skeleton.checks.model.padding import Padding, padding_of
+from components.check_skeleton.checks.model.sequences import other_characters
 from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
 from components.check_skeleton.free_outputs import probe
+from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, rows_of, stirred_model
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
@@ -76,18 +78,21 @@ def text_coverage(subject: Subject) -> CheckResult:
 def _seen(subject: Subject, rows: pl.DataFrame) -> list[float]:
     """By part, the share of texts whose tensors differ when a character in it is changed."""
     label, before, shares = subject.task.columns.label, subject.task.encode(rows), []
+    exchange = other_characters(rows[label])
     for part in range(PARTS):
-        texts = [_changed(text, (2 * part + 1) / (2 * PARTS)) for text in rows[label]]
-        after = subject.task.encode(rows.with_columns(pl.Series(label, texts, dtype=pl.String)))
+        texts = [_changed(text, (2 * part + 1) / (2 * PARTS), exchange) for text in rows[label]]
+        changed = rows.with_columns(pl.Series(label, texts, dtype=pl.String))
+        with made_up("texts with one other character"):
+            after = subject.task.encode(changed)
         differs = [(after[name] != before[name]).flatten(1).any(dim=1)
                    for name in inputs_of(before)]  # fmt: skip
         shares.append(round(float(torch.stack(differs).any(dim=0).double().mean()), 4))
     return shares
 
 
-def _changed(text: str, where: float) -> str:
+def _changed(text: str, where: float, exchange: Mapping[int, str]) -> str:
     place = int(where * len(text))
-    return text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :]
+    return text[:place] + text[place].translate(exchange) + text[place + 1 :]
 
 
 def position_use(subject: Subject) -> CheckResult:
@@ -208,7 +213,8 @@ def padding_independence(subject: Subject) -> CheckResult:
     codes = whole[tokens][~is_padding]
     filled = torch.where(is_padding, codes[codes != padding.code].mode().values, whole[tokens])
     sees = partial(_text_outputs, stirred_model(subject), window=window, is_padding=is_padding)
-    before, again, other = map(sees, (whole, whole, {**whole, tokens: filled}))
+    with made_up("other tokens as padding"):
+        before, again, other = map(sees, (whole, whole, {**whole, tokens: filled}))
     if _moved(before, again) > PADDING:
         return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
     if _moved(before, other) <= PADDING:

@@ -1,7 +1,7 @@
 """The contract's own training, made small: optimizer, rate, clipping and batches, fifty updates."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -33,6 +33,8 @@ FIXED_ROWS = 256
 PATHS = 6
 CLEAR_ERRORS = 3.0
 RISE = 1.02
+# Weight decay alone moves rows that no example asks for, by far less than an update does.
+DECAYED = 0.02
 
 
 @dataclass
@@ -43,15 +45,20 @@ class Course:
         factor: Of the contract's learning rate.
         points: What each update measured.
         losses: Step → losses of the fixed batch, shape [N], nothing random.
+        trained: The same of what is minimised, which class weights or smoothing may make other.
         paths: Step → predictions of a few examples.
         growth: How many times as long the weight matrices became.
+        moved: Share of the weights' length that the batches reached: of a large embedding, few
+            rows are.
     """
 
     factor: float
     points: list[UpdatePoint] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    trained: dict[int, Tensor] = field(default_factory=dict)
     paths: dict[int, list[float]] = field(default_factory=dict)
     growth: float = math.inf
+    moved: float = 1.0
 
     @property
     def start(self) -> float:
@@ -72,15 +79,19 @@ class Course:
     @property
     def errors(self) -> float:
         """Standard errors by which the fixed batch's loss fell."""
-        fall = (self.losses[0] - self.losses[max(self.losses)]).numpy()
-        return z_score(fall)
+        return _errors(self.losses)
 
     @property
     def rises(self) -> bool:
-        """Whether it ends clearly above its start, or in nothing."""
-        return not math.isfinite(self.end) or (
-            self.end > RISE * self.start and self.errors < -CLEAR_ERRORS
-        )
+        """Whether what is measured and what is minimised end clearly above their start."""
+        if not math.isfinite(self.end):
+            return True
+        return all(_rises(losses) for losses in (self.losses, self.trained))
+
+    @property
+    def goes_wrong(self) -> bool:
+        """Whether what is measured and what is minimised clearly rise, be it by little."""
+        return all(_errors(losses) < -CLEAR_ERRORS for losses in (self.losses, self.trained))
 
     @property
     def settled(self) -> Sequence[UpdatePoint]:
@@ -134,6 +145,18 @@ class Trial:
         return self.training.model_copy(update={"optimizer": changed})
 
 
+def _rises(losses: Mapping[int, Tensor]) -> bool:
+    first, last = losses[0], losses[max(losses)]
+    size = float(first.abs().mean())
+    is_higher = float(last.mean()) > float(first.mean()) + (RISE - 1) * size
+    return is_higher and _errors(losses) < -CLEAR_ERRORS
+
+
+def _errors(losses: Mapping[int, Tensor]) -> float:
+    """Standard errors by which losses fell."""
+    return z_score((losses[0] - losses[max(losses)]).numpy())
+
+
 def _batch_rows(subject: Subject) -> int:
     """Examples per update: the contract's, within what the checks may cost."""
     task, rows = subject.task, len(subject.train[LABEL])
@@ -163,7 +186,7 @@ def _compressed(training: TrainingSection) -> Schedule:
     return schedule.model_copy(update={"steps": length, "allow_other_length": True})
 
 
-def run(subject: Subject, trial: Trial, factor: float) -> Course:
+def run(subject: Subject, trial: Trial, factor: float, steps: int = STEPS) -> Course:
     """Train afresh; ends at the first update that is no number."""
     task, training = subject.task, trial.at(factor)
     rows = training.global_batch_size
@@ -172,14 +195,16 @@ def run(subject: Subject, trial: Trial, factor: float) -> Course:
         BatchPlan(rows, training.micro_batch_size, 1), measures_ratio=True,
     )  # fmt: skip
     course, before = Course(factor), _lengths(update.model)
+    weights = [each.detach().clone() for each in _matrices(update.model)]
     _follow(subject, trial.fixed, update.model, course, 0)
-    for step in range(min(STEPS, training.steps)):
+    for step in range(min(steps, training.steps)):
         course.points.append(update(step, follow_schedule(update.optimizer, training, step)))
         if not course.is_finite:
             break
-        if (step + 1) % EVERY == 0 or step + 1 == training.steps:
+        if (step + 1) % EVERY == 0 or step + 1 in (steps, training.steps):
             _follow(subject, trial.fixed, update.model, course, step + 1)
     course.growth = _growth(before, _lengths(update.model))
+    course.moved = _moved(weights, _matrices(update.model))
     return course
 
 
@@ -189,6 +214,7 @@ def _follow(subject: Subject, fixed: Batch, model: nn.Module, course: Course, st
     with torch.no_grad():
         output = simplified(model)(**inputs_of(fixed)).float()
         course.losses[step] = task.losses(output, fixed).double()
+        course.trained[step] = task.training_losses(output, fixed).double()
         values = task.statistic(output, fixed) if task.kind == "statistic" else task.predict(output)
     model.train()
     values = values.double().reshape(len(values), -1)
@@ -203,10 +229,25 @@ def shown_examples(fixed: Batch) -> Tensor:
     return torch.linspace(0, len(fixed[LABEL]) - 1, min(PATHS, len(fixed[LABEL]))).long()
 
 
+def _matrices(model: nn.Module) -> list[nn.Parameter]:
+    """What is trained of two dimensions and more."""
+    return [each for each in model.parameters() if each.requires_grad and each.ndim > 1]
+
+
 def _lengths(model: nn.Module) -> list[float]:
     """Of each trainable matrix, and what has more dimensions."""
-    trained = [each for each in model.parameters() if each.requires_grad and each.ndim > 1]
-    return [float(torch.linalg.vector_norm(each.detach().double())) for each in trained]
+    return [float(torch.linalg.vector_norm(e.detach().double())) for e in _matrices(model)]
+
+
+def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    """The share of all weights' length that lies in rows which more than decay has moved."""
+    squares = [0.0, 0.0]
+    for old, new in zip(before, after, strict=True):
+        moves = (new.detach() - old).abs().flatten(1).amax(dim=1)
+        rows = old.double().flatten(1).square().sum(dim=1)
+        squares[0] += float(rows[moves > DECAYED * moves.max()].sum())
+        squares[1] += float(rows.sum())
+    return math.sqrt(squares[0] / squares[1]) if squares[0] and squares[1] else 1.0
 
 
 def _growth(before: Sequence[float], after: Sequence[float]) -> float:
@@ -226,4 +267,4 @@ def travel(course: Course, training: TrainingSection, trial: Trial) -> float:
     steps = np.linspace(0, training.steps - 1, min(STEPS * 10, training.steps)).round()
     shares = [learning_rate(1.0, training.schedule, int(step), training.steps) for step in steps]
     ratio = median(each.ratio for each in course.settled)
-    return ratio * scale * float(np.mean(shares)) * training.steps
+    return ratio / course.moved * scale * float(np.mean(shares)) * training.steps

@@ -44,10 +44,10 @@ def rank_equivalence(subject: Subject) -> CheckResult:
         return judge.skipped(ALONE)
     trials = subject.once(make_trials)
     if trials.reason:
-        return judge.skipped(trials.reason)
+        return judge.unmeasured(trials.reason)
     alone = trials["alone"]
     if alone.obstacle:
-        return judge.skipped(alone.obstacle)
+        return judge.unmeasured(alone.obstacle)
     if not alone.is_complete:
         # Plain gradient descent may diverge where the contract's optimizer does not.
         diverged = alone.failure is not None and alone.failure.type == DIVERGED
@@ -73,10 +73,10 @@ def rank_data(subject: Subject) -> CheckResult:
         return judge.skipped(ALONE)
     trials = subject.once(make_trials)
     if trials.reason:
-        return judge.skipped(trials.reason)
+        return judge.unmeasured(trials.reason)
     straight = trials["straight"]
     if not straight.is_complete:
-        return judge.skipped(straight.obstacle or f"needs a training: {straight.problem}")
+        return judge.unmeasured(straight.obstacle or f"needs a training: {straight.problem}")
     ranks = [straight.ranks[rank] for rank in sorted(straight.ranks)]
     if len({trials.initial, *(rank.initial for rank in ranks)}) > 1:
         return judge.failed(
@@ -106,18 +106,18 @@ def resume_trial(subject: Subject) -> CheckResult:
     )
     trials = subject.once(make_trials)
     if trials.reason:
-        return judge.skipped(trials.reason)
+        return judge.unmeasured(trials.reason)
     straight, killed, resumed = (trials[name] for name in ("straight", "killed", "resumed"))
     if not straight.is_complete and subject.training.strategy != "single":
-        return judge.skipped(f"needs a training: {straight.problem}")
+        return judge.unmeasured(f"needs a training: {straight.problem}")
     obstacles = [each.obstacle for each in (straight, killed, resumed) if each.obstacle]
     if obstacles:
-        return judge.skipped(obstacles[0])
+        return judge.unmeasured(obstacles[0])
     for outcome, place in ((straight, "before"), (killed, "until the kill"), (resumed, "after it")):
         if outcome.failure or outcome.is_hung:
             return judge.failed(f"{place}: {outcome.problem}", hint=cause_of(outcome))
     if not resumed.is_complete:
-        return judge.skipped(f"needs a checkpoint: {killed.problem}")
+        return judge.unmeasured(f"needs a checkpoint: {killed.problem}")
     return _judge_resume(judge, straight.ranks[0], resumed)
 
 
@@ -132,7 +132,7 @@ def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult
     how = _how(trials)
     if not wrong and not all(trials[name].is_complete for name, _, _ in found):
         obstacles = [each.obstacle for each in trials.outcomes.values() if each.obstacle]
-        return judge.skipped((obstacles or [found[0][1]])[0])
+        return judge.unmeasured((obstacles or [found[0][1]])[0])
     if not wrong:
         return judge.passed("; ".join(f"{name}: {text}" for name, text, _ in found), **how)
     measured = "; ".join(f"{name}: {text}" for name, text, _ in wrong)

@@ -31,6 +31,10 @@ SHORTEST_TRAVEL = 0.1
 HOPELESS_TRAVEL = 0.03
 # Where the rate is too low, a hundred times as much lowers the loss 8 to 200 times as far.
 FASTER = 4.0
+# The budget, or its first part, settles the doubt: weights that are long, as those of embeddings
+# that start at 1, need not move far.
+MOST_STEPS = 1000
+LEARNED_SHARE = 0.5
 # Within 50 updates the weights grow 1.0 to 1.3 times on healthy tasks, 2.4 times where embeddings
 # start small, and 4.3 to 40 times at a hundred times the rate.
 LARGEST_GROWTH = 4.0
@@ -64,7 +68,7 @@ def first_steps(subject: Subject) -> CheckResult:
         return _judged_too_high(judge, course, run(subject, trial, 1 / FACTOR), subject, trial)
     if travel(course, subject.training, trial) < SHORTEST_TRAVEL:
         faster = run(subject, trial, FACTOR)
-        if _is_better(faster, course):
+        if _is_better(faster, course) and not _gets_there(subject, trial, faster):
             return _judged_too_low(judge, course, faster, subject, trial)
     return _judged_gradients(judge, course, subject, trial)
 
@@ -85,7 +89,7 @@ def _judged_too_high(
             "zero, huge inputs and a huge initialisation",
             **evidence,
         )
-    if slower.errors < -CLEAR_ERRORS:
+    if slower.goes_wrong:
         return judge.warned(
             shown,
             hint="the loss rises at any learning rate: what is minimised is not what is measured; "
@@ -109,9 +113,26 @@ def _judged_too_low(
     return say(
         f"the weights move by at most {path:.2g} of their length in {subject.training.steps} "
         f"updates at rate {rate:.3g}; loss {course}, and {faster} at a hundred times the rate",
-        hint=f"the learning rate is too low: raise optimizer.learning_rate, to between "
+        hint=_cut_short(subject, course)
+        or "the learning rate is too low: raise optimizer.learning_rate, to between "
         f"{10 * rate:.2g} and {FACTOR * rate:.2g}",
         **_evidence(subject, trial, course, faster),
+    )
+
+
+def _cut_short(subject: Subject, course: Course) -> str:
+    """Says so where clipping, not the learning rate, makes the steps of plain descent short."""
+    training = subject.training
+    share = np.mean([each.is_clipped for each in course.points])
+    if not isinstance(training.clipping, NormClipping) or share < CLIPPED_SHARE:
+        return ""
+    if training.optimizer.name != "sgd":
+        return ""  # the others divide by the gradients' size
+    norm = median(each.gradient_norm for each in course.settled)
+    return (
+        f"clipping makes the steps short, not the learning rate: gradients of norm {norm:.3g} are "
+        f"cut to {training.clipping.max_norm:g} in {share:.0%} of the updates; raise "
+        "clipping.max_norm"
     )
 
 
@@ -156,6 +177,12 @@ def _obstacle(subject: Subject) -> str:
     if not subject.task.losses(model(**inputs_of(batch)), batch).requires_grad:
         return "the loss has no gradient: that is for parameter_gradients"
     return ""
+
+
+def _gets_there(subject: Subject, trial: Trial, faster: Course) -> bool:
+    """Whether the contract's own rate learns most of it too, in as many updates as it asks for."""
+    whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
+    return whole.start - whole.end > LEARNED_SHARE * (faster.start - faster.end)
 
 
 def _is_better(faster: Course, course: Course) -> bool:

@@ -41,7 +41,8 @@ def reproducibility(subject: Subject) -> CheckResult:
 def _run(subject: Subject) -> tuple[list[Tensor], list[float]]:
     """Initial weights and the losses of a few updates, dropout on, as the engine trains."""
     with seeded(subject.seed):
-        model = subject.task.build_model().train()
+        model = subject.task.build_model()
+        model.train()
         start = [value.detach().clone() for value in model.state_dict().values()]
         batches = shuffled_batches(subject, subject.train, STEPS)
         rate = subject.settings.learning_rates[0]

@@ -1,0 +1,564 @@
+"""Healthy tasks in other people's styles: idioms of tutorials that the platform's own tasks lack."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import nn
+from torch.nn import functional
+
+from components.clients.dataset import Dataset
+from components.contracts.data import DataSection, SplitSection
+from components.engine.task import LABEL, Task
+from components.snapshot_data.manifest import take_snapshot
+
+ROWS = 1500
+
+
+def numbers_table(rows: int = ROWS, width: int = 6, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Standard normal columns and a score that depends on them with honest noise."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, width))
+    score = 1.5 * x[:, 0] - x[:, 1] + 0.5 * x[:, 2] * x[:, 3] + 0.7 * generator.normal(size=rows)
+    return x, score
+
+
+def table_of(x: np.ndarray, label: Any, **more: Any) -> pl.DataFrame:
+    """Columns x0, x1, … beside a row number and the label."""
+    columns = {f"x{i}": x[:, i] for i in range(x.shape[1])}
+    return pl.DataFrame({"row": range(len(x)), **columns, "label": label, **more})
+
+
+def dataset_of(frame: pl.DataFrame, folder: Path, **data: Any) -> Dataset:
+    """The table as a snapshot of one file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.write_parquet(folder / "rows.parquet")
+    section = DataSection(uri=str(folder), label="label", ids=("row",), **data)
+    return Dataset(take_snapshot(section, SplitSection()))
+
+
+class Columns(Task):
+    """Standardised float columns under `x`; what is learned and how is the subclass's."""
+
+    metrics: Mapping[str, Any] = {"log_loss": "minimize"}
+
+    def fit(self, train):
+        frame = train.collect()
+        x = frame.select(sorted(self.columns.features)).to_numpy()
+        self.fitted = {
+            "mean": x.mean(0).tolist(), "std": (x.std(0) + 1e-6).tolist(),
+            **self.fit_label(frame[self.columns.label]),
+        }  # fmt: skip
+
+    def state(self):
+        return self.fitted
+
+    def load_state(self, state):
+        self.fitted = dict(state)
+
+    def encode(self, rows):
+        x = rows.select(sorted(self.columns.features)).to_numpy().astype(np.float32)
+        x = (x - np.array(self.fitted["mean"])) / np.array(self.fitted["std"])
+        batch = {"x": torch.from_numpy(x.astype(np.float32))}
+        if self.columns.label in rows.columns:
+            batch[LABEL] = self.encode_label(rows[self.columns.label])
+        return batch
+
+    def fit_label(self, labels):
+        return {}
+
+    def network(self, outputs: int) -> nn.Sequential:
+        """Two hidden layers."""
+        width = len(self.fitted["mean"])
+        return nn.Sequential(
+            nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, outputs)
+        )
+
+
+class Module(nn.Module):
+    """Calls a function of the network's output."""
+
+    def __init__(self, network: nn.Module, finish: Any = None) -> None:
+        super().__init__()
+        self.network, self._finish = network, finish
+
+    def forward(self, x):
+        found = self.network(x)
+        return found if self._finish is None else self._finish(found)
+
+
+class Classes(Columns):
+    """Classes by a label encoder in `fit`, whatever their type."""
+
+    kind = "multiclass"
+
+    def fit_label(self, labels):
+        counts = labels.cast(pl.String).value_counts().sort(labels.name)
+        shares = (counts["count"] / counts["count"].sum()).to_list()
+        return {"classes": counts[labels.name].to_list(), "shares": shares}
+
+    def encode_label(self, labels):
+        codes = {name: code for code, name in enumerate(self.fitted["classes"])}
+        return torch.tensor([codes[each] for each in labels.cast(pl.String)])
+
+    def build_model(self):
+        return Module(self.network(len(self.fitted["classes"])))
+
+    def losses(self, output, batch):
+        return functional.cross_entropy(output, batch[LABEL], reduction="none")
+
+    def predict(self, output):
+        return output.softmax(-1)
+
+    def score(self, predictions, labels):
+        own = predictions[np.arange(len(labels)), labels.astype(int)]
+        return {"log_loss": float(-np.log(np.clip(own, 1e-7, 1)).mean())}
+
+    def expected_initial_loss(self):
+        return math.log(len(self.fitted["classes"]))
+
+
+class LogSoftmaxInTheModel(Classes):
+    """The MNIST example of PyTorch: log_softmax in forward, nll_loss."""
+
+    def build_model(self):
+        return Module(self.network(len(self.fitted["classes"])), lambda z: z.log_softmax(-1))
+
+    def losses(self, output, batch):
+        return functional.nll_loss(output, batch[LABEL], reduction="none")
+
+    def predict(self, output):
+        return output.exp()
+
+
+class SoftmaxInTheModel(Classes):
+    """Keras' way: probabilities leave the model, the loss takes their logarithm."""
+
+    def build_model(self):
+        return Module(self.network(len(self.fitted["classes"])), lambda z: z.softmax(-1))
+
+    def losses(self, output, batch):
+        return functional.nll_loss(output.clamp(1e-7, 1).log(), batch[LABEL], reduction="none")
+
+    def predict(self, output):
+        return output
+
+
+class FocalLoss(Classes):
+    """Focal loss of two."""
+
+    def losses(self, output, batch):
+        plain = functional.cross_entropy(output, batch[LABEL], reduction="none")
+        return (1 - (-plain).exp()) ** 2 * plain
+
+    def expected_initial_loss(self):
+        chance = 1 / len(self.fitted["classes"])
+        return (1 - chance) ** 2 * -math.log(chance)
+
+
+class SmoothedLoss(Classes):
+    """Label smoothing in the loss that is measured."""
+
+    def losses(self, output, batch):
+        return functional.cross_entropy(output, batch[LABEL], reduction="none", label_smoothing=0.2)
+
+
+class WeightedTraining(Classes):
+    """Class weights in what is minimised, not in what is measured; starts at the prior."""
+
+    def build_model(self):
+        model = Module(self.network(len(self.fitted["classes"])))
+        with torch.no_grad():
+            model.network[-1].weight.mul_(0.1)
+            model.network[-1].bias.copy_(torch.tensor(self.fitted["shares"]).log())
+        return model
+
+    def training_losses(self, output, batch):
+        weights = 1 / torch.tensor(self.fitted["shares"]) / len(self.fitted["shares"])
+        return functional.cross_entropy(output, batch[LABEL], weight=weights, reduction="none")
+
+    def expected_initial_loss(self):
+        return -sum(share * math.log(share) for share in self.fitted["shares"])
+
+
+class CosineClassifier(Classes):
+    """Cosines with the classes' directions at a fixed temperature."""
+
+    scale = 4.0
+
+    def build_model(self):
+        return Cosines(self.network(32), len(self.fitted["classes"]), self.scale)
+
+
+class Cosines(nn.Module):
+    """Directions times directions."""
+
+    def __init__(self, network, classes, scale):
+        super().__init__()
+        self.network, self.scale = network, scale
+        self.directions = nn.Parameter(torch.randn(classes, 32))
+
+    def forward(self, x):
+        found = functional.normalize(self.network(x), dim=-1)
+        return self.scale * found @ functional.normalize(self.directions, dim=-1).T
+
+
+class BatchNormalised(Classes):
+    """Batch norm and dropout; cannot be called in training mode with one row."""
+
+    def network(self, outputs):
+        width = len(self.fitted["mean"])
+        return nn.Sequential(
+            nn.Linear(width, 64, bias=False), nn.BatchNorm1d(64, momentum=None), nn.ReLU(),
+            nn.Dropout(0.3), nn.Linear(64, outputs),
+        )  # fmt: skip
+
+
+class ForgetfulTrain(Classes):
+    """Overrides train() to keep a part frozen and, as many do, returns nothing."""
+
+    def build_model(self):
+        class Frozen(Module):
+            def train(self, mode=True):
+                super().train(mode)
+
+        return Frozen(self.network(len(self.fitted["classes"])))
+
+
+class Binary(Columns):
+    """Two classes, one output."""
+
+    kind = "binary"
+    names = ("no", "yes")
+
+    def fit_label(self, labels):
+        return {"share": float(self.encode_label(labels).double().mean())}
+
+    def encode_label(self, labels):
+        if labels.dtype == pl.String:
+            return torch.from_numpy((labels == self.names[1]).to_numpy().astype(np.float32))
+        return torch.from_numpy(labels.cast(pl.Float32).to_numpy().copy())
+
+    def build_model(self):
+        return Module(self.network(1), lambda z: z.squeeze(-1))
+
+    def losses(self, output, batch):
+        return functional.binary_cross_entropy_with_logits(output, batch[LABEL], reduction="none")
+
+    def predict(self, output):
+        return output.sigmoid()
+
+    def score(self, predictions, labels):
+        own = np.where(labels > 0.5, predictions, 1 - predictions)
+        return {"log_loss": float(-np.log(np.clip(own, 1e-7, 1)).mean())}
+
+    def expected_initial_loss(self):
+        return math.log(2)
+
+
+class SigmoidInTheModel(Binary):
+    """nn.Sigmoid at the end and nn.BCELoss, as many tutorials have it."""
+
+    def build_model(self):
+        return Module(self.network(1), lambda z: z.sigmoid().squeeze(-1))
+
+    def losses(self, output, batch):
+        return functional.binary_cross_entropy(output, batch[LABEL], reduction="none")
+
+    def predict(self, output):
+        return output
+
+
+class BrierLoss(Binary):
+    """Squared error of the probability."""
+
+    def losses(self, output, batch):
+        return (output.sigmoid() - batch[LABEL]).square()
+
+    def expected_initial_loss(self):
+        return 0.25
+
+
+class HingeLoss(Binary):
+    """A linear margin."""
+
+    def losses(self, output, batch):
+        return (1 - output * (2 * batch[LABEL] - 1)).clamp_min(0)
+
+    def predict(self, output):
+        return (2 * output).sigmoid()
+
+    def expected_initial_loss(self):
+        return 1.0
+
+
+class Numbers(Columns):
+    """One number, standardised in fit."""
+
+    kind = "regression"
+    metrics: Mapping[str, Any] = {"mae": "minimize"}
+
+    def fit_label(self, labels):
+        return {"center": float(labels.mean()), "scale": float(labels.std())}
+
+    def encode_label(self, labels):
+        return torch.from_numpy(labels.cast(pl.Float32).to_numpy().copy())
+
+    def target(self, batch):
+        return (batch[LABEL] - self.fitted["center"]) / self.fitted["scale"]
+
+    def build_model(self):
+        return Module(self.network(1), lambda z: z.squeeze(-1))
+
+    def losses(self, output, batch):
+        return (output - self.target(batch)).square()
+
+    def predict(self, output):
+        return output * self.fitted["scale"] + self.fitted["center"]
+
+    def score(self, predictions, labels):
+        return {"mae": float(np.abs(predictions - labels).mean())}
+
+    def expected_initial_loss(self):
+        return 1.0
+
+
+class AbsoluteError(Numbers):
+    """L1 of the standardised target."""
+
+    def losses(self, output, batch):
+        return (output - self.target(batch)).abs()
+
+    def expected_initial_loss(self):
+        return 0.8
+
+
+class HuberLoss(Numbers):
+    """Huber with a small delta."""
+
+    def losses(self, output, batch):
+        return functional.huber_loss(output, self.target(batch), reduction="none", delta=0.5)
+
+    def expected_initial_loss(self):
+        return 0.3
+
+
+class Pinball(Numbers):
+    """Three quantiles, the middle one predicted."""
+
+    def build_model(self):
+        return Module(self.network(3))
+
+    def losses(self, output, batch):
+        error = self.target(batch)[:, None] - output
+        levels = torch.tensor([0.1, 0.5, 0.9])
+        return torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+
+    def predict(self, output):
+        return super().predict(output[:, 1])
+
+    def expected_initial_loss(self):
+        return 0.4
+
+
+class GaussianLikelihood(Numbers):
+    """A mean and a logarithm of the variance; the loss goes below zero."""
+
+    def build_model(self):
+        return Module(self.network(2))
+
+    def losses(self, output, batch):
+        mean, log_variance = output.unbind(-1)
+        return 0.5 * (log_variance + (self.target(batch) - mean).square() / log_variance.exp())
+
+    def predict(self, output):
+        return super().predict(output[:, 0])
+
+    def expected_initial_loss(self):
+        return 0.5
+
+
+class GaussianWithSoftplus(GaussianLikelihood):
+    """The deviation leaves the model positive, and torch's loss takes it."""
+
+    def build_model(self):
+        return Module(
+            self.network(2),
+            lambda z: torch.stack([z[:, 0], functional.softplus(z[:, 1]) + 1e-3], dim=-1),
+        )
+
+    def losses(self, output, batch):
+        return functional.gaussian_nll_loss(
+            output[:, 0], self.target(batch), output[:, 1].square(), reduction="none"
+        )
+
+    def expected_initial_loss(self):
+        return 0.67
+
+
+class Counts(Numbers):
+    """Poisson with a logarithmic link, without the constant."""
+
+    def losses(self, output, batch):
+        return functional.poisson_nll_loss(output, batch[LABEL], reduction="none")
+
+    def build_model(self):
+        model = Module(self.network(1), lambda z: z.squeeze(-1))
+        with torch.no_grad():
+            model.network[-1].bias.fill_(math.log(self.fitted["center"]))
+            model.network[-1].weight.mul_(0.1)
+        return model
+
+    def predict(self, output):
+        return output.exp()
+
+    def expected_initial_loss(self):
+        return self.fitted["center"] * (1 - math.log(self.fitted["center"]))
+
+
+class CountsByExp(Counts):
+    """The rate leaves the model, already positive."""
+
+    def build_model(self):
+        model = super().build_model()
+        model._finish = lambda z: z.squeeze(-1).exp()
+        return model
+
+    def losses(self, output, batch):
+        return functional.poisson_nll_loss(output, batch[LABEL], log_input=False, reduction="none")
+
+    def predict(self, output):
+        return output
+
+
+class LogTarget(Numbers):
+    """Prices in millions, learned as logarithms and scored by a logarithmic error."""
+
+    metrics: Mapping[str, Any] = {"rmsle": "minimize"}
+
+    def fit_label(self, labels):
+        logs = np.log1p(labels.to_numpy())
+        return {"center": float(logs.mean()), "scale": float(logs.std())}
+
+    def target(self, batch):
+        return (batch[LABEL].log1p() - self.fitted["center"]) / self.fitted["scale"]
+
+    def predict(self, output):
+        return super().predict(output).expm1()
+
+    def score(self, predictions, labels):
+        if (predictions < 0).any():
+            raise ValueError("RMSLE cannot be used with negative predictions")
+        return {"rmsle": float(np.sqrt(np.mean((np.log1p(predictions) - np.log1p(labels)) ** 2)))}
+
+
+class RawPrices(Numbers):
+    """Prices in their own unit, L1, the last bias at their median."""
+
+    def target(self, batch):
+        return batch[LABEL]
+
+    def losses(self, output, batch):
+        return (output - batch[LABEL]).abs()
+
+    def build_model(self):
+        center, scale = self.fitted["center"], self.fitted["scale"]
+        return Module(self.network(1), lambda z: z.squeeze(-1) * scale + center)
+
+    def predict(self, output):
+        return output
+
+    def expected_initial_loss(self):
+        return 0.8 * self.fitted["scale"]
+
+
+class SigmoidRange(Numbers):
+    """Ratings from 1 to 5 through a sigmoid that is stretched, as fastai does."""
+
+    def target(self, batch):
+        return batch[LABEL]
+
+    def build_model(self):
+        return Module(self.network(1), lambda z: z.squeeze(-1).sigmoid() * 5 + 0.5)
+
+    def predict(self, output):
+        return output
+
+    def expected_initial_loss(self):
+        return self.fitted["scale"] ** 2
+
+
+class Ordinal(Classes):
+    """CORAL: one score and thresholds, classes by differences of sigmoids."""
+
+    def build_model(self):
+        return Thresholds(self.network(1), len(self.fitted["classes"]))
+
+    def losses(self, output, batch):
+        levels = torch.arange(output.shape[1])
+        targets = (batch[LABEL][:, None] > levels).float()
+        return functional.binary_cross_entropy_with_logits(
+            output, targets, reduction="none"
+        ).sum(-1)  # fmt: skip
+
+    def predict(self, output):
+        above = output.sigmoid()
+        ends = torch.ones(len(output), 1), torch.zeros(len(output), 1)
+        return (torch.cat([ends[0], above], 1) - torch.cat([above, ends[1]], 1)).clamp_min(0)
+
+    def expected_initial_loss(self):
+        return math.log(2) * (len(self.fitted["classes"]) - 1)
+
+
+class Thresholds(nn.Module):
+    """A score minus thresholds."""
+
+    def __init__(self, network, classes):
+        super().__init__()
+        self.network = network
+        self.thresholds = nn.Parameter(torch.linspace(-0.2, 0.2, classes - 1))
+
+    def forward(self, x):
+        return self.network(x) - self.thresholds
+
+
+class AuxiliaryHead(Classes):
+    """A second head that only what is minimised uses."""
+
+    def build_model(self):
+        return Module(self.network(len(self.fitted["classes"]) + 1))
+
+    def losses(self, output, batch):
+        return functional.cross_entropy(output[:, :-1], batch[LABEL], reduction="none")
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) + 0.1 * (output[:, -1] - batch["x"][:, 0]).square()
+
+    def predict(self, output):
+        return output[:, :-1].softmax(-1)
+
+
+class TwoHeads(Classes):
+    """The second head is a layer of its own, which only what is minimised uses."""
+
+    def build_model(self):
+        return Forked(self.network(16), len(self.fitted["classes"]))
+
+    losses, predict = AuxiliaryHead.losses, AuxiliaryHead.predict
+    training_losses = AuxiliaryHead.training_losses
+
+
+class Forked(nn.Module):
+    """Two heads side by side."""
+
+    def __init__(self, network, classes):
+        super().__init__()
+        self.network, self.main, self.second = network, nn.Linear(16, classes), nn.Linear(16, 1)
+
+    def forward(self, x):
+        hidden = self.network(x).relu()
+        return torch.cat([self.main(hidden), self.second(hidden)], dim=-1)
