@@ -219,7 +219,7 @@ class QuantileForecast(Measured):
     """Three quantiles of each of four hours ahead."""
 
     def encode_label(self, labels):
-        return torch.tensor(labels.to_list(), dtype=torch.float32)
+        return torch.tensor([[float(each) for each in text.split()] for text in labels])
 
     def build_model(self):
         return Module(self.network(12), lambda z: z.reshape(-1, 4, 3))
@@ -237,7 +237,7 @@ class MultiLabel(Measured):
     """Four tags per row, each on or off."""
 
     def encode_label(self, labels):
-        return torch.tensor(labels.to_list(), dtype=torch.float32)
+        return torch.tensor([[float(each) for each in text.split()] for text in labels])
 
     def build_model(self):
         return Module(self.network(4))

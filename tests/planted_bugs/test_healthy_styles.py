@@ -32,6 +32,11 @@ COUNTS = GENERATOR.poisson(np.exp(SCORE / 2 + 1))
 LIVES = np.round(GENERATOR.exponential(np.exp(-SCORE / 3)) + 0.05, 1)
 
 
+def listed(values):
+    """Several numbers in one text, as tags and horizons are often stored."""
+    return [" ".join(map(str, row)) for row in values.tolist()]
+
+
 def case(task_type, label, x=X, **how):
     return task_type, table_of(x, label, **how.pop("more", {})), how
 
@@ -54,7 +59,7 @@ DEFAULT = {
         data={"meta": ("second",)}, doubted={"few_rows"},
     ),
     "quantiles of four hours": case(
-        structures.QuantileForecast, pl.Series(AHEAD.astype(np.float32).tolist()),
+        structures.QuantileForecast, listed(AHEAD.round(2)),
         doubted={"initial_bias"},
     ),
     "denoiser": case(structures.Denoiser, THIRDS, FACTORS),
@@ -115,7 +120,7 @@ MORE = {
         structures.Characters, structures.reviews().select("row", label=pl.col("review")),
         {"data": {"text": ("label",), "features": ("label",)}},
     ),
-    "tags": case(structures.MultiLabel, pl.Series((AHEAD > 0).astype(int).tolist())),
+    "tags": case(structures.MultiLabel, listed((AHEAD > 0).astype(int))),
     "survival": case(
         structures.Survival, LIVES, more={"second": (AHEAD[:, 0] > -1).astype(int)},
         data={"meta": ("second",)},

@@ -178,7 +178,8 @@ def future_independence(subject: Subject) -> CheckResult:
     if subject.task.reconstructs_inputs:
         return judge.skipped("each position is asked for its own token, as the task says")
     rows = subject.train_rows.head(PROBED_ROWS)
-    if rows[label].dtype != pl.String or subject.train[LABEL].ndim != 2:
+    labels = subject.train[LABEL]
+    if rows[label].dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
         return judge.skipped("the label is no text")
     batch = subject.task.encode(rows)
     parting = _parting(rows[label], subject.train[LABEL].shape[1] // 2)

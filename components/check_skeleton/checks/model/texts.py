@@ -48,7 +48,8 @@ def text_coverage(subject: Subject) -> CheckResult:
         tolerance=f"{READ_SHARE:.0%} of texts with room left",
     )
     label, labels = subject.task.columns.label, subject.train[LABEL]
-    if subject.train_rows[label].dtype != pl.String or labels.ndim != 2:
+    is_text = subject.train_rows[label].dtype == pl.String
+    if not is_text or labels.ndim != 2 or labels.is_floating_point():
         return judge.skipped("the label is no text")
     tokens = tokens_of(subject.train)
     padding = None if tokens is None else padding_of(subject.train[tokens])
