@@ -11,7 +11,6 @@ from components.contracts.errors import BadDataError
 from components.contracts.snapshot import DataFile, Snapshot
 
 _TIME_TYPES = ("Datetime", "Date")
-_NO_LABELS = ("Struct", "Map", "List", "Array", "Binary", "Duration", "Object")
 # Keys are hashed as texts, which these have none of.
 _NO_KEYS = ("Map", "List", "Array", "Binary", "Duration", "Object")
 _SHOWN_COLUMNS, _SHOWN_NAME = 50, 60
@@ -120,11 +119,6 @@ def _type_problems(
 ) -> Iterator[str]:
     if data.time and not columns[data.time].startswith(_TIME_TYPES):
         yield f"data.time {data.time!r} is {columns[data.time]}, expected Datetime or Date"
-    if columns[data.label].startswith(_NO_LABELS):
-        yield (
-            f"data.label {data.label!r} is {columns[data.label]}, expected numbers, texts, "
-            "booleans or dates"
-        )
     for column in data.text:
         if columns[column] != "String":
             yield f"data.text {column!r} is {columns[column]}, expected String"

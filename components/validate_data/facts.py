@@ -34,6 +34,7 @@ from components.validate_data.sketches import (
 BATCH_ROWS = 100_000
 # Fewer sampled values than this say little about how many different ones a column has.
 _MIN_DISTINCT_ROWS = 1_000
+_NO_LABELS = (pl.Struct, pl.List, pl.Array, pl.Binary, pl.Duration, pl.Map, pl.Object)
 _COUNTS_AS_SHARES = ("missing", "outside", "unlisted", "unmatched", "unreadable", "blank")
 
 
@@ -88,6 +89,12 @@ class _Gathering:
         data = snapshot.data
         features = snapshot.task_columns.features
         label = schema[data.label]
+        if label.base_type() in _NO_LABELS:
+            raise BadDataError(
+                f"data.label {data.label!r} is {label}",
+                evidence="only numbers, texts, booleans and times can be counted and compared",
+                action="write the label as one of these",
+            )
         own_text = [data.label] if data.label in data.text else []
         self._opaque = opaque_columns(data, schema, dict.fromkeys([*features, *own_text]))
         derived = dict.fromkeys(derived_columns(self._opaque), pl.Float64())
