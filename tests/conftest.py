@@ -4,6 +4,7 @@ Ctrl-C is answered where a test needs it.
 """
 
 import fcntl
+import os
 import signal
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 MACHINE = Path(__file__)
 DOOR = MACHINE.with_name("README.md")
+# A service that a test takes away for good is waited for as long as this, not ten minutes.
+os.environ.setdefault("PERENNIAL_OUTAGE_SECONDS", "20")
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.api_server import Persistence
 from components.clients.cluster import Cluster
 from components.clients.environment import CACHE, ClusterAddress
+from components.clients.outages import Persistence
 from components.contracts.data import ModelSection
 from components.engine.config import TrainingSection
 from components.engine.job import TrainingJob

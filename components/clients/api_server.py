@@ -1,8 +1,6 @@
 """API server: what it serves, how it refuses, and how long to try again."""
 
-import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from components.contracts.errors import PerennialError
@@ -31,25 +29,6 @@ class Resource:
 
 PODS = Resource("", "v1", "pods")
 WORKFLOWS = Resource("argoproj.io", "v1alpha1", "workflows")
-
-
-@dataclass(frozen=True)
-class Persistence:
-    """How long to try again what failed for a reason that passes.
-
-    The default outlasts the restart of a single API server, which takes about a minute.
-    """
-
-    budget_seconds: float = 300.0
-    first_pause_seconds: float = 0.5
-    longest_pause_seconds: float = 15.0
-
-    def pauses(self) -> Iterator[float]:
-        """Twice as long each time, and never in step with other clients."""
-        pause = self.first_pause_seconds
-        while True:
-            yield pause * random.uniform(0.5, 1.0)
-            pause = min(2 * pause, self.longest_pause_seconds)
 
 
 class ApiError(PerennialError):

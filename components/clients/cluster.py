@@ -23,11 +23,11 @@ from components.clients.api_server import (
     UNAUTHORIZED,
     AlreadyExistsError,
     ApiError,
-    Persistence,
     Resource,
     Settling,
 )
 from components.clients.environment import ClusterAddress
+from components.clients.outages import LOG_EVERY_SECONDS, Persistence
 from components.contracts.errors import PerennialError
 
 Object = dict[str, Any]  # as the API server sends it
@@ -303,7 +303,7 @@ class Cluster:
         begun = time.monotonic()
         deadline = begun + self._persistence.budget_seconds
         request = f"{method} {path}"
-        refusals = 0
+        refusals, next_log = 0, begun
         for pause in self._persistence.pauses():
             try:
                 response = self._send(method, path, query=query, body=body)
@@ -316,7 +316,10 @@ class Cluster:
                 passes = is_start or (error.passes and refusals < REFUSALS)
                 if time.monotonic() + wait > deadline or not passes or not is_patient:
                     raise
-                logger.info("again in %.1f s: %s", wait, error.problem)
+                if time.monotonic() >= next_log:
+                    next_log = time.monotonic() + LOG_EVERY_SECONDS
+                    rest = deadline - time.monotonic()
+                    logger.warning("waiting for up to %.0f s more: %s", rest, error.problem)
                 time.sleep(wait)
         raise AssertionError("the pauses never end")
 

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
 from components.clients.environment import Environment
+from components.clients.outages import outlast, waits
 from components.contracts.errors import PerennialError
 
 SQLITE = "sqlite:///"
@@ -102,6 +103,8 @@ class MlflowError(PerennialError, MlflowException):
 class GuardedClient(MlflowClient):
     """MLflow's client, each of whose calls raises an `MlflowError` or returns.
 
+    In a run each of them waits for a server that does not answer.
+
     Args:
         uri: Of tracking server or database, which is the registry as well.
     """
@@ -119,6 +122,9 @@ class GuardedClient(MlflowClient):
 
         @wraps(found)
         def call(*args: object, **kwargs: object) -> object:
+            return outlast(lambda: guarded(*args, **kwargs))
+
+        def guarded(*args: object, **kwargs: object) -> object:
             with _explained(self._guarded_uri):
                 return found(*args, **kwargs)
 
@@ -136,6 +142,9 @@ def open_mlflow(environment: Environment) -> MlflowClient:
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     # It logs what it raises, with a traceback.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    if waits():  # MLflow's own waiting would take minutes, in silence
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     with warnings.catch_warnings():
         # MLflow's database models use a loader that SQLAlchemy 2.1 deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)

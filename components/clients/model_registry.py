@@ -25,6 +25,7 @@ from components.clients.champion_records import (
 from components.clients.environment import Environment
 from components.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
 from components.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
+from components.clients.outages import outlasting
 from components.clients.registry_interface import (
     CHALLENGER,
     CHAMPION,
@@ -123,6 +124,7 @@ class MlflowModelRegistry(ModelRegistry):
         return self._search(f"name = '{name}'")
 
     @override
+    @outlasting
     def download(self, version: ModelVersion, to: Path) -> Path:
         registered = self._files.expected(version)
         target = to / f"{version.name}-{version.version}"
@@ -139,6 +141,7 @@ class MlflowModelRegistry(ModelRegistry):
         return target
 
     @override
+    @outlasting
     def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
         registered = self._files.expected(version)
         place, found = version.source.rstrip("/"), dict[str, bytes]()

@@ -19,6 +19,7 @@ from components.contracts.artifact import write_atomically
 from components.contracts.errors import BadDataError, PerennialError
 
 _UPLOADING = ".uploading"
+MAX_NAME_BYTES = 100
 
 
 @dataclass(frozen=True)
@@ -308,3 +309,9 @@ def missing_object(uri: str) -> BadDataError:
         evidence="the object was listed in a snapshot but is gone from the store",
         action="restore it: snapshots pin objects, and the dataset must be append-only",
     )
+
+
+def short_name(key: str) -> str:
+    """The end of a key as the end of a file's name, whose length is limited."""
+    name = key.rpartition("/")[2].replace("\0", "")
+    return name.encode("utf-8", "replace")[-MAX_NAME_BYTES:].decode("utf-8", "ignore")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +29,9 @@ from components.clients.object_store import (
     StoredObject,
     complete_file,
     sha256_of_file,
+    short_name,
 )
+from components.clients.outages import each_outlasting, is_outage, outlast_once
 from components.clients.s3_checksums import agrees
 from components.clients.s3_errors import (
     CONNECTION_ACTION,
@@ -52,9 +55,9 @@ _CONNECTIONS = 4
 _CHUNK_BYTES = 256 * 1024
 _ATTEMPTS = 3
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
-_MAX_NAME_BYTES = 100
 
 
+@each_outlasting
 class S3ObjectStore(ObjectStore):
     """A bucket, or a prefix in one, behind the S3 protocol.
 
@@ -108,6 +111,10 @@ class S3ObjectStore(ObjectStore):
 
     @override
     def replace(self, key: str, content: bytes, *, previous: bytes | None) -> None:
+        write = partial(self._replace, key, content, previous)
+        outlast_once(write, lambda: self.read(key) == content)
+
+    def _replace(self, key: str, content: bytes, previous: bytes | None) -> None:
         current, tag = self._read_tagged(key)
         if current != previous:
             raise ConflictError(key)
@@ -141,7 +148,7 @@ class S3ObjectStore(ObjectStore):
         tag = f"{head.get('ETag', '')}\0{head['ContentLength']}\0{head.get('VersionId', '')}"
         name = hashlib.sha256(f"{self.uri}/{key}\0{tag}".encode()).hexdigest()
         # The end of the name tells people what it is; the whole may be too long for a file's name.
-        target = cache / f"{name}-{_short_name(key)}"
+        target = cache / f"{name}-{short_name(key)}"
         if target.exists():
             if head.get("ETag") and self._verdict(key, target, head) is not False:
                 return target
@@ -298,7 +305,7 @@ class S3ObjectStore(ObjectStore):
                 return
             except (BotoCoreError, DamagedError) as error:
                 if attempt + 1 == _ATTEMPTS:
-                    raise DamagedError(str(error)) from error
+                    raise error if is_outage(error) else DamagedError(str(error)) from error
                 logger.warning("reading %s/%s again: %s", self.uri, key, error)
 
     def _damage(self, key: str, file: Path, head: Answer, seen: set[str]) -> str:
@@ -376,9 +383,3 @@ class S3ObjectStore(ObjectStore):
 
 def _is_hidden(key: str) -> bool:
     return key.endswith("/") or any(part.startswith(".") for part in key.split("/"))
-
-
-def _short_name(key: str) -> str:
-    """The end of a key as the end of a file's name, whose length is limited."""
-    name = key.rpartition("/")[2].replace("\0", "")
-    return name.encode("utf-8", "replace")[-_MAX_NAME_BYTES:].decode("utf-8", "ignore")

@@ -17,6 +17,7 @@ from components.clients.environment import NO_RUN, Environment, load_secrets
 from components.clients.journal import Journal
 from components.clients.lease import follow_lease
 from components.clients.object_store import copy_tree, open_store, sha256_of_file
+from components.clients.outages import single_attempts, waiting_out_outages
 from components.clients.parcels import Parcel, receive
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
@@ -62,7 +63,8 @@ def pipeline_step(
             finished = attempt.finished()
             if finished is not None:
                 return finished
-            with attempt.recorded(), no_silent_exit(), user_code(f"the step {name}"):
+            place = f"the step {name}"
+            with attempt.recorded(), waiting_out_outages(), no_silent_exit(), user_code(place):
                 for key, value in kwargs.items():
                     kwargs[key] = receive(str(value))
                 result = attempt.sent(work(*args, **kwargs))
@@ -145,7 +147,8 @@ class _Attempt:
             return
         key = f"reports/{self.run_id}/{self.name}.html"
         try:
-            open_store(self.store_uri).write(key, report.read_bytes())
+            with single_attempts():
+                open_store(self.store_uri).write(key, report.read_bytes())
         except Exception:
             logging.getLogger(__name__).warning("report=%s could not be stored", key, exc_info=True)
             return

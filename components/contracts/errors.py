@@ -33,6 +33,10 @@ class BadDataError(PerennialError):
     stale_steps = ("snapshot_data",)  # so that a continued run sees the mended data
 
 
+class OutageError(PerennialError):
+    """A service did not answer for as long as it was waited for; it says nothing about the task."""
+
+
 class BadTaskError(PerennialError):
     """The user's task cannot be loaded or breaks its protocol."""
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from components.clients.object_store import open_store
+from components.clients.outages import single_attempts
 from components.contracts.artifact import write_atomically
 from components.contracts.errors import PerennialError
 from components.contracts.snapshot import Snapshot
@@ -166,5 +167,6 @@ def _send_while_it_grows(job: TrainingJob, file: Path, ended: threading.Event) -
         is_last = ended.wait(SEND_SECONDS)
         size = file.stat().st_size if file.exists() else 0
         if size > sent:
-            deliver(job, file)
+            with single_attempts():
+                deliver(job, file)
             sent = size

@@ -122,6 +122,8 @@ class RankFailure(Section):
     """The rank only lost its connection to another one, or waited for it."""
     is_hang: bool = False
     """It was ended because nothing moved: another attempt may."""
+    is_outage: bool = False
+    """A service did not answer, which says nothing about the task."""
 
     @classmethod
     def first_of(cls, folder: Path) -> Self | None:

@@ -21,6 +21,7 @@ from torch import nn
 
 from components.clients.environment import leave_tracking_run
 from components.clients.lease import follow_lease
+from components.clients.outages import is_outage, waiting_out_outages
 from components.contracts.artifact import write_atomically
 from components.contracts.data import Split
 from components.contracts.errors import BadTaskError, PerennialError
@@ -74,7 +75,12 @@ logger = logging.getLogger(__name__)
 
 def main() -> int:
     """Run the job named on the command line as torchrun's rank; returns the exit code."""
-    job = receive_job(sys.argv[1])
+    with waiting_out_outages():
+        return run(receive_job(sys.argv[1]))
+
+
+def run(job: TrainingJob) -> int:
+    """Run a job as torchrun's rank; returns the exit code."""
     follow_lease()
     rank = rank_of_this_process()
     if rank > 0:
@@ -260,6 +266,7 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
         rank=rank, step=step, type=type(error).__name__, message=text,
         traceback="".join(traceback.format_exception(error)), time=time.time(),
         is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
+        is_outage=isinstance(error, PerennialError) and is_outage(error),
     )  # fmt: skip
     write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
     deliver(job, *job.errors.glob(f"*rank-{rank}.*"))

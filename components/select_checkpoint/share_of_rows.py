@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from components.clients.lease import follow_lease
+from components.clients.outages import waiting_out_outages
 from components.contracts.artifact import write_atomically
 from components.contracts.user_code import no_silent_exit, user_code
 from components.engine.evaluation.scoring import Share
@@ -24,5 +25,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with no_silent_exit(), user_code("the scoring of checkpoints"):
+    with waiting_out_outages(), no_silent_exit(), user_code("the scoring of checkpoints"):
         main()

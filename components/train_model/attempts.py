@@ -57,17 +57,18 @@ def _failure_kept(job: TrainingJob) -> Iterator[None]:
     try:
         yield
     except TrainingFailedError as error:
-        try:
-            _keep_failure(job, JobFailure.of(job, error.problem))
-        except PerennialError as other:
-            logger.warning("why is not on record: %s", other)
+        _keep_failure(job, JobFailure.of(job, error.problem))
         raise
 
 
 def _keep_failure(job: TrainingJob, failure: JobFailure) -> None:
-    failure.write(job.root)
-    if job.store_uri:
-        open_store(job.store_uri).write(JobFailure.file_name, failure.to_json().encode())
+    """Put on record why an attempt failed; what cannot be written costs the record alone."""
+    try:
+        failure.write(job.root)
+        if job.store_uri:
+            open_store(job.store_uri).write(JobFailure.file_name, failure.to_json().encode())
+    except PerennialError as error:
+        logger.warning("why the attempt failed is not on record: %s", error)
 
 
 def training_failed(

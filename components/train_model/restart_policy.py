@@ -34,7 +34,8 @@ def decide_restart(
     """Restart what was killed from outside; an exception of the code would only come again.
 
     So would the end of an attempt that never made a step: too little memory for the model, a
-    machine or a network that is set up wrongly. Not so if the cluster took its place away.
+    machine or a network that is set up wrongly. Not so if the cluster took its place away, or if a
+    service did not answer.
 
     Args:
         state: How the attempt ended, not `SUCCEEDED`.
@@ -46,9 +47,12 @@ def decide_restart(
     cause = CAUSES[state]
     if failure is not None and failure.is_hang:
         cause = "it stood still"
+    elif failure is not None and failure.is_outage:
+        cause = "a service did not answer"
     elif failure is not None and not failure.is_consequence:
         return RestartDecision(restart=False, reason=f"rank {failure.rank} raised {failure.type}")
-    if not has_stepped and state is not JobState.DISPLACED:
+    is_outage = failure is not None and failure.is_outage
+    if not has_stepped and state is not JobState.DISPLACED and not is_outage:
         return RestartDecision(
             restart=False, reason=f"{cause} before its first step; it would be again"
         )

@@ -27,7 +27,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from components.contracts.errors import BadTaskError, PerennialError
+from components.clients.outages import is_outage
+from components.contracts.errors import BadTaskError, OutageError, PerennialError
 from components.contracts.training import CheckpointRecord, Direction, TrainingResult
 from components.engine.checkpoints.folder import (
     CheckpointManifest,
@@ -52,6 +53,7 @@ from components.engine.task import Task, load_task
 
 # Uploading a large state may take long; the loop does not wait for it.
 WRITE_TIMEOUT = timedelta(hours=6)
+_WRITTEN = Written({}, [], 0)
 logger = logging.getLogger(__name__)
 
 
@@ -218,48 +220,52 @@ class Checkpointer:
             written = shard.write(partial)
             self._shelf.hand_in(manifest.step, written.files)
         except Exception as error:  # whatever it is, the other ranks wait to hear of it
-            written = Written({}, [], 0, f"{type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
+            written = Written({}, [], 0, problem, is_outage=is_outage(error))
         gathered: list[Written] | None = None
         if self._world.is_first:
             gathered = [written] * self._world.size
         dist.gather_object(written, gathered, dst=0, group=self._group)
-        outcome = [self._commit(shard, manifest, gathered) if gathered else ""]
+        outcome = [self._commit(shard, manifest, gathered) if gathered else _WRITTEN]
         dist.broadcast_object_list(outcome, src=0, group=self._group)
         if self._world.local_rank == 0:
             # Of a failed save, or of a machine whose files lie in the store by now.
             shutil.rmtree(partial, ignore_errors=True)
-        if outcome[0]:
+        if outcome[0].problem:
+            cause = OutageError(outcome[0].problem) if outcome[0].is_outage else None
             raise CheckpointNotWrittenError(
                 f"the checkpoint of step {manifest.step} could not be written",
-                evidence=outcome[0],
+                evidence=outcome[0].problem,
                 action="make room or mend the store; running again resumes from the one before",
-            )
+            ) from cause
         seconds = time.monotonic() - start
         size = written.num_bytes
         logger.info("checkpoint=%d bytes=%d written_seconds=%.3f", manifest.step, size, seconds)
 
     def _commit(
         self, shard: Shard, manifest: CheckpointManifest, written: Sequence[Written]
-    ) -> str:
+    ) -> Written:
         """Commit, then retire what became superfluous; returns what went wrong."""
         problems = [
             f"rank {rank}: {each.problem}" for rank, each in enumerate(written) if each.problem
         ]
         if problems:
-            return "; ".join(problems)
+            are_outages = all(each.is_outage for each in written if each.problem)
+            return Written({}, [], 0, "; ".join(problems), is_outage=are_outages)
         files = {name: digest for each in written for name, digest in each.files.items()}
         try:
             shard.write_metadata(partial_path(self._shelf.folder, manifest.step), written)
             self._shelf.hand_in(manifest.step, [".metadata"])
             self._shelf.commit(manifest.model_copy(update={"files": files}))
         except Exception as error:  # whatever it is, the other ranks wait to hear of it
-            return f"rank 0: {type(error).__name__}: {error}"
+            problem = f"rank 0: {type(error).__name__}: {error}"
+            return Written({}, [], 0, problem, is_outage=is_outage(error))
         self._measured[manifest.step] = manifest.metrics
         # A jump of the loss is noticed some steps late: the newest may be spoilt by then, and the
         # way back is the one before.
         latest = sorted(self._measured)[-2:]
         self._retire({*self._retention.choose(self._measured), *latest})
-        return ""
+        return _WRITTEN
 
     def _prune_copies(self) -> None:
         steps = self._world.from_first(tuple(self._measured))

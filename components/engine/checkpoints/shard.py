@@ -46,12 +46,14 @@ class Written:
         items: Where everything lies in it.
         num_bytes: Its size.
         problem: Why it could not be written; empty when it was.
+        is_outage: Whether the store did not answer, and nothing else is wrong.
     """
 
     files: dict[str, str]
     items: Sequence[WriteResult]
     num_bytes: int
     problem: str = ""
+    is_outage: bool = False
 
 
 @dataclass(frozen=True)

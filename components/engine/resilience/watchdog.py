@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch.distributed as dist
 
+from components.clients.outages import single_attempts
 from components.contracts.artifact import write_atomically
 from components.contracts.section import Section
 from components.engine.distributed import World
@@ -78,7 +79,9 @@ class Watchdog:
             durations = self._durations[before.phase]
             if before.phase == "update" and not durations:
                 self._job.first_step.touch()
-                deliver(self._job, self._job.first_step)
+                # Beside the loop, which need not wait for a store that does not answer.
+                sent = (self._job, self._job.first_step)
+                threading.Thread(target=deliver, args=sent, daemon=True).start()
             durations.append(now - before.since)
         self._current = _Current(phase, step, now)
 
@@ -129,15 +132,18 @@ class Watchdog:
             file.flush()
             faulthandler.dump_traceback(file, all_threads=True)
         write_atomically(folder / f"hang-rank-{own.rank}.json", own.to_json().encode())
-        deliver(self._job, *folder.glob(f"hang-rank-{own.rank}.*"))
+        with single_attempts():
+            deliver(self._job, *folder.glob(f"hang-rank-{own.rank}.*"))
         self._closed.wait(min(GRACE_SECONDS, limit / 2))
         if self._current is current:
-            fetch_errors(self._job)
+            with single_attempts():
+                fetch_errors(self._job)
             logger.error("%s", describe(standstills(folder), self._world.size))
 
     def _fail(self, current: _Current, seconds: float) -> None:
         """End this process, whose main thread cannot be reached."""
-        fetch_errors(self._job)
+        with single_attempts():
+            fetch_errors(self._job)
         seen = standstills(self._job.errors)
         late = behind(seen, self._world.size)
         present = sorted(each.rank for each in seen)
@@ -151,7 +157,8 @@ class Watchdog:
         write_atomically(
             self._job.errors / f"rank-{self._world.rank}.json", failure.to_json().encode()
         )
-        deliver(self._job, self._job.errors / f"rank-{self._world.rank}.json")
+        with single_attempts():
+            deliver(self._job, self._job.errors / f"rank-{self._world.rank}.json")
         logger.error("ended: %s", failure.message)
         logging.shutdown()
         os._exit(1)

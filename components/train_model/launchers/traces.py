@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from components.clients.object_store import open_store
+from components.clients.outages import single_attempts
 from components.contracts.errors import PerennialError
 from components.engine.handover import CURVES, forget_attempt, have_joined
 from components.engine.job import TrainingJob
@@ -35,7 +36,8 @@ class Traces:
         """Whether all ranks have found each other; while that cannot be known, what was last."""
         if not self._have_joined:
             try:
-                self._have_joined = have_joined(self._job)
+                with single_attempts():
+                    self._have_joined = have_joined(self._job)
             except PerennialError as error:
                 logger.warning("whether the ranks have joined is not known: %s", error)
         return self._have_joined is not False
@@ -46,7 +48,8 @@ class Traces:
             return
         self._next_curves = time.monotonic() + self._pace.curves
         try:
-            content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
+            with single_attempts():
+                content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
         except PerennialError as error:
             logger.warning("curves are not shown for now: %s", error)
             return
@@ -63,7 +66,8 @@ class Traces:
             for file in files:
                 size = file.stat().st_size
                 if size != self._sizes.get(file):
-                    open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
+                    with single_attempts():
+                        open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
                     self._sizes[file] = size
         except PerennialError as error:
             logger.warning("logs are only in %s: %s", self._job.logs, error)

@@ -8,6 +8,7 @@ import pytest
 
 from components.clients.environment import Environment
 from components.clients.tracking import open_mlflow
+from outages import road
 from s3_server import bucket, s3_endpoint
 
 
