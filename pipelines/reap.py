@@ -1,12 +1,16 @@
 """The verb `perennial reap`: deletes training jobs that runs have left behind on a cluster."""
 
+import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from components.clean_up.leftovers import training_jobs
-from components.clean_up.reaping import Reaping, decide_reaping
+from components.clean_up.reaping import TERMINAL, Reaping, decide_reaping
+from components.clients.abandoned_runs import try_to_close_abandoned_runs
 from components.clients.api_server import WORKFLOWS
 from components.clients.cluster import Cluster, label_selector
-from components.clients.environment import ClusterAddress
+from components.clients.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
+from components.clients.tracking import NAMESPACE_TAG, RUN_TAG
 from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
 
 
@@ -33,5 +37,21 @@ def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
         decided.append(decision)
         if decision.is_due and not is_dry:
             cluster.delete(resource, decision.name, uid=job["metadata"]["uid"])
+    if os.environ.get(TRACKING_URI) and not is_dry:
+        close_tracking_runs(cluster)
     cluster.close()
     return decided
+
+
+def close_tracking_runs(cluster: Cluster) -> list[str]:
+    """Close the MLflow runs that steps in this namespace left open, whose pipeline run is over."""
+
+    def is_over(tags: Mapping[str, str]) -> bool:
+        if tags.get(NAMESPACE_TAG) != cluster.namespace:
+            return False  # it may go on where this cannot be seen
+        found = cluster.list(WORKFLOWS, label_selector({KFP_RUN_LABEL: tags[RUN_TAG]}))
+        phases = {workflow.get("status", {}).get("phase", "") for workflow in found}
+        return phases <= TERMINAL
+
+    environment = Environment("", os.environ[TRACKING_URI], NO_RUN, None, "", "", "")
+    return try_to_close_abandoned_runs(environment, is_over, "its pipeline run is over or gone")

@@ -28,7 +28,9 @@ from fake_trainer import TrainJobs
 from fake_training_operator import PyTorchJobs
 
 # One second of a real cluster is about a hundredth of one here.
-PACE = Pace(poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6)
+PACE = Pace(
+    poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6, sign_of_life=0.05
+)
 PERSISTENCE = Persistence(budget_seconds=3.0, first_pause_seconds=0.02, longest_pause_seconds=0.1)
 ROOT = Path(__file__).resolve().parents[1]
 STEP = """

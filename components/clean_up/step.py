@@ -1,4 +1,4 @@
-"""Exit step: deletes the jobs of this run that still go on.
+"""Exit step: deletes the jobs of this run that still go on, and closes its MLflow run.
 
 It asks the cluster, not KFP: the final status that an exit task is given says RUNNING whenever the
 pipeline has branches, and when the run was terminated.
@@ -7,8 +7,10 @@ pipeline has branches, and when the run was terminated.
 import logging
 
 from components.clean_up.leftovers import still_goes_on, training_jobs
+from components.clients.abandoned_runs import try_to_close_abandoned_runs
 from components.clients.cluster import Cluster
-from components.clients.environment import ClusterAddress
+from components.clients.environment import ClusterAddress, Environment, load_secrets
+from components.clients.tracking import RUN_TAG
 from components.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
 from components.contracts.errors import PerennialError
 
@@ -39,4 +41,20 @@ def clean_up_step() -> list[str]:
             logger.warning("deleted %s %s, which the run had left behind", resource, name)
             deleted.append(name)
     cluster.close()
+    close_tracking_runs(run_id)
     return deleted
+
+
+def close_tracking_runs(run_id: str) -> None:
+    """Close what the run's steps left open in MLflow; where that fails, the reaper does it."""
+    try:
+        load_secrets()
+        environment = Environment.read()
+    except PerennialError as error:
+        logger.warning("open MLflow runs are left: %s", error)
+        return
+    try_to_close_abandoned_runs(
+        environment,
+        lambda tags: tags[RUN_TAG] == run_id,
+        f"pipeline run {run_id} ended while this run was open",
+    )

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
-from components.clients.environment import Environment
+from components.clients.environment import ClusterAddress, Environment
 from components.clients.mlflow_client import open_mlflow
 from components.clients.object_store import (
     ConflictError,
@@ -24,6 +24,7 @@ from components.clients.object_store import (
 from components.contracts.errors import PerennialError
 
 RUN_TAG = "perennial.run_id"
+NAMESPACE_TAG = "perennial.namespace"
 ARTIFACT_PREFIX = "mlflow-artifacts"
 # The scheme of places that can be reached through an MLflow server only.
 PASSED_ON = "mlflow-artifacts:"
@@ -220,7 +221,7 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
         experiment_id = _experiment(client, environment, experiment)
         run_id = _claimed(client, environment, experiment, experiment_id)
     run = _joined(client, run_id)
-    if owned and run.info.status == "FAILED":
+    if owned and run.info.status in ("FAILED", "KILLED"):
         client.update_run(run_id, status="RUNNING")
     files = RunFiles.of(environment, run, experiment)
     return MlflowTracking(client, run, owned=owned, files=files)
@@ -291,6 +292,9 @@ def _address(store: ObjectStore) -> str:
 
 def _tags(environment: Environment) -> dict[str, str]:
     tags = {RUN_TAG: environment.run_id, "perennial.code_digest": environment.code_digest}
+    address = ClusterAddress.read()
+    if address is not None and address.pod:
+        tags[NAMESPACE_TAG] = address.namespace
     if environment.commit:
         tags["mlflow.source.git.commit"] = environment.commit
     return tags

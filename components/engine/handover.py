@@ -23,6 +23,7 @@ from components.engine.job import JOB_FILE, AttemptEnd, TrainingJob, read_job
 
 CURVES = "metrics.jsonl"
 JOINED = "joined"
+SIGN_OF_LIFE = "launcher"
 SEND_SECONDS = 15.0
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,16 @@ def have_joined(job: TrainingJob) -> bool:
     """Whether all ranks of an attempt have found each other: they say so, or have made a step."""
     store = open_store(job.attempt_uri)
     return any(store.read(name) is not None for name in (JOINED, job.first_step.name))
+
+
+def give_sign_of_life(job: TrainingJob, sign: str) -> None:
+    """Tell the ranks of an attempt that somebody follows it; each sign differs from the last."""
+    open_store(job.attempt_uri).write(SIGN_OF_LIFE, sign.encode())
+
+
+def read_sign_of_life(job: TrainingJob) -> bytes:
+    """The latest sign; empty before the first."""
+    return open_store(job.attempt_uri).read(SIGN_OF_LIFE) or b""
 
 
 def forget_attempt(job: TrainingJob) -> None:

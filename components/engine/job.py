@@ -35,6 +35,8 @@ class TrainingJob(Section):
     attempt: str = ""
     """Name of the attempt when its machines go away with it: what others must see of it goes to
     the store. Empty where the folder stays."""
+    unattended_seconds: float = 0.0
+    """How long the ranks of an attempt go on without a sign of life of a launcher; 0 never ends."""
     contract: dict[str, JsonValue] = Field(default_factory=dict)
     """What the fingerprint is the digest of, by name."""
 

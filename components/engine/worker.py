@@ -66,6 +66,7 @@ from components.engine.profiling.profiler import Profiler
 from components.engine.reproducibility import make_deterministic, seeded_model
 from components.engine.resilience.guard import Guard
 from components.engine.resilience.stragglers import StragglerProbe
+from components.engine.resilience.unattended import ending_unattended
 from components.engine.resilience.watchdog import Watchdog
 from components.engine.task import Task, inputs_of, load_task
 from components.engine.telemetry import Telemetry
@@ -95,7 +96,7 @@ def run(job: TrainingJob) -> int:
             if rank == 0:
                 announce_joined(job)
             training = build(job, world, stop)
-            with sending_curves(job, rank):
+            with sending_curves(job, rank), ending_unattended(job, rank):
                 is_finished = train(training)
             end(job, training, is_finished=is_finished)
     except BaseException as error:  # whatever it is, a person must get to see it

@@ -64,6 +64,10 @@ class Budgets(Section):
     """How long a pod may fail to start for the same reason, such as an image that cannot be pulled
     or a missing secret, and how long a job may stay suspended that Kueue has admitted. Raise it
     where registries are flaky."""
+    unattended_minutes: Annotated[float, Field(gt=0)] = 20.0
+    """How long a training goes on when its step was killed and nothing deletes the job; it then
+    stops at a checkpoint. Longer than a step takes to be started again, and than an outage of the
+    object store that is waited for."""
     running_hours: Annotated[float, Field(gt=0)] = 72.0
     """One attempt, once it runs. The kubelet ends the pods then, even if nobody is watching; an
     attempt that is resumed begins anew."""

@@ -6,9 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from components.clients.abandoned_runs import try_to_close_abandoned_runs
 from components.clients.environment import Environment
 from components.clients.steps import StepResult, pipeline_step
-from components.clients.tracking import Tracking, open_tracking
+from components.clients.tracking import RUN_TAG, Tracking, open_tracking
 from components.contracts.training import TrainingResult
 from components.train_model.attempts import run_to_end
 from components.train_model.config import TrainModelConfig
@@ -31,7 +32,7 @@ def train_model_step(
     is_reused = is_finished(job)
     # MLflow takes seconds to answer for the first time; the training need not wait for it.
     with ThreadPoolExecutor(1) as opener:
-        tracking = opener.submit(open_tracking, environment, settings.model.name)
+        tracking = opener.submit(join_tracking, environment, settings.model.name)
         if not is_reused:
             launcher = open_launcher(settings.resources, environment)
             with LiveCurves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
@@ -42,6 +43,20 @@ def train_model_step(
     training_page(result, summary).write(Path(report))
     record(tracking.result(), settings, result)
     return StepResult(metrics=final_metrics(result), summary=summary)
+
+
+def join_tracking(environment: Environment, model: str) -> Tracking:
+    """The run's record; on one machine, those that earlier runs left open are closed.
+
+    One run at a time is active in a home, so that any other is over.
+    """
+    tracking = open_tracking(environment, model)
+    if environment.run_folder is not None:
+        own = environment.run_id
+        try_to_close_abandoned_runs(
+            environment, lambda tags: tags[RUN_TAG] != own, f"run {own} was started after it"
+        )
+    return tracking
 
 
 @contextmanager

@@ -143,6 +143,8 @@ def test_secrets_are_passed_by_reference_and_the_tracking_run_to_the_first_rank(
     assert "ARGO_NODE_ID" not in found["Worker"]
     assert found["Master"]["MLFLOW_RUN_ID"]["value"] == "mlflow-run"
     assert "MLFLOW_RUN_ID" not in found["Worker"]
+    # The step's own comes from a label that these pods lack.
+    assert all(found[kind]["PERENNIAL_RUN_ID"]["value"] == "run-1" for kind in found)
 
 
 def test_training_pods_get_every_variable_that_is_not_about_the_step_itself():

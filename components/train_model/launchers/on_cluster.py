@@ -35,6 +35,7 @@ from components.train_model.launchers.observation import (
 from components.train_model.launchers.pace import Pace
 from components.train_model.launchers.pod_logs import PodLogs
 from components.train_model.launchers.request import JobRequest, RunIdentity
+from components.train_model.launchers.sign_of_life import signs_of_life
 from components.train_model.launchers.traces import Traces
 from components.train_model.launchers.watched_pods import WatchedPods
 
@@ -82,7 +83,9 @@ class ClusterLauncher(Launcher):
                 f"pods cannot see the store {job.store_uri or job.folder!r}",
                 action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
             )
-        job = job.model_copy(update={"attempt": secrets.token_hex(4)})
+        unattended = 60.0 * self._resources.cluster.budgets.unattended_minutes
+        attempt = {"attempt": secrets.token_hex(4), "unattended_seconds": unattended}
+        job = job.model_copy(update=attempt)
         forget_last_attempt(job)
         hand_over(job)
         request = JobRequest.of(job, self._resources, self._run, self._tracking_run_id)
@@ -107,7 +110,8 @@ class ClusterLauncher(Launcher):
         )  # fmt: skip
         traces = Traces(job, self._pace)
         try:
-            view = self._follow(followed, pods, logs, traces)
+            with signs_of_life(job, self._pace.sign_of_life):
+                view = self._follow(followed, pods, logs, traces)
             found = self._vanished(followed) if view is None else self._judged(job, view, pods)
         finally:
             ended.set()

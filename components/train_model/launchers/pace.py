@@ -18,5 +18,6 @@ class Pace:
     curves: float = 15.0
     reconnect: float = 2.0
     """Before a log whose connection was lost, or which is not there yet, is asked for again."""
+    sign_of_life: float = 60.0
     logs: float = 60.0
     """How old what is kept of the pods' logs may be: a step that is terminated has no time to."""

@@ -13,6 +13,7 @@ from components.clients.environment import (
     CACHE,
     LEASE,
     RUN_FOLDER,
+    RUN_ID,
     SECRET_FILES,
     TRACKING_RUN_ID,
     secret_places,
@@ -198,6 +199,8 @@ class JobRequest:
         own = {
             **worker_settings(self.resources.threads_per_process),
             CACHE: f"{SCRATCH}/cache",
+            # The step has it from a label that training pods lack.
+            RUN_ID: self.run.run_id,
             "HOME": SCRATCH,
             "TMPDIR": SCRATCH,
             "PYTHONUNBUFFERED": "1",

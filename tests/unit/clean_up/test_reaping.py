@@ -1,10 +1,14 @@
 """Jobs that nobody follows any more are deleted, and no others."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from components.clean_up.reaping import decide_reaping
+from components.clients.environment import Environment
+from components.clients.mlflow_client import open_mlflow
+from components.clients.tracking import open_tracking
 from pipelines.cli import main
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
@@ -44,6 +48,32 @@ def test_a_job_that_goes_on_without_its_run_is_due_at_once_and_one_that_has_ende
     decision = decide_reaping(found, phases, NOW, GRACE)
     assert decision.is_due is is_due
     assert reason in decision.reason
+
+
+def test_mlflow_runs_of_ended_runs_of_this_namespace_are_closed(cluster, monkeypatch, tmp_path):
+    environment = Environment(
+        str(tmp_path / "store"), f"sqlite:///{tmp_path}/mlflow.db", "run-1", None, "", "", ""
+    )
+    runs = {
+        name: open_tracking(replace(environment, run_id=name), "prices").run_id
+        for name in ("gone", "failed", "on")
+    }
+    client = open_mlflow(environment)
+    assert client.get_run(runs["on"]).data.tags["perennial.namespace"] == "team-a"
+    monkeypatch.delenv("KFP_POD_NAME")  # a run on a laptop, which has no Workflow
+    runs["laptop"] = open_tracking(replace(environment, run_id="laptop"), "prices").run_id
+    for name, phase in (("failed", "Failed"), ("on", "Running")):
+        cluster.store.put(
+            "workflows",
+            {
+                "metadata": {"name": name, "labels": {"pipeline/runid": name}},
+                "status": {"phase": phase},
+            },
+        )
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", environment.tracking_uri)
+    assert main(["reap"]) == 0
+    status = {name: client.get_run(run).info.status for name, run in runs.items()}
+    assert status == {"gone": "KILLED", "failed": "KILLED", "on": "RUNNING", "laptop": "RUNNING"}
 
 
 def test_the_command_deletes_what_is_due_and_says_so(cluster, capsys):

@@ -8,6 +8,7 @@ import pytest
 
 from components.clients.object_store import open_store
 from components.contracts.errors import TrainingFailedError
+from components.engine.handover import read_sign_of_life, receive_job
 from components.train_model.attempts import run_to_end
 from components.train_model.launchers.launcher import JobState
 from fake_api_server import JOBS, NAMESPACE
@@ -34,6 +35,26 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     assert launcher.wait() is state
     assert says(kind, cause, launcher.cause)
     assert job.first_step.exists()
+
+
+def test_the_pods_of_a_followed_job_see_signs_of_life_and_know_how_long_to_wait(launched):
+    job = launched("success")
+    launcher = launcher_for()
+    launcher.start(job)
+    attempt = launcher._job
+    told = receive_job(attempt.address)
+    assert told.unattended_seconds == 20 * 60
+    seen = set()
+
+    def new_sign():
+        seen.add(read_sign_of_life(attempt))
+        return len(seen - {b""}) > 1
+
+    follower = threading.Thread(target=launcher.wait)
+    follower.start()
+    is_seen = eventually(new_sign)
+    follower.join()
+    assert is_seen
 
 
 NOT_THERE = "1 of its pods never existed; the operator is refused the others"
