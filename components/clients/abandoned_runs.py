@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from components.clients.environment import Environment
-from components.clients.outages import single_attempts
 from components.clients.mlflow_client import open_mlflow
+from components.clients.outages import single_attempts
 from components.clients.tracking import RUN_TAG
 
 ENDED_TAG = "perennial.ended"
