@@ -98,6 +98,7 @@ def test_keys_of_the_store_may_be_missing_where_accounts_have_a_cloud_identity(o
         source["secretRef"]
         for pod in filter(None, map(pod_template, build(overlay)))
         for container in pod["spec"]["containers"] for source in container.get("envFrom", ())
+        if "secretRef" in source
     ]  # fmt: skip
     assert sources
     assert all(source == {"name": "perennial-store", "optional": True} for source in sources)
