@@ -1,0 +1,98 @@
+"""A real MLflow server that goes away and comes back costs a run time, and nothing else."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from torch.distributed.elastic.utils.distributed import get_free_port
+
+from components.clients.environment import Environment
+from components.clients.mlflow_client import MlflowError, open_mlflow
+from components.clients.model_registry import open_registry
+from components.clients.outages import OUTAGE_SECONDS, waiting_out_outages
+from components.clients.tracking import open_tracking
+from components.contracts.errors import OutageError
+from outages import Road
+
+pytestmark = pytest.mark.full  # a server takes long to start
+QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, empty_database):
+    """Where a server listens, over a database that exists."""
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "mlflow.db").write_bytes(empty_database.read_bytes())
+    port = get_free_port()
+    command = [
+        sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(port),
+        "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination", str(folder / "artifacts"),
+    ]  # fmt: skip
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True, env=os.environ | QUIET
+        )
+    try:
+        while True:
+            assert process.poll() is None, (folder / "log").read_text()
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            time.sleep(0.2)
+        yield port
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def away(server, tmp_path, monkeypatch):
+    """The road to the server, and a run's environment that has no other."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    road = Road("127.0.0.1", server)
+    environment = Environment(str(tmp_path / "store"), road.url, "run-1", None, "", "", "")
+    yield road, environment
+    road.end()
+
+
+@pytest.mark.timeout(120)
+def test_every_record_of_a_run_outlasts_an_outage(away, monkeypatch):
+    road, environment = away
+    monkeypatch.setenv(OUTAGE_SECONDS, "60")
+    with waiting_out_outages():
+        road.close_for(0.5)
+        tracking = open_tracking(environment, "prices")
+        road.close_for(0.5, "error")
+        tracking.log_params({"a": 1})
+        road.close_for(0.5, "reset")
+        tracking.log_metrics({"loss": 0.5})
+        road.close_for(0.5)
+        tracking.set_tags({"kind": "test"})
+        road.close_for(0.5)
+        assert open_registry(environment).versions("prices") == []
+        road.close_for(0.5)
+        tracking.finish()
+    (run,) = open_mlflow(environment).search_runs(
+        [open_mlflow(environment).get_experiment_by_name("prices").experiment_id]
+    )
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"a": "1"}
+    assert run.data.metrics == {"loss": 0.5}
+    assert run.data.tags["kind"] == "test"
+
+
+def test_a_server_that_stays_away_is_an_outage_and_at_a_prompt_said_at_once(away, monkeypatch):
+    road, environment = away
+    monkeypatch.setenv(OUTAGE_SECONDS, "0.3")
+    road.close()
+    with pytest.raises(OutageError, match="does not answer after"), waiting_out_outages():
+        open_tracking(environment, "prices")
+    with pytest.raises(MlflowError, match="MLflow's server does not answer"):
+        open_tracking(environment, "prices")
