@@ -19,6 +19,7 @@ from components.engine.handover import read_sign_of_life
 from components.engine.job import EXIT_INTERRUPTED, TrainingJob
 
 POLL_SECONDS = 30.0
+LAST_SECONDS = 60.0  # at least, for the step under way and the last checkpoint
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +57,6 @@ def _watch(job: TrainingJob, ended: threading.Event) -> None:
             is_asked = True
             logger.error("no launcher has followed for %.0f s: stopping at a checkpoint", silent)
             os.kill(os.getpid(), signal.SIGTERM)
-        elif silent > 2 * limit:
-            logger.error("the training did not stop within %.0f s: ending it", limit)
+        elif silent > limit + max(limit, LAST_SECONDS):
+            logger.error("the training did not stop at a checkpoint: ending it")
             os._exit(EXIT_INTERRUPTED)
