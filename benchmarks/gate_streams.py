@@ -163,7 +163,7 @@ def rare_stream(
     """Two models of equal ROC area or log loss at one positive in 1,000 rows.
 
     The area is the mean over positives of the share of negatives that they outrank. Skewed: the
-    challenger's share is nearly always high, the champion's is 1 or low.
+    challenger's share is 1 or low, the champion's nearly always high.
     """
     positives = random.poisson(mean, days)
     positives[:2] = np.maximum(positives[:2], 1)
@@ -171,7 +171,7 @@ def rare_stream(
     both = random.normal(size=(2, total))
     both[1] = 0.7 * both[0] + np.sqrt(0.51) * both[1]
     if skewed:
-        shares = beta.ppf(norm.cdf(both[0]), 9, 1), beta.ppf(norm.cdf(both[1]), 1.8, 0.2)
+        shares = beta.ppf(norm.cdf(both[0]), 1.8, 0.2), beta.ppf(norm.cdf(both[1]), 9, 1)
     else:
         shares = norm.cdf(1 + both[0]), norm.cdf(1 + both[1])
     gains = np.asarray(shares[0] - shares[1])

@@ -20,8 +20,8 @@ from components.engine.evaluation.resampling import Blocks
 HIGHEST_CORRELATION = 0.97
 # In standard errors of a correlation, and days: beyond, looking costs independent days power.
 CLEAR, LONGEST_LAG = 2.0, 3
-# A sample shows less skewness than its population: of 9 to 27 days about two thirds.
-SHOWN_SKEWNESS = 1.5
+# A sample shows less skewness than its population: of 9 to 27 days about three quarters.
+SHOWN_SKEWNESS = 1.25
 _SMALLEST = 1e-300  # a variance; below, no block differs from another
 _SMALLEST_SPARE = 0.1  # blocks; the variance of days that are nearly one is nearly unknown
 
