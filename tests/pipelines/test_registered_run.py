@@ -11,6 +11,8 @@ import pytest
 
 from click_stream import CONTRACT
 from components.clients.model_registry import open_registry
+from components.clients.tracking import open_mlflow
+from components.clients.version_files import FILES_TAG
 from pipelines.registry.catalogue import Catalogue
 from pipelines.runs import Home
 
@@ -73,6 +75,14 @@ def registered_folder(home: Path) -> Path:
     return Path(version.source.removeprefix("file://"))
 
 
+def forget_digests(home: Path) -> None:
+    """As for a version that was registered before digests were recorded."""
+    client = open_mlflow(Catalogue(Home(home)).environment)
+    client.delete_model_version_tag("clicks", "1", FILES_TAG)
+    for record in (home / "store" / "registry" / "clicks").iterdir():
+        record.unlink()
+
+
 def rewrite(file: Path, *keys: str, value: object) -> None:
     content = json.loads(file.read_text())
     inner = content
@@ -111,6 +121,10 @@ def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
     (repository / "models" / "steps_of.py").write_text(other)
     sources = ("--code", str(repository / "models"))
     rewrite(registered_folder(home) / "lineage.json", "packages", "torch", value="0.1")
+    code, said = perennial(home, *again, *sources, cwd=elsewhere)
+    assert code == 2
+    assert "clicks version 1 is damaged: lineage.json" in said
+    forget_digests(home)
     (project / "data").rename(project / "moved")
     moved = ("--data", str(project / "moved"))
     code, said = perennial(home, *again, *sources, *moved, cwd=elsewhere)
