@@ -9,9 +9,16 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from components.check_skeleton.config import CHECK_NAMES
 from components.contracts.errors import PerennialError
 from components.contracts.user_code import ctrl_c_is_known, no_silent_exit, user_code
+from pipelines.arguments import (
+    add_probe_options,
+    add_reap_options,
+    add_replay_options,
+    add_report_options,
+    add_sanity_options,
+    path_of,
+)
 from pipelines.contract import Contract, check_task, load_beside_its_task, to_toml
 from pipelines.deployment.verbs import ON_CLUSTER, add_deployment_verbs
 from pipelines.explanations import explained
@@ -312,11 +319,11 @@ def _parser() -> argparse.ArgumentParser:
     default_home = Path(os.environ.get("PERENNIAL_HOME", ".perennial"))
     home = argparse.ArgumentParser(add_help=False)
     home.add_argument(
-        "--home", type=Path, default=default_home,
+        "--home", type=path_of, default=default_home,
         help="folder of store, MLflow database and runs (default: $PERENNIAL_HOME or .perennial)",
     )  # fmt: skip
     contract = argparse.ArgumentParser(add_help=False)
-    contract.add_argument("contract", type=Path, help="the training contract, a TOML file")
+    contract.add_argument("contract", type=path_of, help="the training contract, a TOML file")
     again = argparse.ArgumentParser(add_help=False)
     either = again.add_mutually_exclusive_group()
     either.add_argument("--new", action="store_true", help="start anew even if a run is unfinished")
@@ -337,60 +344,23 @@ def _parser() -> argparse.ArgumentParser:
     add(check, contract, home)
     knob = argparse.ArgumentParser(add_help=False)
     knob.add_argument("knob", choices=("batch-size", "lr"), help="what to find out")
-    _add_probe_options(add(probe, knob, contract))
-    _add_sanity_options(add(sanity, contract, home))
-    _add_replay_options(add(run, contract, home, again))
+    add_probe_options(add(probe, knob, contract))
+    add_sanity_options(add(sanity, contract, home))
+    add_replay_options(add(run, contract, home, again))
     add(monitor, contract, home, again)
     told = add(status, home)
     told.add_argument("model", nargs="?", default="", help="one model only")
-    told.add_argument("--profile", type=Path, help="of the cluster to look at")
+    told.add_argument("--profile", type=path_of, help="of the cluster to look at")
     add(runs, home)
     add_registry_verbs(add, home)
     add_deployment_verbs(add, contract)
-    _add_report_options(add(report, home))
+    add_report_options(add(report, home))
     add(options_).add_argument(
         "path", nargs="?", default="", help="a section or an option, such as training.optimizer"
     )
-    _add_reap_options(add(reap))
-    add(compile_).add_argument("--out", type=Path, default=Path(), help="target folder")
+    add_reap_options(add(reap))
+    add(compile_).add_argument("--out", type=path_of, default=Path(), help="target folder")
     return parser
-
-
-def _add_reap_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--namespace", default="", help="default: the pod's own, or `default`")
-    parser.add_argument(
-        "--grace-hours", type=float, default=24.0, help="how long what has ended is kept (24)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted")
-
-
-def _add_probe_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max", type=int, help="batch-size: largest to try (default: 8192)")
-    parser.add_argument("--out", type=Path, help="lr: the picture's file (default: probe-lr.html)")
-
-
-def _add_replay_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
-    )
-    parser.add_argument("--first", type=int, help="partitions that start a replay (default: 3)")
-    parser.add_argument(
-        "--until", type=int, help="partitions after which a replay ends (default: all)"
-    )
-
-
-def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
-    parser.add_argument("--no-open", action="store_true", help="print the path only")
-
-
-def _add_sanity_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--only", nargs="+", action="extend", choices=CHECK_NAMES, metavar="CHECK", default=[],
-        help="these checks, and the one that most rest on; the names are in the report",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, help="copy the report here")
-    parser.add_argument("--new", action="store_true", help="measure again if nothing changed")
 
 
 if __name__ == "__main__":

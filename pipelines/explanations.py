@@ -28,6 +28,12 @@ def explained(error: Exception) -> PerennialError | None:
     """The error in words that say what to do; None for one that is not known here."""
     if isinstance(error, ModuleNotFoundError):
         return _missing_extra(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return PerennialError(
+            f"{error.filename}: {error.strerror}",
+            evidence=f"the operating system answered {type(error).__name__}",
+            action="check the path, the rights on it, and the space on its disk",
+        )
     return None
 
 

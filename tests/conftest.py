@@ -1,11 +1,12 @@
 """Tests that compare durations get the machine to themselves, also beside other workers.
 
-Ctrl-C is answered where a test needs it.
+Ctrl-C is answered where a test needs it. Hostile inputs are counted at the end.
 """
 
 import fcntl
 import os
 import signal
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,3 +49,23 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print how many hostile inputs were tried, by file, and how many were not answered well."""
+    counts = {
+        outcome: Counter(
+            report.nodeid.partition("::")[0]
+            for report in terminalreporter.stats.get(outcome, [])
+            if "hostile" in report.keywords and (outcome == "failed" or report.when == "call")
+        )
+        for outcome in ("passed", "failed")
+    }
+    files = sorted({*counts["passed"], *counts["failed"]})
+    if files:
+        terminalreporter.section("hostile inputs: a clear error, or it works")
+        for file in files:
+            good, bad = counts["passed"][file], counts["failed"][file]
+            terminalreporter.write_line(f"{good:5} as stated {bad:3} not  {file}")
+        good, bad = (sum(counts[outcome].values()) for outcome in ("passed", "failed"))
+        terminalreporter.write_line(f"{good:5} as stated {bad:3} not  in all")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.contracts.errors import PerennialError
+from pipelines.arguments import integer_from, path_of
 
 if TYPE_CHECKING:
     from pipelines.contract import Contract
@@ -211,7 +212,8 @@ def add_deployment_verbs(
     """
     profile = argparse.ArgumentParser(add_help=False)
     profile.add_argument(
-        "--profile", type=Path, default=os.environ.get(PROFILE), required=PROFILE not in os.environ,
+        "--profile", type=path_of, default=os.environ.get(PROFILE),
+        required=PROFILE not in os.environ,
         help=f"TOML file of the environment (default: ${PROFILE})",
     )  # fmt: skip
     model = argparse.ArgumentParser(add_help=False)
@@ -244,7 +246,9 @@ def add_deployment_verbs(
     )  # fmt: skip
     add(watch, model, profile)
     add(exporter, profile).add_argument(
-        "--port", type=int, help="serve /metrics there until SIGTERM, instead of printing once"
+        "--port",
+        type=integer_from(0),
+        help="serve /metrics there until SIGTERM, instead of printing once",
     )
     switching = add(schedule, model, profile).add_mutually_exclusive_group()
     switching.add_argument("--pause", action="store_true", help="start no more runs")
@@ -262,14 +266,19 @@ def _add_event_options(
     receiving: argparse.ArgumentParser, signing: argparse.ArgumentParser
 ) -> None:
     for parser in (receiving, signing):
-        parser.add_argument("--key", type=Path, required=True, help="file with the signing key")
-    receiving.add_argument("--event", type=Path, required=True, help="file with a request's body")
+        parser.add_argument("--key", type=path_of, required=True, help="file with the signing key")
     receiving.add_argument(
-        "--claimant", type=Path, required=True,
+        "--event", type=path_of, required=True, help="file with a request's body"
+    )
+    receiving.add_argument(
+        "--claimant", type=path_of, required=True,
         help="file with the name of who handles it, who alone may try again",
     )  # fmt: skip
     receiving.add_argument(
-        "--window-seconds", type=int, default=300, help="how far its timestamp may be away (300)"
+        "--window-seconds",
+        type=integer_from(1),
+        default=300,
+        help="how far its timestamp may be away (300)",
     )
     receiving.add_argument(
         "--pipeline", choices=("training", "monitoring"), default="training",

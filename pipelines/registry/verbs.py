@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from components.contracts.errors import PerennialError
+from pipelines.arguments import path_of
 from pipelines.runs import Home
 
 DIFFERENT = 1  # the exit code of a training that gave other weights
@@ -150,13 +151,16 @@ def add_registry_verbs(
     comparing.add_argument("place_b", metavar="B", help=PLACE)
     explaining = add(explain, home, reading)
     explaining.add_argument("place", metavar="VERSION", help=PLACE)
-    explaining.add_argument("--out", type=Path, help="also write it as an HTML page")
+    explaining.add_argument("--out", type=path_of, help="also write it as an HTML page")
     promoting, back, again = (add(verb, home) for verb in (promote, rollback, reproduce))
     for parser in (promoting, back, again):
         parser.add_argument("model", help="the model's name")
     for moving in (promoting, back):
         moving.add_argument(
-            "--code", type=Path, default=Path(), help="folder of the task's module (default: here)"
+            "--code",
+            type=path_of,
+            default=Path(),
+            help="folder of the task's module (default: here)",
         )
         moving.add_argument("--reason", required=True, help="why; it stands on the version")
         moving.add_argument("--force", action="store_true", help="even if it may make things worse")
@@ -168,12 +172,12 @@ def add_registry_verbs(
 def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     sources = parser.add_mutually_exclusive_group()
     sources.add_argument(
-        "--repository", type=Path,
+        "--repository", type=path_of,
         help="git repository that holds the version's commit (default: the one of this folder); "
         "it is only read",
     )  # fmt: skip
     sources.add_argument(
-        "--code", type=Path,
+        "--code", type=path_of,
         help="folder of the task's module, taken as it is (default: the sources of then)",
     )  # fmt: skip
     parser.add_argument(
