@@ -28,6 +28,8 @@ from pipelines.deployment.desired import desire
 from pipelines.deployment.operations import Site, Start, start_deployed, submit
 from text_expansion import arguments_of, parameters_in
 
+pytestmark = pytest.mark.hostile
+
 HOSTILE = (
     "key=$(AWS_SECRET_ACCESS_KEY) $$(X) sum={{=1+1}} {{workflow.name}} {{workflow.foo}} US$$5\n"
 )

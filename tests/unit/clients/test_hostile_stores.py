@@ -12,6 +12,8 @@ from components.clients.s3_store import S3ObjectStore
 from components.contracts.errors import BadDataError, PerennialError
 from hostile_store import HTML, Answer, hostile_store, page
 
+pytestmark = pytest.mark.hostile
+
 BODY = bytes(range(256)) * 20
 HURRIED = Patience(connect_s=1, silence_s=1, call_s=1, bytes_per_s=1e9, log_every_s=0.2)
 

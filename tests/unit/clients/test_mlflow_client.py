@@ -16,6 +16,8 @@ from components.clients.model_registry import open_registry
 from components.clients.tracking import open_mlflow, open_tracking
 from components.contracts.errors import PerennialError
 
+pytestmark = pytest.mark.hostile
+
 
 @pytest.fixture
 def database(environment):

@@ -11,6 +11,8 @@ from components.clients.object_store import open_store
 from components.clients.partitions import find_partitions, refuse_hidden_parquet
 from components.contracts.errors import BadDataError, PerennialError
 
+pytestmark = pytest.mark.hostile
+
 PARQUET = b"PAR1 rows PAR1"
 
 

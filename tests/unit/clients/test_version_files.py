@@ -9,6 +9,8 @@ from components.clients.object_store import open_store
 from components.clients.version_files import ModelVersion, RegisteredFiles, VersionFiles
 from components.contracts.errors import DamagedModelError, PerennialError
 
+pytestmark = pytest.mark.hostile
+
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 

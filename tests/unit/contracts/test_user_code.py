@@ -30,6 +30,8 @@ from pipelines.local import record_silent_ends
 from pipelines.runs import step_records
 from tiny_training import TinyTask
 
+pytestmark = pytest.mark.hostile
+
 ENDINGS = {
     "sys.exit": "import sys; sys.exit(0)",
     "sys.exit without a code": "import sys; sys.exit()",

@@ -16,6 +16,8 @@ from components.snapshot_data.manifest import take_snapshot
 from components.validate_data.config import ExpectationsSection
 from components.validate_data.facts import gather_facts
 
+pytestmark = pytest.mark.hostile
+
 ROWS = 240
 HOURS = [datetime(2024, 1, 1) + timedelta(hours=3 * index) for index in range(ROWS)]
 MICROSECONDS = [round((moment - datetime(1970, 1, 1)).total_seconds() * 1e6) for moment in HOURS]

@@ -20,6 +20,8 @@ from pipelines.deployment.signed_event import (
     sign,
 )
 
+pytestmark = pytest.mark.hostile
+
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 KEY = b"0123456789abcdef" * 4
 EVENT = Event(model="clicks", reason="labels ü $(KEY)", evidence={"rows": 120, "x": [1.5, None]})

@@ -20,6 +20,8 @@ from pipelines.cli import main
 from registered_versions import NAME, registrar
 from small_models import GOOD, TASK, lay_out
 
+pytestmark = pytest.mark.hostile
+
 WEAKER = (1.0, 2.0)
 WEIGHTS = "model.safetensors"
 
