@@ -42,6 +42,7 @@ STATE = (
     "triggers/{model}/*",
     "monitoring/{model}/*",
     "registry/{model}.json",
+    "registry/{model}/*",
     "tracking/{model}/*",
 )
 GRANTS = {

@@ -74,6 +74,7 @@ def test_every_right_is_used(role):
         ("s3:GetObject", "streams", "others/x"),
         ("s3:GetObject", "models", "elsewhere/x"),
         ("s3:GetObject", "models", "store/registry/flights.json"),
+        ("s3:PutObject", "models", "store/registry/flights/0.json"),
         ("s3:PutObject", "models", "store/triggers/flights/state.json"),
         ("s3:PutObject", "models", "store/mlflow-artifacts/flights/1/artifacts/x"),
         ("s3:DeleteObject", "models", "store/snapshots/0/snapshot.json"),
