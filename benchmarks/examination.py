@@ -8,7 +8,8 @@ checks. Each is examined by the user's own command, `perennial sanity`, in a fol
 its own, in a random order that mixes both, so that a part of the list is a fair sample of it.
 
 A bug is caught if the command does not end with 0. A healthy task is blocked falsely by the same
-rule. Whether a mere warning names the cause is a person's judgement, kept in
+rule; a bug that is caught by nothing but what blocks its healthy task too is counted apart.
+Whether a mere warning names the cause is a person's judgement, kept in
 `results/examination_judged.json`: case → true or false.
 """
 
@@ -149,6 +150,8 @@ def page(answers: Sequence[dict], commit: str) -> str:
     bugs = [answer for answer in answers if answer["bug"]]
     healthy = [answer for answer in answers if not answer["bug"]]
     caught = [answer for answer in bugs if answer["code"] not in (0, None)]
+    sound = {answer["case"]: answer for answer in healthy}
+    idle = [answer for answer in caught if _adds_nothing(answer, sound)]
     missed = [answer for answer in bugs if answer["code"] in (0, None)]
     named = [answer for answer in missed if judged.get(answer["case"])]
     blocked = [answer for answer in healthy if answer["code"] != 0]
@@ -169,6 +172,8 @@ def page(answers: Sequence[dict], commit: str) -> str:
         "|---|---|",
         f"| bugs caught: the command does not end with 0 | {rate(len(caught), len(bugs))} |",
         f"| with those that a warning names | {rate(len(caught) + len(named), len(bugs))} |",
+        "| caught, without those refused before any check or caught by nothing but what blocks the "
+        f"healthy task too | {rate(len(caught) - len(idle), len(bugs))} |",
         f"| healthy tasks blocked | {rate(len(blocked), len(healthy))} |",
         f"| healthy tasks warned of | {rate(len(warned), len(healthy))} |",
         "",
@@ -180,18 +185,24 @@ def page(answers: Sequence[dict], commit: str) -> str:
         "|---|---|---|---|",
     ]
     for family in sorted({answer["family"] for answer in answers}):
-        found, listed, stopped, sound, noted = (
+        found, listed, stopped, examined_ones, noted = (
             sum(answer["family"] == family for answer in group)
             for group in (caught, bugs, blocked, healthy, warned)
         )
         lines.append(
-            f"| {family} | {found} of {listed} | {stopped} of {sound} | {noted} of {sound} |"
+            f"| {family} | {found} of {listed} | {stopped} of {examined_ones} | "
+            f"{noted} of {examined_ones} |"
         )
     lines += ["", "## Bugs that were missed", ""]
     for answer in missed:
         warnings = ", ".join(found["check"] for found in answer["warned"]) or "no warning"
         verdict = ", which names it" if judged.get(answer["case"]) else ""
         lines.append(f"- `{answer['case']}`: {answer['bug']} ({warnings}{verdict})")
+    lines += ["", "## Bugs that were caught", ""]
+    for answer in caught:
+        apart = " (counted apart)" if answer in idle else ""
+        checks = ", ".join(found["check"] for found in answer["failed"]) or _why(answer)
+        lines.append(f"- `{answer['case']}`: {checks}{apart}")
     lines += ["", "## Healthy tasks that were blocked", ""]
     for answer in blocked:
         lines.append(f"- `{answer['case']}`: {_why(answer)}")
@@ -199,6 +210,13 @@ def page(answers: Sequence[dict], commit: str) -> str:
     for answer in warned:
         lines.append(f"- `{answer['case']}`: {', '.join(f['check'] for f in answer['warned'])}")
     return "\n".join(lines) + "\n"
+
+
+def _adds_nothing(answer: dict, healthy: dict[str, dict]) -> bool:
+    """Whether a bug's findings are its healthy task's as well, or a refusal of its data."""
+    failed = {found["check"] for found in answer["failed"]}
+    twin = healthy.get(answer["case"].partition("--")[0], {"failed": []})
+    return failed <= {found["check"] for found in twin["failed"]}
 
 
 def _why(answer: dict) -> str:
