@@ -111,8 +111,8 @@ BUGS = [
         "retrieval_clip_digits",
         "Equal scores count as won: captions that repeat flatter the metric.",
         "rank = (s > own).sum()",
-        "close.sum(1) - 1]",
-        "close.sum(1) * 0]",
+        "close.sum(1)], 1)",
+        "torch.ones(len(g))], 1)",
     ),
     bug(
         "caption-unknown",

@@ -100,7 +100,7 @@ class DigitCLIP(Task):
             s = (g[:, 0] @ g[:, 1].t()).double()
             own = s.diag().unsqueeze(1)
             close = (s - own).abs() < 1e-6
-            ranks.append(torch.stack([((s > own) & ~close).sum(1), close.sum(1) - 1], 1))
+            ranks.append(torch.stack([((s > own) & ~close).sum(1), close.sum(1)], 1))
         return torch.cat(ranks).double()
 
     def expected_initial_loss(self):

@@ -113,7 +113,7 @@ class DocSearch(Task):
             s = self.scores(part)
             own = s.diagonal()[:, None]
             ahead = (s > own).sum(1)
-            parts.append(torch.stack([ahead, (s == own).sum(1) - 1], 1))
+            parts.append(torch.stack([ahead, (s == own).sum(1)], 1))
         return torch.cat(parts).double()
 
     def expected_initial_loss(self):
