@@ -51,11 +51,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the order")
     parser.add_argument("--only", nargs="+", default=[], help="cases whose names hold one of these")
     parser.add_argument("--commit", default="", help="of the checks, for the table")
+    parser.add_argument("--note", default="", help="what a reader of the table must know")
     chosen = parser.parse_args()
     if chosen.verb == "run":
         run(chosen.record, chosen.jobs, chosen.seed, chosen.only)
     else:
-        text = page(read(chosen.record), chosen.commit)
+        text = page(read(chosen.record), chosen.commit, chosen.note)
         (RESULTS / "examination.md").write_text(text)
         print(text)
 
@@ -142,7 +143,7 @@ def rate(count: int, of: int) -> str:
     return f"{count} of {of} ({count / max(of, 1):.1%}, {low:.0%} to {high:.0%})"
 
 
-def page(answers: Sequence[dict], commit: str) -> str:
+def page(answers: Sequence[dict], commit: str, note: str = "") -> str:
     """What was found, as Markdown."""
     judged = json.loads(JUDGED.read_text()) if JUDGED.exists() else {}
     every = all_cases()
@@ -168,6 +169,7 @@ def page(answers: Sequence[dict], commit: str) -> str:
         f"Examined: {len(bugs)} of {total} bugs, {len(healthy)} of {len(every) - total} healthy "
         "tasks. Intervals are Wilson's, at 95%.",
         "",
+        *([note, ""] if note else []),
         "| what | rate |",
         "|---|---|",
         f"| bugs caught: the command does not end with 0 | {rate(len(caught), len(bugs))} |",
