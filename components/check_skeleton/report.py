@@ -30,6 +30,8 @@ COMPARES_EXAMPLES = "example_independence"
 
 Rows: TypeAlias = Sequence[Sequence[JsonValue]]
 
+NOTHING = "not measured"
+
 
 def page_of(
     report: SkeletonReport, preview: Preview, notes: Sequence[str], tolerance: float
@@ -57,7 +59,7 @@ def page_of(
         ("check", "measured", "expected", "seconds"),
         [(r.check, r.measured, _expectation(r), f"{r.seconds:.2f}") for r in passed],
     )
-    skipped = [r for r in results if r.outcome == "skipped"]
+    skipped = [r for r in results if r.outcome == "skipped" and not r.is_unmeasured]
     if skipped:
         page.folded_table(
             f"Skipped checks ({len(skipped)})",
@@ -72,14 +74,17 @@ def page_of(
 def _tell_findings(page: Page, results: Sequence[CheckResult]) -> None:
     """A line of advice for each finding, worst first."""
     page.heading("What to do")
-    findings = [r for r in results if r.outcome in ("failed", "warned")]
+    findings = [r for r in results if r.outcome in ("failed", "warned") or r.is_unmeasured]
     if not findings:
         page.text("Nothing: every check that applies has passed.")
         return
     page.table(
         ("check", "look at"),
         # One cell of three lines: side by side they would not fit a narrow screen.
-        [(r.check, f"{r.hint}\nfound: {r.measured}\nhealthy: {_expectation(r)}") for r in findings],
+        [
+            (r.check, f"{r.hint}\nfound: {r.measured or NOTHING}\nhealthy: {_expectation(r)}")
+            for r in findings
+        ],
         outcomes=[_weight(result) for result in findings],
     )
 
@@ -171,7 +176,7 @@ def _expectation(result: CheckResult) -> str:
 
 def _weight(result: CheckResult) -> Outcome:
     if result.outcome == "skipped":
-        return "neutral"
+        return "warned" if result.is_unmeasured else "neutral"
     return "warned" if result.outcome == "failed" and result.waived else result.outcome
 
 

@@ -127,8 +127,10 @@ def chosen(only: Sequence[str]) -> tuple[str, ...]:
 def result_lines(result: CheckResult) -> Iterator[str]:
     """A result on the screen: outcome, name, seconds, finding; then what to do about it."""
     sign = "-" if result.outcome == "skipped" else SIGNS[result.outcome]
+    sign = SIGNS["warned"] if result.is_unmeasured else sign
     width = max(map(len, CHECK_NAMES))
-    found = result.measured or f"skipped: {result.hint}"
+    word = "not measured" if result.is_unmeasured else "skipped"
+    found = result.measured or f"{word}: {result.hint}"
     yield f"  {sign} {result.check:<{width}} {result.seconds:6.2f}s  {' '.join(found.split())}"
     if result.outcome in ("warned", "failed"):
         yield f"{INDENT}→ {result.hint}"

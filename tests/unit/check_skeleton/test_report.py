@@ -61,16 +61,19 @@ def test_advice_stands_worst_first_and_what_passed_is_folded():
 
 def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
     unmeasured = result("rank_data", "skipped").model_copy(update={"is_unmeasured": True})
-    report = SkeletonReport(
+    found = SkeletonReport(
         results=(result("labels", "passed"), unmeasured, result("augmentation", "skipped")),
         baselines={},
     )
-    verdict = verdict_of(report)
+    verdict = verdict_of(found)
     assert verdict.startswith(
         "Training may start: none of 2 checks stands in the way, and rank_data could not be made; "
         "1 passed, 1 skipped, 1 not measured."
     )
-    assert summary_of(report) == "1 of 3 checks passed, not measured rank_data"
+    assert summary_of(found) == "1 of 3 checks passed, not measured rank_data"
+    page = page_of(found, PREVIEW, (), 0.2).html()
+    assert "every check that applies has passed" not in page
+    assert "found: not measured" in page
 
 
 @pytest.mark.parametrize(
