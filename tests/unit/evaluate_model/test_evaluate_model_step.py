@@ -129,6 +129,18 @@ def test_an_equally_good_challenger_does_not(judged, crown):
     assert failed(verdict) == ["better than the champion"]
 
 
+def test_a_second_challenger_on_the_same_days_must_show_more(judged, crown, tmp_path, monkeypatch):
+    crown(NOISY)
+    _, first = judged(USELESS)
+    monkeypatch.setenv("PERENNIAL_RUN_ID", "another run")
+    _, other = judged(GOOD)
+    assert (first.repeats.earlier, first.repeats.level) == (0, pytest.approx(0.05))
+    assert (other.repeats.earlier, other.repeats.worth) == (1, 1.0)
+    assert other.comparisons[0].confidence > 0.97
+    assert "these days judged 1 challenger before" in other.reasons[0].detail
+    assert "Repeated tests" in (tmp_path / "report.html").read_text()
+
+
 def test_a_challenger_that_is_not_worse_must_be_fresher(judged, crown, snapshot):
     gate = GateSection(resamples=300, mode="non_inferior", margin=0.02)
     earlier = snapshot.time_max - timedelta(days=9)
