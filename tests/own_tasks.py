@@ -93,8 +93,10 @@ def pinned(frame: pl.DataFrame, folder: Path, label: str, **data) -> Snapshot:
     return take_snapshot(section, SplitSection())
 
 
-def write_customers(folder: Path, *, also: str = "", **shape) -> Snapshot:
-    """With `also` a column that no honest table has."""
+def write_customers(
+    folder: Path, *, also: str = "", copies: int = 1, households: int = 0, meta=(), **shape
+) -> Snapshot:
+    """With `also` a column that no honest table has; with copies of each row, or few households."""
     left = pl.col("leaves") == 1
     more = {
         "": [],
@@ -105,15 +107,33 @@ def write_customers(folder: Path, *, also: str = "", **shape) -> Snapshot:
         "number": [(pl.col("row") + 100_000).alias("number")],
         "noise": [((pl.col("row") * 7919) % 1009).alias("lot")],
     }[also]
-    return pinned(customers(**shape).with_columns(more), folder, "leaves")
+    frame = customers(**shape).with_columns(more)
+    if copies > 1:
+        frame = pl.concat([frame] * copies).with_columns(row=pl.int_range(pl.len()))
+    if households:
+        home = (pl.col("row") * 7919) % households
+        frame = frame.with_columns(household=home, leaves=(home * 31 % 97 > 48).cast(pl.Int64))
+    return pinned(frame, folder, "leaves", meta=meta)
 
 
 def write_reviews(folder: Path, **shape) -> Snapshot:
     return pinned(reviews(**shape), folder, "praises", text=("text",), features=("text",))
 
 
-def write_series(folder: Path, **shape) -> Snapshot:
-    return pinned(series(**shape), folder, "next")
+def write_series(folder: Path, *, stride: int = 0, **shape) -> Snapshot:
+    """Windows of series of their own, or with a stride of one that goes on."""
+    frame = series(**shape)
+    if stride:
+        values = np.concatenate(series(rows=800)["history"].to_list())
+        starts = range(0, len(values) - LENGTH - 1, stride)
+        frame = pl.DataFrame(
+            {
+                "row": range(len(starts)),
+                "history": [values[each : each + LENGTH].tolist() for each in starts],
+                "next": [float(values[each + LENGTH]) for each in starts],
+            }
+        )
+    return pinned(frame, folder, "next")
 
 
 class OwnTask(Task):

@@ -21,6 +21,7 @@ import polars as pl
 import torch
 from pydantic import JsonValue
 
+from components.check_skeleton.trials.memory import changes_of, memory_of
 from components.engine.task import Batch, Task
 
 REQUEST, TASK, ROWS, ANSWER = "request.pickle", "task.pickle", "rows.arrow", "answer.pickle"
@@ -122,7 +123,7 @@ def main() -> int:
         _install_clock(module)
         make_task, state = pickle.loads((folder / TASK).read_bytes())
         opened.clear()
-        _replay(make_task, state, module, rows, answer)
+        _replay(make_task, state, rows, answer)
     except Exception as error:  # user code may raise anything
         answer.problem = f"{type(error).__name__}: {error}"
     answer.files = tuple(dict.fromkeys(opened))
@@ -131,12 +132,12 @@ def main() -> int:
 
 
 def _replay(
-    make_task: Callable[[], Task], state: Mapping[str, JsonValue], module: ModuleType,
-    rows: pl.DataFrame, answer: Answer,
+    make_task: Callable[[], Task], state: Mapping[str, JsonValue], rows: pl.DataFrame,
+    answer: Answer,
 ) -> None:  # fmt: skip
     task = make_task()
     task.load_state(state)
-    before = _memory(task, module)
+    before = memory_of(task)
     answer.batches["again"] = task.encode(rows)
     turned = task.encode(rows.reverse())
     answer.batches["in reverse order"] = {name: each.flip(0) for name, each in turned.items()}
@@ -147,8 +148,8 @@ def _replay(
     AHEAD[0] = LATER
     answer.batches["400 days later"] = task.encode(rows)
     AHEAD[0] = datetime.timedelta()
-    after = _memory(task, module)
-    answer.remembers = tuple(name for name in after if before.get(name) != after[name])
+    after = memory_of(task)
+    answer.remembers = changes_of(before, after)
     other = make_task()
     other.fit(rows.lazy())
 
@@ -187,22 +188,6 @@ def _watch_files(opened: list[str]) -> None:
     sys.addaudithook(note)
     for name in READERS:
         setattr(pl, name, noted(getattr(pl, name)))
-
-
-def _memory(task: Task, module: ModuleType) -> dict[str, str]:
-    """What task, class and module keep, as text."""
-    owners = {
-        "self": vars(task),
-        type(task).__name__: vars(type(task)),
-        module.__name__: vars(module),
-    }
-    kept = (dict, list, set, int, float, str, bytes)
-    return {
-        f"{owner}.{name}": repr(value)[:10_000]
-        for owner, values in owners.items()
-        for name, value in values.items()
-        if isinstance(value, kept) and not isinstance(value, type) and not name.startswith("__")
-    }
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from components.check_skeleton.subject import (
     Subject,
     stirred_model,
 )
+from components.check_skeleton.trials.memory import changes_of, memory_of
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, inputs_of
@@ -31,6 +32,7 @@ def encoding(subject: Subject) -> CheckResult:
     )
     rows = spread(subject.train_rows)
     before = generator_states()
+    kept = memory_of(subject.task)
     whole = subject.task.encode(rows)
     if generator_states() != before:
         return judge.failed(
@@ -47,7 +49,11 @@ def encoding(subject: Subject) -> CheckResult:
     if changed:
         return judge.failed(
             f"encoding the same rows twice differs in {', '.join(changed)}",
-            hint="encode must be deterministic; look for random numbers, sets and clocks",
+            hint=f"encode changes {remembered}, and what it gives next time depends on it: learn "
+            "it in fit(train) and keep it in state()"
+            if (remembered := ", ".join(changes_of(kept, memory_of(subject.task))[:3]))
+            else "encode must be deterministic; look for random numbers from a generator of its "
+            "own, sets and clocks",
         )
     for index in range(0, rows.height, 8):
         with made_up("a single row"):

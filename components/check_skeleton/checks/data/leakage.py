@@ -7,6 +7,12 @@ import numpy as np
 import polars as pl
 import torch
 
+from components.check_skeleton.checks.data.copies import (
+    BEYOND_CHANCE,
+    expected_by_chance,
+    shared_entities,
+    shared_windows,
+)
 from components.check_skeleton.checks.data.encoding import REBUILT
 from components.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from components.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
@@ -27,6 +33,8 @@ COPIED_SHARE = 0.01
 SAME_DATA_SHARE = 0.5
 # Five standard errors pass chance once in three million.
 CLEAR_ERRORS = 5.0
+# Windows of one series that was cut in time overlap at the cut, in few examples.
+SHARED_WINDOWS = 0.1
 
 
 def shuffled_labels(subject: Subject) -> CheckResult:
@@ -103,7 +111,42 @@ def split_overlap(subject: Subject) -> CheckResult:
             overlap=overlap,
             chance=chance,
         )
-    return judge.passed(shown, overlap=overlap, chance=chance)
+    expected = expected_by_chance(subject)
+    if overlap > max(COPIED_SHARE, BEYOND_CHANCE * expected):
+        say = judge.failed if overlap >= SAME_DATA_SHARE else judge.warned
+        return say(
+            f"{shown}; columns as different as these agree in {expected:.1g} of them",
+            hint="whole examples are repeated, in the splits as across them: rows multiplied by a "
+            "join, by oversampling or by augmentation that was stored. Deduplicate before the "
+            "split, or split by a group that keeps copies together",
+            overlap=overlap,
+            expected=expected,
+        )
+    return _judged_relations(judge, subject) or judge.passed(shown, overlap=overlap, chance=chance)
+
+
+def _judged_relations(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Rows that are no copies and yet say what others in the other split are."""
+    column, share = shared_windows(subject)
+    if share > SHARED_WINDOWS:
+        return judge.warned(
+            f"half of the window in {column} stands in a training window for {share:.0%} of the "
+            "validation examples",
+            hint="windows that overlap were drawn into both splits, so training has seen what "
+            "validation asks: name data.time and split by it, with windows that do not overlap",
+            windows=share,
+        )
+    entity, told, shared = shared_entities(subject)
+    if entity:
+        return judge.warned(
+            f"{entity} tells {told:.0%} of the label, and {shared:.0%} of the validation examples "
+            "have one that training has",
+            hint=f"rows of one {entity} have one label and lie in both splits, so knowing it again "
+            f'is enough: set data.group = "{entity}" and split.method = "group"',
+            group=entity,
+            shared=shared,
+        )
+    return None
 
 
 def _shuffled(subject: Subject) -> Subject:

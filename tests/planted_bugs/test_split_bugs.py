@@ -1,0 +1,129 @@
+"""Splits that share examples, windows or entities; hints that name what was measured."""
+
+import numpy as np
+import pytest
+
+from components.tasks.tabular import TabularClassification
+from own_tasks import Leaving, Next, Praise
+from planted import Bug, require_caught
+from planted import planted as planted_bug
+from workshop import Workshop, results_of
+
+BUGS: list[Bug] = []
+
+
+def planted(check, hint, *, material="customers", outcome="warned", **how):
+    return planted_bug(BUGS, check, hint, material=material, outcome=outcome, **how)
+
+
+@planted("split_overlap", "copies together", outcome="failed", copies=4, rows=750)
+class Copied(Leaving):
+    """each row stands four times in the data, under other ids"""
+
+
+@planted("split_overlap", "multiplied by a join", outcome="failed", copies=8, rows=400)
+class Joined(Leaving):
+    """a join made eight rows of one"""
+
+
+@planted("split_overlap", "Deduplicate", rows=1500, copies=2)
+class Twice(Leaving):
+    """each row stands twice in the data"""
+
+
+@planted("split_overlap", "overlap", material="series", stride=1)
+class Overlapping(Next):
+    """windows that move by one step are drawn into both splits"""
+
+
+@planted("split_overlap", "data.time", material="series", stride=3)
+class OverlappingByMost(Next):
+    """windows that move by an eighth of their length are drawn into both splits"""
+
+
+@planted("split_overlap", "windows that do not overlap", material="series", stride=6)
+class OverlappingByHalf(Next):
+    """windows that move by a quarter of their length are drawn into both splits"""
+
+
+@planted("split_overlap", 'data.group = "household"', households=400)
+class Households(Leaving):
+    """a household's rows have one label and lie in both splits, its number is a feature"""
+
+
+@planted("split_overlap", "knowing it again", households=300, meta=("household",))
+class KnownHouseholds(Leaving):
+    """a household's rows have one label and lie in both splits, its number is kept for reports"""
+
+
+@planted("split_overlap", "split.method", households=480, meta=("household",), rows=4000)
+class SmallHouseholds(Leaving):
+    """a few rows for each household have one label"""
+
+
+# Hints
+
+
+@planted("encoding", "encode changes .*calls", outcome="failed")
+class Counts(Leaving):
+    """encode counts its calls and adds the number"""
+
+    calls = 0
+
+    def visits(self, rows):
+        type(self).calls += 1
+        return rows["visits"].to_numpy() + self.calls
+
+
+@planted("encoding", "encode changes self.seen", outcome="failed")
+class Moves(Leaving):
+    """encode keeps a running mean, and takes it away"""
+
+    seen = 0.0
+
+    def visits(self, rows):
+        self.seen = 0.9 * self.seen + 0.1 * float(rows["visits"].mean())
+        return rows["visits"].to_numpy() - self.seen
+
+
+@planted("encoding", "a generator of its own", outcome="failed")
+class Draws(Leaving):
+    """encode draws from a generator of its own"""
+
+    def visits(self, rows):
+        return rows["visits"].to_numpy() + np.random.default_rng().normal(size=rows.height)
+
+
+SGD = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.0, "nesterov": False}
+
+
+@planted(
+    "first_steps", "clipping makes the steps short", outcome="failed",
+    training={"optimizer": SGD, "clipping": {"max_norm": 1e-4}},
+)  # fmt: skip
+class TinyLimit(Leaving):
+    """gradients are clipped to a ten-thousandth"""
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_bug_is_caught(bug: Bug, workshop: Workshop):
+    require_caught(bug, workshop)
+
+
+HEALTHY = [
+    (Leaving, "customers", {}),
+    (Leaving, "customers", {"also": "noise"}),
+    (Next, "series", {}),
+    (Next, "series", {"stride": 24}),
+    (Praise, "reviews", {}),
+    (TabularClassification, "binary", {}),
+    (TabularClassification, "multiclass", {}),
+    (TabularClassification, "noise", {}),
+]
+
+
+@pytest.mark.parametrize(("task_type", "material", "shape"), HEALTHY)
+def test_healthy_tasks_are_not_doubted(task_type, material, shape, workshop):
+    subject = workshop.subject(task_type, material, **shape)
+    result = results_of(subject, "split_overlap")["split_overlap"]
+    assert (result.outcome, result.measured) == ("passed", result.measured)
