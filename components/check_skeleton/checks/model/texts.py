@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from components.check_skeleton.checks.model.attention import observed_attention
 from components.check_skeleton.checks.model.padding import Padding, padding_of
+from components.check_skeleton.checks.model.reading import long_texts, parts_seen, told_by
 from components.check_skeleton.checks.model.sequences import other_characters
 from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
 from components.check_skeleton.free_outputs import probe
@@ -32,6 +33,7 @@ PARTS = 8
 # Texts that fill more of their sequence may be cut by right.
 ROOM = 0.75
 READ_SHARE = 0.5
+CLEAR_ERRORS = 5.0
 SEEN = (
     "padding is seen: give the model an attention mask, leave padding out of means and maxima, pad "
     "on the right where attention is causal, and count positions from the text's start"
@@ -50,7 +52,7 @@ def text_coverage(subject: Subject) -> CheckResult:
     label, labels = subject.task.columns.label, subject.train[LABEL]
     is_text = subject.train_rows[label].dtype == pl.String
     if not is_text or labels.ndim != 2 or labels.is_floating_point():
-        return judge.skipped("the label is no text")
+        return _judged_feature(judge, subject)
     tokens = tokens_of(subject.train)
     padding = None if tokens is None else padding_of(subject.train[tokens])
     if padding is None:
@@ -73,6 +75,45 @@ def text_coverage(subject: Subject) -> CheckResult:
         else "many characters share one code: are most words unknown to the tokenizer? It may be "
         "made for another language, case or encoding",
         seen=seen,
+    )
+
+
+def _judged_feature(judge: Judge, subject: Subject) -> CheckResult:
+    """A text that is a feature: what is cut of it, and whether that tells the label."""
+    name = long_texts(subject)
+    if not name:
+        return judge.skipped("neither the label nor a feature is free text")
+    try:
+        seen = parts_seen(subject, name)
+    except Exception as error:  # a task may take no texts that it did not have
+        return judge.skipped(f"encode takes no changed texts: {type(error).__name__}: {error}")
+    unseen = [part for part, share in enumerate(seen) if share < READ_SHARE]
+    shown = f"seen in the parts of long texts in {name}: {', '.join(f'{s:.0%}' for s in seen)}"
+    if not seen or not unseen:
+        return judge.passed(shown) if seen else judge.skipped("too few long texts")
+    told = told_by(subject, name, unseen)
+    if told < CLEAR_ERRORS:
+        return judge.passed(f"{shown}; the rest tells nothing ({told:.1f} standard errors)")
+    return judge.warned(
+        f"{shown}; words counted in what is not seen tell the label by {told:.0f} standard errors",
+        hint=_cut(unseen, seen),
+        seen=seen,
+        told=round(told, 2),
+    )
+
+
+def _cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
+    """What keeps parts of texts from the inputs."""
+    if len(unseen) == len(seen):
+        return (
+            "words do not reach the inputs: is most of the vocabulary unknown to encode, by case "
+            "or spelling?"
+        )
+    if 0 in unseen:
+        return "the beginning of texts is cut away, and it tells the label: keep what tells it"
+    return (
+        "texts are cut, and what is cut off tells the label: raise the length, keep the end, or "
+        "read more than one window"
     )
 
 
