@@ -38,10 +38,10 @@ class TriggersSection(Section):
     Raise it where new names are ordinary and the task maps them to one unknown value."""
     false_alarm_level: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
     """Share of quiet windows that may alarm, before `windows_in_a_row`. Kept below 1 in 13 on made
-    streams of ten reference blocks or more, whose blocks differ by themselves and resemble their
-    neighbours (correlation up to 0.9), with 20 rows a block or more. Not claimed below ten blocks;
-    not judged below five, nor below 20 rows a block: raise `data.block_days` there. Lower it for
-    long references only."""
+    streams of 13 reference blocks or more: blocks that differ by themselves or resemble their
+    neighbours (correlation up to 0.9, with 500 rows a block), a yearly season, heavy tails, 20
+    rows a block. Not claimed for such correlation in blocks of 40 rows (1 in 10), nor below ten
+    blocks. Not judged below five blocks or 20 rows a block: change `data.block_days` there."""
     season_days: Annotated[int, Field(ge=1)] | None = None
     """Length of the stream's longest season, such as 365. Drift is not judged until the champion's
     reference covers it, since nothing tells a season that was never seen from drift. Set it where
