@@ -43,6 +43,7 @@ STATE = (
     "monitoring/{model}/*",
     "registry/{model}.json",
     "registry/{model}/*",
+    "gate/{model}/tests.json",
     "tracking/{model}/*",
 )
 GRANTS = {
