@@ -1,4 +1,4 @@
-"""Sixty kills of whole runs: any process of theirs, at any moment, by any of three signals.
+"""Whole runs, hit sixty times: any of their processes, at any moment, by one of three signals.
 
 Every fifth case starts two runs in one home at once. Whatever is hit: one champion with the
 weights of an undisturbed run, no process and no temporary file left. Prints a table of the cases;
@@ -106,7 +106,7 @@ def events(home: Path) -> list[tuple[str, str]]:
 def disturb(
     started: list[subprocess.Popen[bytes]], home: Path, seed: int
 ) -> tuple[str, str, str, int | None]:
-    """Hit one process of the runs; role, signal, last event, and the supervisor's id above it."""
+    """Signal one process of the runs; its role, the signal, the last event, its run's supervisor."""
     chance = random.Random(seed)
     moment = MOMENTS[seed * 5 % len(MOMENTS)]
     number = SIGNALS[seed % len(SIGNALS)]
@@ -180,7 +180,6 @@ def test_run_hit_at_any_moment_ends_as_if_undisturbed(project, undisturbed, rows
     ended += [start(project, home, output) for output in outputs]
     role, number, last, hit = disturb(ended, home, seed)
     facts = f"| {seed} | {at_once} | {role} | {number} | {last} |"
-    rows[seed] = f"{facts} | **did not end as it should** |"
     try:
         codes = [each.wait(PATIENCE) for each in ended]
         no_process_is_left(home)
@@ -204,6 +203,9 @@ def test_run_hit_at_any_moment_ends_as_if_undisturbed(project, undisturbed, rows
         refused = sum(REFUSED in output.read_text() for output in outputs)
         outcome = "as undisturbed" + (f", {refused} refused" if at_once == 2 else "")
         rows[seed] = f"{facts} {needed} | {outcome} |"
+    except Exception:
+        rows[seed] = f"{facts} - | **did not end as it should** |"
+        raise
     finally:
         if file := os.environ.get("PERENNIAL_KILLED_RUNS"):
             Path(file).write_text(as_table(rows))
