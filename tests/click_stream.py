@@ -34,6 +34,9 @@ log_every_steps = 10
 [gate]
 resamples = 200
 min_test_blocks = 5
+min_effective_days = 2.0 # eight test days of a stream whose days are made independently
+min_rare_rows = 30
+min_rare_blocks = 5
 
 [skeleton.severities] # ten seconds for each run; the examples and `test_sanity` make them
 rank_equivalence = "off"

@@ -24,6 +24,7 @@ PROBED_ROWS = 256
 DENSITY_REACH = 6.0
 # At a minimum gradients are gone; a density that narrows for ever keeps half of them.
 STILL_FALLING = 0.02
+KINK_STEPS = 100
 IN_PLACE = "outputs in place of the model's"
 Losses = Callable[[Tensor, Batch], Tensor]
 """A task's `losses` or `training_losses`."""
@@ -233,7 +234,31 @@ def _descended(
     )  # fmt: skip
     values = torch.from_numpy(found.x).to(start.dtype).reshape(start.shape)
     left = float(np.abs(found.jac).max())
-    return _Minimum(domain.outputs(values), float(found.fun), left > STILL_FALLING * scale[1])
+    is_falling = left > STILL_FALLING * scale[1]
+    if is_falling and np.isinf(reach) and found.fun >= 0:
+        values, found.fun = _down_to_kinks(losses, values, float(found.fun), batch, domain)
+    return _Minimum(domain.outputs(values), float(found.fun), is_falling)
+
+
+def _down_to_kinks(
+    losses: Losses, values: Tensor, least: float, batch: Batch, domain: OutputDomain
+) -> tuple[Tensor, float]:
+    """Go on where a loss has kinks, as quantiles' and absolute errors have: line searches stop.
+
+    Rprop takes each output's own step by the sign of its gradient, and halves it where that turns.
+    """
+    best, here = values, values.clone().requires_grad_()
+    optimizer = torch.optim.Rprop(
+        [here], lr=float(values.std().nan_to_num(1.0).clamp_min(1e-2)) / 10
+    )
+    for _ in range(KINK_STEPS):
+        loss = mean_loss(losses(_broadcast(domain.outputs(here), batch), batch), batch)
+        if float(loss.detach()) < least:
+            best, least = here.detach().clone(), float(loss.detach())
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    return best, least
 
 
 def stepped(

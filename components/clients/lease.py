@@ -92,14 +92,20 @@ def follow_lease() -> None:
     # A process that was still starting when its supervisor died must not join the next run.
     if Path(path).read_text() != token:
         os._exit(EXIT_CODE)
-    threading.Thread(target=_end_with_supervisor, args=(Path(path),), daemon=True).start()
+    threading.Thread(target=_end_with_supervisor, args=(Path(path), token), daemon=True).start()
 
 
-def _end_with_supervisor(lease: Path) -> None:
+def _end_with_supervisor(lease: Path, token: str) -> None:
     with lease.open("a+") as stream:
-        while not _try_lock(stream, fcntl.LOCK_SH):
+        # The next supervisor may lock the file between two looks; then its token stands in it.
+        while not _try_lock(stream, fcntl.LOCK_SH) and _content(stream) == token:
             time.sleep(POLL_SECONDS)
     os._exit(EXIT_CODE)
+
+
+def _content(stream: IO[str]) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def _lock_within(stream: IO[str], timeout_seconds: float) -> bool:

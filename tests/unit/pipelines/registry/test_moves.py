@@ -249,8 +249,7 @@ def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
 
     with monkeypatch.context() as patch:
         patch.setattr(MlflowModelRegistry, "_tag", killed)
-        with pytest.raises(Killed):
-            perennial(*rollback())
+        assert perennial(*rollback())[0] == 2
     assert champion() == "2"
     # Whoever moves next finds the announced move, and brings it to its end first.
     code, said = perennial(*promote("2"))
