@@ -33,6 +33,7 @@ from components.engine.parallelism.context import own_sequences
 from components.engine.parallelism.parallelize import set_gradient_sync
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.parallelism.replica import Replica
+from components.engine.parallelism.scalar_parameters import average_gradients, unsharded
 from components.engine.profiling.instruments import Instruments
 from components.engine.reproducibility import StepRandomness
 from components.engine.resilience.guard import Guard, Judgement
@@ -72,14 +73,18 @@ class Training:
     step: int = 0
     data_offset: int = 0
     parameters: list[nn.Parameter] = field(init=False)
+    unsharded: list[nn.Parameter] = field(init=False)
     ratio: UpdateRatio = field(init=False)
     randomness: StepRandomness = field(init=False)
 
     def __post_init__(self) -> None:
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.unsharded = unsharded(self.parameters, self.section)
         self.ratio = UpdateRatio(
-            self.parameters, self.world, is_replicated=isinstance(self.model, Replica)
-        )
+            # Of scalars beside shards every rank has a copy, which would count repeatedly.
+            [each for each in self.parameters if each.ndim or not self.unsharded],
+            self.world, is_replicated=isinstance(self.model, Replica),
+        )  # fmt: skip
         rank = self.world.layout.random_rank
         self.randomness = StepRandomness(self.section.seed, rank, self.world.device)
 
@@ -119,6 +124,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
     buffers = clones_of_buffers(training)
     rate = follow_schedule(optimizer, section, steps_done)
     part = add_gradients(training, batch)
+    average_gradients(training.unsharded, training.world.layout)
     norm, loss, judgement, stop = agree(training, part)
     if judgement in (Judgement.SKIP, Judgement.STOP):
         record_not_finite(training, judgement, batch, part)

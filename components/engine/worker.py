@@ -215,10 +215,10 @@ def initial_model(
             model, task, section, world, inputs=inputs_of(data.gather(np.arange(1))),
             shard=partial(parallelize, task=task, training=section, world=world),
         )  # fmt: skip
-    model = parallelize(model, task, section, world)
     # Two rows, because batch normalisation refuses one.
     batch = data.gather(np.arange(min(data.rows, section.micro_batch_size, 2)))
     (batch,) = own_sequences([batch], task, world.layout)
+    model = parallelize(model, task, section, world, inputs_of(batch))
     settle_buckets(model, inputs_of(batch), section, world.device)
     return model
 

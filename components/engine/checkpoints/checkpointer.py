@@ -18,7 +18,6 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -36,7 +35,12 @@ from components.engine.checkpoints.folder import (
     checkpoint_path,
     partial_path,
 )
-from components.engine.checkpoints.reading import CheckpointReader, load_state
+from components.engine.checkpoints.reading import (
+    CheckpointReader,
+    holds,
+    leave_out_absent,
+    load_state,
+)
 from components.engine.checkpoints.retention import Retention
 from components.engine.checkpoints.shard import Shard, State, Written
 from components.engine.checkpoints.shelf import (
@@ -114,7 +118,8 @@ class Checkpointer:
         if not self._world.is_first and self._world.local_rank == 0:
             self._shelf.obtain(manifest.step)  # another machine: what it reads is checked there
         self._world.barrier()
-        state = _state(model, optimizer, self._averaged, has_moments=_holds(path, "optimizer"))
+        state = _state(model, optimizer, self._averaged, has_moments=holds(path, "optimizer"))
+        leave_out_absent(state, path)
         with _quiet():
             load_state(state, path)
         _take_over(model, optimizer, state)
@@ -291,7 +296,7 @@ def load_checkpoint_models(
     Its bytes are read and compared once for both. Raises what `load_checkpoint_model` does.
     """
     folder = obtain_checkpoint(str(checkpoint))
-    for averaged in (False, True)[: 1 + _holds(folder, "averaged")]:
+    for averaged in (False, True)[: 1 + holds(folder, "averaged")]:
         yield averaged, *_load_model(folder, result, averaged=averaged)
 
 
@@ -333,7 +338,7 @@ def _load_model(
         with _quiet():
             load_state(state, checkpoint, no_dist=True)
         model.load_state_dict(state["model"] | state.get("averaged", {}))
-    except (RuntimeError, CheckpointException) as error:
+    except RuntimeError as error:
         raise BadTaskError(
             f"the weights in {checkpoint} do not fit the model of {result.task}",
             evidence=str(error).splitlines()[0],
@@ -366,12 +371,6 @@ def _begin_thread(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
-def _holds(checkpoint: Path, part: str) -> bool:
-    """Whether a part of the state is in a checkpoint."""
-    stored = CheckpointReader(checkpoint).read_metadata().state_dict_metadata
-    return any(name.startswith(f"{part}.") for name in stored)
-
-
 def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
     if "optimizer" not in state:
         set_model_state_dict(model, state["model"])
@@ -385,6 +384,9 @@ def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State)
         model, optimizer, model_state_dict=state["model"],
         optim_state_dict={**moments, "param_groups": groups},
     )  # fmt: skip
+    # The library wants a state for each weight, and the next checkpoint must not hold empty ones.
+    for weight in [weight for weight, held in optimizer.state.items() if not held]:
+        del optimizer.state[weight]
 
 
 @contextmanager

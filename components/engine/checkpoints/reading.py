@@ -7,6 +7,7 @@ help; here only the classes that a checkpoint consists of are made.
 
 import pickle
 from collections import OrderedDict
+from collections.abc import Collection
 from io import BytesIO
 from pathlib import Path, PosixPath
 from typing import Any
@@ -106,16 +107,48 @@ def load_state(state: dict[str, Any], checkpoint: Path, *, no_dist: bool = False
 
     Raises:
         DamagedCheckpointError: the checkpoint asks for more than a checkpoint consists of.
+        RuntimeError: it does not hold what the state asks for.
     """
     reader, planner = CheckpointReader(checkpoint), LoadPlanner(checkpoint)
     reader.read_metadata()  # `load` makes a text of the error, and of its cause nothing
     try:
         load(state, storage_reader=reader, planner=planner, no_dist=no_dist)
     except CheckpointException as error:
-        for failure, _ in error.failures.values():
+        failures = [failure for failure, _ in error.failures.values()]
+        for failure in failures:
             if isinstance(failure, DamagedCheckpointError):
                 raise failure from error
-        raise
+        # The library's own is no `Exception`, and would be taken for an attempt to end the process.
+        raise RuntimeError("; ".join(map(str, failures[:1]))) from error
+
+
+def holds(checkpoint: Path, part: str) -> bool:
+    """Whether a part of the state is in a checkpoint."""
+    return any(name.startswith(f"{part}.") for name in _stored_names(checkpoint))
+
+
+def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
+    """Take out of a state the moments that a checkpoint lacks: weights without gradient have none.
+
+    Args:
+        state: What is to be loaded.
+        checkpoint: A local folder, whose bytes have been compared.
+    """
+    if "optimizer" not in state:
+        return
+    held = {
+        ".".join(parts[:length])
+        for parts in (name.split(".") for name in _stored_names(checkpoint))
+        for length in range(3, len(parts))
+        if parts[:2] == ["optimizer", "state"]
+    }
+    moments = state["optimizer"]["state"]
+    for weight in [name for name in moments if f"optimizer.state.{name}" not in held]:
+        del moments[weight]
+
+
+def _stored_names(checkpoint: Path) -> Collection[str]:
+    return CheckpointReader(checkpoint).read_metadata().state_dict_metadata.keys()
 
 
 class _Unpickler(pickle.Unpickler):

@@ -48,13 +48,8 @@ def share_optimizer_state(optimizer: Optimizer, training: TrainingSection, world
         for owner, weights in enumerate(owned):
             _broadcast(weights, owner)
 
-    def forget_others(_: Optimizer) -> None:
-        for weight in [weight for weight, state in optimizer.state.items() if not state]:
-            del optimizer.state[weight]
-
     optimizer.register_step_pre_hook(leave_others)
     optimizer.register_step_post_hook(send)
-    optimizer.register_load_state_dict_post_hook(forget_others)
 
 
 def divide_evenly(parameters: list[nn.Parameter], parts: int) -> list[list[nn.Parameter]]:

@@ -1,10 +1,11 @@
 """Parallelize: an initial model → sharded, replicated or alone, exactly as asked for."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Placement
@@ -19,7 +20,8 @@ from components.engine.parallelism.experts import share_experts
 from components.engine.parallelism.layout import Layout
 from components.engine.parallelism.pipeline import Pipeline
 from components.engine.parallelism.plan import checked_plan
-from components.engine.parallelism.replica import Replica
+from components.engine.parallelism.replica import Replica, leaves_of
+from components.engine.parallelism.scalar_parameters import scalar_parameters
 from components.engine.parallelism.tensor import share_matrices
 from components.engine.precision import computation, fsdp_policy
 from components.engine.task import Batch, Task
@@ -29,12 +31,26 @@ PASSENGERS = ("loss", "stop")
 logger = logging.getLogger(__name__)
 
 
-def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: World) -> nn.Module:
+def parallelize(
+    model: nn.Module,
+    task: Task,
+    training: TrainingSection,
+    world: World,
+    inputs: Batch | None = None,
+) -> nn.Module:
     """The model as the contract wants it; every rank passes the same initial model, on the host.
 
     What is sharded never lies on a device as a whole: matrices and experts are divided one by one
     and `fully_shard` moves one module after the other. The host holds a whole model per process
     until then.
+
+    Args:
+        model: On the host.
+        task: Whose model it is.
+        training: Strategy, precision, memory.
+        world: All ranks call this together.
+        inputs: Any inputs of the model, by which DDP learns whether some parameters get no
+            gradient; without them, it expects one for each.
 
     Raises:
         PerennialError: the strategy cannot run in this world.
@@ -55,7 +71,8 @@ def parallelize(model: nn.Module, task: Task, training: TrainingSection, world: 
         require_contiguous(model)
         shard(model, task.blocks(model), experts, training, world)
     elif training.strategy == "ddp":
-        model = Replica(model, num_passengers=len(PASSENGERS))
+        is_idle = inputs is not None and has_idle_parameters(model, task, inputs, training, world)
+        model = Replica(model, num_passengers=len(PASSENGERS), has_idle=is_idle)
     require_strategy(model, training)
     return model
 
@@ -106,6 +123,7 @@ def shard(
     """
     is_replicated, layout = training.strategy == "hsdp", world.layout
     dimensions = ("replicate", "shard") if is_replicated else ("shard",)
+    scalars = scalar_parameters(model)
     offload = parameter_offload(training, world.device)
     # The default of stage 3 keeps the weights of the root: the backward pass begins with them.
     reshard = False if training.parallelism.zero_stage == 2 else None
@@ -114,7 +132,7 @@ def shard(
         policy = fsdp_policy(training, is_normalization=is_normalization)
         fully_shard(
             module, mesh=mesh, mp_policy=policy, offload_policy=offload,
-            reshard_after_forward=reshard,
+            reshard_after_forward=reshard, ignored_params=scalars,
         )  # fmt: skip
 
     present = set(model.modules())
@@ -130,6 +148,9 @@ def shard(
         if block in present:
             apply(block, layout.dense[dimensions])
     apply(model, layout.dense[dimensions])
+    if not training.memory.parameter_offload:  # on the host, with the shards of the others
+        for parameter in scalars:
+            parameter.data = parameter.data.to(world.device)
 
 
 def parameter_offload(training: TrainingSection, device: torch.device) -> OffloadPolicy:
@@ -167,7 +188,8 @@ def require_strategy(model: nn.Module, training: TrainingSection) -> None:
     Raises:
         PerennialError: it is not.
     """
-    placements = [_placements(parameter) for parameter in model.parameters()]
+    scalars = scalar_parameters(model)
+    placements = [_placements(each) for each in model.parameters() if each not in scalars]
     if isinstance(model, DistributedDataParallel):
         found = "ddp"
     elif not any(placements):
@@ -218,13 +240,44 @@ def settle_buckets(
     """
     if not isinstance(model, Replica):
         return
+    with _trial_output(model, inputs, training, device) as output:
+        objective = output.float().sum()
+        model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
+        model.arrived()
+        model.zero_grad(set_to_none=True)
+
+
+def has_idle_parameters(
+    model: nn.Module, task: Task, inputs: Batch, training: TrainingSection, world: World
+) -> bool:
+    """Whether a parameter has no part in the output, on any rank: it gets no gradient.
+
+    As in the last of a row of equal blocks that hand on two results, of which nobody takes one.
+    """
+    with _trial_output(model, inputs, training, world.device) as output:
+        auxiliary = task.auxiliary_losses(model)
+        ends = [output] if auxiliary is None else [output, auxiliary]
+        reached = {id(leaf) for end in ends for leaf in leaves_of(end)}
+    idle = [
+        name
+        for name, each in model.named_parameters()
+        if each.requires_grad and id(each) not in reached
+    ]
+    if idle:
+        logger.info("idle_parameters=%d: %s", len(idle), ", ".join(idle[:8]))
+    # The ranks may have taken different ways through the model, and DDP must do the same on all.
+    return bool(world.sum(torch.tensor(len(idle))) > 0)
+
+
+@contextmanager
+def _trial_output(
+    model: nn.Module, inputs: Batch, training: TrainingSection, device: torch.device
+) -> Iterator[Tensor]:
+    """The output of a forward pass that leaves no trace in running statistics."""
     buffers = [buffer.clone() for buffer in model.buffers()]
     with computation(training, device):
         output = model(**{name: value.to(device) for name, value in inputs.items()})
-    objective = output.float().sum()
-    model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
-    model.arrived()
-    model.zero_grad(set_to_none=True)
+    yield output
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)
 

@@ -18,6 +18,7 @@ from components.check_skeleton.subject import (
 )
 from components.check_skeleton.verdict import DEPENDENCIES, Judge, shaded
 from components.contracts.skeleton import CheckResult
+from components.engine.parallelism.replica import leaves_of
 from components.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 16
@@ -140,7 +141,7 @@ def parameter_gradients(subject: Subject) -> CheckResult:
                     "the loss has no gradient at all",
                     hint="forward or losses detaches: look for detach(), .data, no_grad and numpy",
                 )
-            strangers = max(strangers, sum(id(leaf) not in own for leaf in _leaves(loss)))
+            strangers = max(strangers, sum(id(leaf) not in own for leaf in leaves_of(loss)))
             for name, parameter in named.items():
                 if parameter.grad is not None:
                     totals[name] += float(parameter.grad.abs().sum())
@@ -328,16 +329,3 @@ def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: st
         return list(range(tensor.shape[1]))
     (gradient,) = torch.autograd.grad(losses.sum(), free, allow_unused=True, materialize_grads=True)
     return (gradient == 0).all(dim=0).nonzero().flatten().tolist()
-
-
-def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """The tensors that the loss sends gradients to."""
-    seen, waiting = set(), [loss.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            yield node.variable
-        waiting += [parent for parent, _ in node.next_functions]

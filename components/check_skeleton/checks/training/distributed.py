@@ -1,5 +1,6 @@
 """Distributed: two processes compute what one does, on rows of their own, and resume exactly."""
 
+import signal
 from collections.abc import Sequence
 
 import torch
@@ -114,7 +115,9 @@ def resume_trial(subject: Subject) -> CheckResult:
     if obstacles:
         return judge.unmeasured(obstacles[0])
     for outcome, place in ((straight, "before"), (killed, "until the kill"), (resumed, "after it")):
-        if outcome.failure or outcome.is_hung:
+        # The two parts of one training leave their errors in one place.
+        is_as_planned = outcome is killed and set(killed.codes) == {-signal.SIGKILL}
+        if (outcome.failure and not is_as_planned) or outcome.is_hung:
             return judge.failed(f"{place}: {outcome.problem}", hint=cause_of(outcome))
     if not resumed.is_complete:
         return judge.unmeasured(f"needs a checkpoint: {killed.problem}")
