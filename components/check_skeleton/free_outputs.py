@@ -248,9 +248,8 @@ def _down_to_kinks(
     Rprop takes each output's own step by the sign of its gradient, and halves it where that turns.
     """
     best, here = values, values.clone().requires_grad_()
-    optimizer = torch.optim.Rprop(
-        [here], lr=float(values.std().nan_to_num(1.0).clamp_min(1e-2)) / 10
-    )
+    spread = float(values.std(correction=0).clamp_min(1e-2))
+    optimizer = torch.optim.Rprop([here], lr=spread / 10)
     for _ in range(KINK_STEPS):
         loss = mean_loss(losses(_broadcast(domain.outputs(here), batch), batch), batch)
         if float(loss.detach()) < least:
