@@ -207,6 +207,65 @@ class Cosines(nn.Module):
         return self.scale * found @ functional.normalize(self.directions, dim=-1).T
 
 
+class AngularMargin(CosineClassifier):
+    """A margin on the angle while training, whose cosines are kept off their ends."""
+
+    scale = 1.0
+    temperature, margin = 6.0, 0.2
+
+    def losses(self, output, batch):
+        return functional.cross_entropy(self.temperature * output, batch[LABEL], reduction="none")
+
+    def training_losses(self, output, batch):
+        cosines = output.clamp(-1 + 1e-6, 1 - 1e-6)
+        is_own = functional.one_hot(batch[LABEL], output.shape[1]).bool()
+        harder = torch.where(is_own, (cosines.acos() + self.margin).cos(), cosines)
+        return self.losses(harder, batch)
+
+    def predict(self, output):
+        return (self.temperature * output).softmax(-1)
+
+    def expected_initial_loss(self):
+        return math.log(len(self.fitted["classes"])) + 0.13
+
+
+class Taught(Classes):
+    """A teacher's scores pass through the model to the training's loss alone."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        directions = torch.randn(
+            batch["x"].shape[1], len(self.fitted["classes"]),
+            generator=torch.Generator().manual_seed(1),
+        )  # fmt: skip
+        return {**batch, "teacher": batch["x"] @ directions / 4}
+
+    def build_model(self):
+        return Student(self.network(len(self.fitted["classes"])))
+
+    def losses(self, output, batch):
+        return functional.cross_entropy(output[:, 0], batch[LABEL], reduction="none")
+
+    def training_losses(self, output, batch):
+        student, teacher = output.log_softmax(-1).unbind(1)
+        difference = functional.kl_div(student, teacher, reduction="none", log_target=True)
+        return self.losses(output, batch) + 0.1 * difference.sum(1)
+
+    def predict(self, output):
+        return output[:, 0].softmax(-1)
+
+
+class Student(nn.Module):
+    """Its own scores beside the teacher's."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x, teacher):
+        return torch.stack([self.network(x), teacher], dim=1)
+
+
 class BatchNormalised(Classes):
     """Batch norm and dropout; cannot be called in training mode with one row."""
 
@@ -398,6 +457,61 @@ class GaussianWithSoftplus(GaussianLikelihood):
 
     def expected_initial_loss(self):
         return 0.67
+
+
+class SeparateHeads(GaussianLikelihood):
+    """A mean and a variance from two layers of their own."""
+
+    def build_model(self):
+        return MeanAndVariance(self.network(32))
+
+    def losses(self, output, batch):
+        mean, variance = output.unbind(-1)
+        return functional.gaussian_nll_loss(mean, self.target(batch), variance, reduction="none")
+
+    def expected_initial_loss(self):
+        return 0.5
+
+
+class MeanAndVariance(nn.Module):
+    """Two heads on one trunk; the variance starts at one."""
+
+    def __init__(self, trunk):
+        super().__init__()
+        self.trunk, self.mean, self.variance = trunk, nn.Linear(32, 1), nn.Linear(32, 1)
+        nn.init.zeros_(self.variance.weight)
+        nn.init.constant_(self.variance.bias, math.log(math.e - 1))
+
+    def forward(self, x):
+        found = self.trunk(x)
+        variance = functional.softplus(self.variance(found)) + 1e-4
+        return torch.cat([self.mean(found), variance], dim=-1)
+
+
+class TimesInPart(Numbers):
+    """Times until an event, negative where it had not come: judged by their order alone."""
+
+    metrics: Mapping[str, Any] = {"concordance": "maximize"}
+
+    def fit_label(self, labels):
+        times = labels.to_numpy()
+        return {"rate": float((times > 0).sum() / np.abs(times).sum())}
+
+    def losses(self, output, batch):
+        time, happened = batch[LABEL].abs() * self.fitted["rate"], (batch[LABEL] > 0).float()
+        return time * output.exp() - happened * output
+
+    def predict(self, output):
+        return math.log(2) / self.fitted["rate"] / output.exp()
+
+    def score(self, predictions, labels):
+        times, happened = np.abs(labels), labels > 0
+        earlier = (times[:, None] < times[None, :]) & happened[:, None]
+        right = predictions[:, None] < predictions[None, :]
+        return {"concordance": float((right & earlier).sum() / earlier.sum())}
+
+    def expected_initial_loss(self):
+        return 1.0
 
 
 class Counts(Numbers):

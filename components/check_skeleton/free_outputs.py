@@ -260,14 +260,13 @@ def _down_to_kinks(
     return best, least
 
 
-def stepped(
-    losses: Losses, start: Tensor, batch: Batch, steps: int, rate: float
-) -> float:  # fmt: skip
+def stepped(subject: Subject, start: Tensor, batch: Batch, steps: int, rate: float) -> float:
     """The least mean loss that Adam reaches in so many steps of the outputs themselves."""
-    values, least = start.detach().clone().requires_grad_(), np.inf
+    domain, least = subject.once(asked_domain), np.inf
+    values = domain.free(start.detach()).clone().requires_grad_()
     optimizer = torch.optim.Adam([values], lr=rate)
     for _ in range(steps):
-        loss = mean_loss(losses(values, batch), batch)
+        loss = mean_loss(subject.task.losses(domain.outputs(values), batch), batch)
         least = min(least, float(loss.detach()))
         optimizer.zero_grad()
         torch.autograd.backward(loss)

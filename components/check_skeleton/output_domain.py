@@ -109,37 +109,59 @@ def pushed_outputs(
 ) -> list[Tensor] | None:
     """Outputs as they are, then with the last layer's weights turned up by each factor, both ways.
 
-    None if no layer is found that changes them.
+    A column that the last layer does not change, as that of another head, is turned up by the last
+    one that does. None if no layer is found that changes any.
     """
     model = stirred_model(subject)
     before = _of(model, batch)
+    pushed = [before, *(torch.cat([before, before]) for _ in factors)]
     for layer in reversed(_layers_in_order(model, batch)):
-        turned, reached = [], 1.0
+        untouched = _is_untouched(before, pushed[1])
+        if not bool(untouched.any()):
+            break
+        turned = _turned_up(model, layer, batch, factors)
+        pushed[1:] = [
+            torch.where(untouched, own, each) for own, each in zip(turned, pushed[1:], strict=True)
+        ]
+    return None if bool(_is_untouched(before, pushed[1]).all()) else pushed
+
+
+def _turned_up(
+    model: nn.Module, layer: nn.Module, batch: Batch, factors: tuple[float, ...]
+) -> list[Tensor]:
+    """Outputs under each factor on the layer's weights and under its negative, one after another.
+
+    The layer is left as it was.
+    """
+    kept = [parameter.detach().clone() for parameter in layer.parameters()]
+    turned = []
+    with torch.no_grad():
         for factor in factors:
             both = []
-            with torch.no_grad():
-                for change in (factor / reached, -1.0):  # the second turns the first around
-                    for parameter in layer.parameters():
-                        parameter.mul_(change)
-                    both.append(_of(model, batch))
-            reached = -factor
+            for sign in (factor, -factor):
+                for parameter, own in zip(layer.parameters(), kept, strict=True):
+                    parameter.copy_(sign * own)
+                both.append(_of(model, batch))
             turned.append(torch.cat(both))
-        rows = len(before)
-        if not torch.equal(turned[0][:rows], turned[0][rows:]) or not torch.equal(
-            turned[0][:rows], before
-        ):
-            return [before, *turned]
-    return None
+        for parameter, own in zip(layer.parameters(), kept, strict=True):
+            parameter.copy_(own)
+    return turned
+
+
+def _is_untouched(before: Tensor, turned: Tensor) -> Tensor:
+    """Which columns of the last dimension did not change, of an output as a whole for [B]."""
+    same = turned == torch.cat([before, before])
+    return same.all() if before.ndim == 1 else same.flatten(0, -2).all(dim=0)
 
 
 def _bounds_of(pushed: list[Tensor]) -> OutputDomain:
     """Bounds of each column [rows, columns] that it does not leave however far it is turned up."""
-    _, some, more = pushed
+    before, some, more = pushed
     low = _kept(some.amin(dim=0), more.amin(dim=0), -torch.inf)
     high = _kept(some.amax(dim=0), more.amax(dim=0), torch.inf)
-    is_constant = (high - low).abs() < ROUNDING
-    low = torch.where(is_constant, -torch.inf, low)
-    high = torch.where(is_constant, torch.inf, high)
+    is_unknown = ((high - low).abs() < ROUNDING) | _is_untouched(before, some)
+    low = torch.where(is_unknown, -torch.inf, low)
+    high = torch.where(is_unknown, torch.inf, high)
     if not bool((low.isfinite() | high.isfinite()).any()):
         return FREE
     return OutputDomain("bounded", low, high)

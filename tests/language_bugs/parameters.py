@@ -63,7 +63,7 @@ class BlocksInAList(Rebuilt):
 
 @language(
     "overfit_one_batch", "parameters are in play",
-    settings={"overfit_steps": 100, "learning_rates": (1e-2,)},
+    settings={"overfit_steps": 25, "learning_rates": (1e-2,)},
 )  # fmt: skip
 class TokensMerged(Rebuilt):
     """token ids are divided before they are embedded, so that many look alike"""
@@ -86,7 +86,7 @@ class AdditionsAlone(nn.Module):
 
 @language(
     "overfit_one_batch", "parameters are in play",
-    settings={"overfit_steps": 100, "learning_rates": (1e-2,)},
+    settings={"overfit_steps": 25, "learning_rates": (1e-2,)},
 )  # fmt: skip
 class NoResiduals(Rebuilt):
     """blocks return what they add to the stream, without the stream"""

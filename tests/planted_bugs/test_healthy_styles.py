@@ -77,6 +77,19 @@ MORE = {
     "focal loss": case(styles.FocalLoss, THIRDS),
     "smoothed labels": case(styles.SmoothedLoss, THIRDS, doubted={"loss_floor"}),
     "cosines at a fixed temperature": case(styles.CosineClassifier, THIRDS),
+    "a margin on the angle": case(styles.AngularMargin, THIRDS, doubted={"initial_bias"}),
+    "a teacher for training alone": case(styles.Taught, THIRDS),
+    "a mean and a variance of two layers": case(
+        styles.SeparateHeads, 50 + 10 * SCORE, doubted={"loss_floor"}
+    ),
+    "times known in part": case(
+        styles.TimesInPart, np.where(GENERATOR.random(len(SCORE)) < 0.3, -LIVES, LIVES),
+        doubted={"predictions", "loss_floor", "initial_bias"},
+    ),
+    "half stars through a sigmoid": case(
+        styles.SigmoidRange, np.clip(np.round(6 + SCORE) / 2, 1, 5)
+    ),
+    "close labels": case(styles.Numbers, np.floor(SCORE / 2) * 9 + X[:, 5] / 1e3),
     "ordinal": case(styles.Ordinal, THIRDS),
     "batch norm without momentum": case(styles.BatchNormalised, THIRDS),
     "class weights, one in twenty": case(

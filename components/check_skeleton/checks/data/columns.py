@@ -188,7 +188,11 @@ def _is_ordered(column: pl.Series) -> bool:
 
 
 def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
-    """Whether values that the column does not have, larger or spelt otherwise, change an input."""
+    """Whether `encode` asks for the column, or takes values that it does not have otherwise."""
+    try:
+        subject.task.encode(base.drop(column.name))
+    except Exception:  # only a column that is read can be missed
+        return True
     variants = (
         [column.cast(pl.Float64) * by for by in (1e3, 1e6, -1.0)]
         if (column.dtype.is_numeric())

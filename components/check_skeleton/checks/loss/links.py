@@ -16,6 +16,7 @@ from components.engine.task import LABEL, Batch
 WIDEST = 4.0
 # Of 256 different outputs: two decimals leave 100 values, a limit at 10 % makes half of them equal.
 KEPT_SHARE = 0.5
+APART = 0.05
 MOST_ALIKE = 0.2
 # Ratio of the log odds that `predict` gives to those at which the loss balances: 1 for likelihoods,
 # with or without class weights; 2 for tanh in place of a sigmoid.
@@ -65,7 +66,10 @@ def _different_outputs(subject: Subject, batch: Batch) -> Tensor:
     if subject.task.kind == "regression":
         ideal = best_outputs(subject).ideal.reshape(len(template), -1)
         places = torch.linspace(0.02, 0.98, len(template), dtype=ideal.dtype)
-        return torch.quantile(ideal, places, dim=0).reshape(template.shape)
+        spread = torch.quantile(ideal, places, dim=0)
+        # Labels that repeat, as stars do, would make outputs alike.
+        apart = APART * places[:, None] * (spread[-1] - spread[0])
+        return (spread + apart).reshape(template.shape)
     if template[0].numel() == 1:
         return torch.linspace(-WIDEST, WIDEST, len(template)).reshape(template.shape)
     generator = torch.Generator().manual_seed(subject.seed)

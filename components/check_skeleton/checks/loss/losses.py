@@ -15,6 +15,7 @@ from components.check_skeleton.free_outputs import (
     output_of,
     probe,
 )
+from components.check_skeleton.output_domain import OutputDomain, output_domain
 from components.check_skeleton.subject import Subject, mean_loss, rows_of, stirred_model
 from components.check_skeleton.token_outputs import is_per_token
 from components.check_skeleton.verdict import Judge
@@ -154,8 +155,10 @@ def _judged_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch
         )
     if task.scored_together > 1:
         return judge.passed(shown)
-    norms, _ = _gradients(subject, task.training_losses, free, batch)
-    if any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR):
+    if all(
+        _leaves_silent(subject, free, batch, domain)
+        for domain in (subject.once(asked_domain), subject.once(output_domain))
+    ):
         return judge.failed(
             f"{shown}, but some badly wrong examples have no gradient",
             hint="the training loss is clipped or saturates; use training.clipping instead",
@@ -229,7 +232,8 @@ def loss_not_clipped(subject: Subject) -> CheckResult:
         source="guides: clipping the loss instead of the gradient ignores outliers",
     )
     free = best_outputs(subject)
-    norms, most = _gradients(subject, subject.task.losses, free, probe(subject))
+    domain = subject.once(asked_domain)
+    norms, most = _gradients(subject, subject.task.losses, free, probe(subject), domain)
     silent = {distance: float((norm == 0).double().mean()) for distance, norm in norms.items()}
     shown = ", ".join(f"{share:.0%} at {distance:g}" for distance, share in silent.items())
     near = max(share for distance, share in silent.items() if distance < FAR)
@@ -247,8 +251,14 @@ def loss_not_clipped(subject: Subject) -> CheckResult:
     return judge.passed("every example has a gradient at 3, 10 and 30 times the usual distance")
 
 
+def _leaves_silent(subject: Subject, free: FreeOutputs, batch: Batch, domain: OutputDomain) -> bool:
+    """Whether the training's loss has no gradient for some badly wrong outputs of a domain."""
+    norms, _ = _gradients(subject, subject.task.training_losses, free, batch, domain)
+    return any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR)
+
+
 def _gradients(
-    subject: Subject, losses: Losses, free: FreeOutputs, batch: Batch
+    subject: Subject, losses: Losses, free: FreeOutputs, batch: Batch, domain: OutputDomain
 ) -> tuple[dict[float, Tensor], float]:
     """Distance from the best constant, away from the label → norm of each example's gradient.
 
@@ -257,7 +267,6 @@ def _gradients(
     Where the model's outputs are bounded, distances are those before the function that does it,
     and the largest is left out: such functions are flat there in any case.
     """
-    domain = subject.once(asked_domain)
     is_bounded = domain.kind not in ("free", "log_probabilities")
     constant, ideal = domain.free(free.constant), domain.free(free.ideal)
     away = constant - ideal

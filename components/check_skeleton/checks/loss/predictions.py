@@ -51,6 +51,12 @@ def predictions(subject: Subject) -> CheckResult:
         own = chance[np.arange(len(labels)), labels.astype(int)]
         agree = bool(np.quantile(own, 0.05) > 0.8)
         shown = f"the right class gets {float(own.mean()):.2f} on average"
+    if not agree and task.kind == "regression" and _scored_as_well(task, best, labels):
+        return judge.warned(
+            f"at the loss's minimum {shown}, which none of the metrics sees",
+            hint="right for a median, a rank or a time that is known in part; otherwise scale the "
+            "predictions back in predict",
+        )
     if not agree:
         return judge.failed(
             f"at the loss's minimum {shown}",
@@ -58,6 +64,18 @@ def predictions(subject: Subject) -> CheckResult:
             "target that is scaled in losses and not scaled back in predict",
         )
     return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
+
+
+def _scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.float64]) -> bool:
+    """Whether predictions at the loss's minimum score no worse than the labels themselves."""
+    with made_up("predictions at the loss's minimum"):
+        scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, labels))
+    gains = [
+        (scores[name] - perfect[name]) * (1 if task.metrics[name] == "maximize" else -1)
+        for name in scores
+        if name in task.metrics
+    ]
+    return bool(gains) and min(gains) >= -1e-6
 
 
 def metric_direction(subject: Subject) -> CheckResult:

@@ -19,7 +19,7 @@ from components.check_skeleton.subject import (
 from components.check_skeleton.verdict import DEPENDENCIES, Judge, shaded
 from components.contracts.skeleton import CheckResult
 from components.engine.parallelism.replica import leaves_of
-from components.engine.task import LABEL, Batch, inputs_of
+from components.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 16
 TILED_ROWS = 4
@@ -269,9 +269,17 @@ def _follows_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
 
 
 def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
-    """Whether other values of some inputs change any loss."""
+    """Whether other values of some inputs change any loss, be it the training's alone."""
     before = _losses(subject, model, batch)
-    return not torch.equal(_losses(subject, model, {**batch, **other}), before)
+    if not torch.equal(_losses(subject, model, {**batch, **other}), before):
+        return True
+    task, losses = subject.task, []
+    if type(task).training_losses is Task.training_losses:
+        return False
+    for each in (batch, {**batch, **other}):
+        with seeded(subject.seed), torch.no_grad():
+            losses.append(task.training_losses(model(**inputs_of(each)), each))
+    return not torch.equal(losses[0], losses[1])
 
 
 def _blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 
 import torch
@@ -25,6 +26,9 @@ PARAMETERS_PER_EXAMPLE = 10
 FROZEN_MARGIN = 10
 SHOWN = 4
 UNSEEN_SHARE = 1e-6
+# Slow is no bug: where a loss fell to half of its start, the best learning rate gets more updates.
+HALVED = 0.5
+PATIENCE = 4
 # Within a few columns examples lie close together, and labels that differ by chance take a function
 # that is steeper than a few hundred updates make it: a plain network of this width is the control.
 CONTROL_WIDTH = 128
@@ -56,6 +60,19 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class _Goal:
+    """What a batch learned by heart costs.
+
+    Attributes:
+        floor: The least loss that outputs allow.
+        margin: How much more still counts as zero.
+    """
+
+    floor: float
+    margin: float
+
+
+@dataclass(frozen=True)
 class _InPlay:
     """What a batch's gradient reaches.
 
@@ -83,7 +100,10 @@ def overfit_one_batch(subject: Subject) -> CheckResult:
     )
     two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
     rows = len(batch[LABEL])
-    small, large = _best_fit(subject, two), _best_fit(subject, batch)
+    near, far = _goal(subject, two), _goal(subject, batch)
+    # Two labels that lie close together leave hardly a loss to be compared with.
+    small = _best_fit(subject, two, near.floor + max(near.margin, far.margin))
+    large = _best_fit(subject, batch, far.floor + far.margin)
     shown = f"2 examples: {small}; {rows} examples: {large}"
     curves: JsonValue = {
         name: [[float(step), loss] for step, loss in enumerate(fit.losses)]
@@ -142,19 +162,25 @@ def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
     )
 
 
-def _best_fit(subject: Subject, batch: Batch) -> Fit:
-    """The fit at the first learning rate that learns the batch, else the lowest one."""
+def _goal(subject: Subject, batch: Batch) -> _Goal:
     settings = subject.settings
     output = output_of(subject, batch)
     free = free_outputs(subject, output, batch)
     # Measured above the loss's own floor: that is `loss_floor`'s to judge.
     floor = max(free.floor, _prefix_floor(subject, output, batch))
-    if floor < 0:
-        # Densities become ever narrower: what counts is how far steps of their own bring outputs.
-        floor = stepped(
-            subject.task.losses, output, batch, settings.overfit_steps, max(settings.learning_rates)
-        )
-    target = floor + settings.overfit_tolerance * max(free.constant_loss - floor, 0.0)
+    if floor >= 0:
+        return _Goal(floor, settings.overfit_tolerance * max(free.constant_loss - floor, 0.0))
+    # Densities become ever narrower: what counts is how far steps of their own bring outputs, or
+    # that the error's variance, whose logarithm half the loss is, falls to the tolerated share.
+    rate = max(settings.learning_rates)
+    floor = stepped(subject, output, batch, settings.overfit_steps, rate)
+    room = max(free.constant_loss - floor, 0.0)
+    narrow = room - 0.5 * math.log(1 / settings.overfit_tolerance)
+    return _Goal(floor, max(settings.overfit_tolerance * room, narrow))
+
+
+def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
+    """The fit at the first learning rate that learns the batch, else the lowest one."""
     fit = _fit(subject, batch, target, subject.build_model)
     if not fit.learned and trains_otherwise(subject.task):
         other = _fit(subject, batch, target, subject.build_model, as_trained=True)
@@ -185,22 +211,32 @@ def _fit(
     subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
     *, as_trained: bool = False,
 ) -> Fit:  # fmt: skip
-    settings, fits = subject.settings, []
+    settings, fits = subject.settings, {}
+    made = partial(_fit_at, subject, batch, target, build_model, as_trained=as_trained)
     for rate in settings.learning_rates:
-        model = simplified(build_model())
-        batches = repeat(batch, settings.overfit_steps + 1)
-        losses = []
-        for loss in updates(subject.task, model, batches, rate, as_trained=as_trained):
-            losses.append(float(loss.detach()))
-            if losses[-1] <= target and not as_trained:
-                break
-        is_right = _is_right(subject, simplified(model), batch)
-        if as_trained:
-            losses = [*losses[:1], _measured(subject.task, model, batch)]
-        fits.append(Fit(losses, target, is_right))
-        if fits[-1].learned:
-            return fits[-1]
-    return min(fits, key=lambda fit: min(fit.losses))
+        fits[rate] = made(rate=rate, steps=settings.overfit_steps)
+        if fits[rate].learned:
+            return fits[rate]
+    rate = min(fits, key=lambda rate: min(fits[rate].losses))
+    if min(fits[rate].losses) < HALVED * fits[rate].losses[0]:
+        return made(rate=rate, steps=PATIENCE * settings.overfit_steps)
+    return fits[rate]
+
+
+def _fit_at(
+    subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
+    *, rate: float, steps: int, as_trained: bool,
+) -> Fit:  # fmt: skip
+    model, losses = simplified(build_model()), []
+    batches = repeat(batch, steps + 1)
+    for loss in updates(subject.task, model, batches, rate, as_trained=as_trained):
+        losses.append(float(loss.detach()))
+        if losses[-1] <= target and not as_trained:
+            break
+    is_right = _is_right(subject, simplified(model), batch)
+    if as_trained:
+        losses = [*losses[:1], _measured(subject.task, model, batch)]
+    return Fit(losses, target, is_right)
 
 
 def _measured(task: Task, model: nn.Module, batch: Batch) -> float:
