@@ -1,12 +1,20 @@
 """Columns whose values are lost on the way to the inputs, and columns that say the label."""
 
 import numpy as np
+import polars as pl
 import pytest
+import torch
 
+from components.check_skeleton.checks.data.columns import lost_values
+from components.check_skeleton.subject import Subject
+from components.engine.config import TrainingSection
+from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification, TabularRegression
+from other_styles import Classes, dataset_of
 from own_tasks import Leaving, Next, Praise
 from planted import Bug, require_caught
 from planted import planted as planted_bug
+from skeleton_tables import SETTINGS
 from workshop import Workshop, results_of
 
 BUGS: list[Bug] = []
@@ -84,7 +92,7 @@ class Truncated(Leaving):
         return numbers + 1e-3 * np.arange(len(numbers[0]))
 
 
-@planted("lost_values", "better not a feature", outcome="warned")
+@planted("lost_values", "written over")
 class Twice(Leaving):
     """one column is written over another"""
 
@@ -220,6 +228,65 @@ class TwoColumns(Leaving):
         numbers = super().numbers(rows)
         numbers[:, 3] = numbers[:, 0] * numbers[:, 1]
         return numbers
+
+
+def pictures(folder, read):
+    """Grey values from 0 to 16 in lists, and a task that reads them so."""
+    generator = np.random.default_rng(2)
+    grey = generator.integers(0, 17, size=(800, 12))
+    grey[generator.random(grey.shape) < 0.4] = 0
+    label = (grey.sum(axis=1) > np.median(grey.sum(axis=1))).astype(int)
+    frame = pl.DataFrame({"row": range(800), "grey": grey.tolist(), "label": label})
+
+    class Pictures(Classes):
+        def fit(self, train):
+            self.fitted = {"mean": [0.0] * 12, **self.fit_label(train.collect()["label"])}
+
+        def encode(self, rows):
+            x = read(np.array(rows["grey"].to_list()))
+            batch = {"x": torch.from_numpy(np.asarray(x, dtype=np.float32))}
+            if "label" in rows.columns:
+                batch[LABEL] = self.encode_label(rows["label"])
+            return batch
+
+    dataset = dataset_of(frame, folder)
+    return Subject.prepare(
+        lambda: Pictures(Pictures.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
+        TrainingSection(steps=100, global_batch_size=64),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (lambda grey: (grey.astype(np.uint8) * np.uint8(25)) / 255, "begin again after 10"),
+        (lambda grey: grey.astype(np.int8) * np.int8(12) / 100, "begin again"),
+        (lambda grey: grey // 16, "become 2"),
+        (lambda grey: (grey / 17).astype(int), "become 1"),
+        (lambda grey: np.maximum(grey, 15) / 16, "become 2"),
+    ],
+)
+def test_numbers_in_lists_that_lose_what_they_say_are_refused(read, said, tmp_path):
+    result = lost_values(pictures(tmp_path, read))
+    assert result.outcome == "failed"
+    assert said in result.measured
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda grey: grey / 16,
+        lambda grey: (grey - 8) / 8.0,
+        lambda grey: 1 - grey / 16,
+        np.sqrt,
+        lambda grey: np.digitize(grey, [1, 8, 12]),
+        lambda grey: grey > 4,
+        lambda grey: (grey - grey.mean(axis=1, keepdims=True)) / grey.std(axis=1, keepdims=True),
+        lambda grey: np.fft.rfft(grey).real[:, :6].repeat(2, axis=1),
+    ],
+)
+def test_numbers_in_lists_may_be_scaled_binned_and_transformed(read, tmp_path):
+    assert lost_values(pictures(tmp_path, read)).outcome in ("passed", "skipped")
 
 
 HEALTHY = [

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from components.check_skeleton.checks.data.lists import judged_lists
 from components.check_skeleton.checks.data.signals import (
     NONE,
     Numbers,
@@ -15,6 +16,7 @@ from components.check_skeleton.checks.data.signals import (
     shown,
     signal_of,
 )
+from components.check_skeleton.checks.data.teeth import sawtooth
 from components.check_skeleton.subject import Subject, example_keys
 from components.check_skeleton.verdict import Judge
 from components.contracts.skeleton import CheckResult
@@ -76,6 +78,8 @@ def lost_values(subject: Subject) -> CheckResult:
         "is left of the label behind it",
         tolerance=f"{LOST_SHARE:.0%} of what the column says, {CLEAR_ERRORS:g} standard errors",
     )
+    if lost := judged_lists(judge, subject):
+        return lost
     if subject.task.kind == "statistic":
         return judge.skipped("the task measures examples: there is no one label to tell")
     rows, labels = probed_rows(subject)
@@ -105,7 +109,7 @@ def _judged_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
             f"all {dull[0].values} values of {shown([each.name for each in dull])} become the same "
             f"input, and tell {dull[0].signal.share:.1%} of the label",
             hint="every value is unknown to encode (other case, spaces, type or spelling than the "
-            "vocabulary's), cast to a whole number, or cut to one value",
+            "vocabulary's), cast to a whole number, cut to one value, or written over",
         )
     if lossy := [each for each in found if each.is_loss]:
         worst = max(lossy, key=lambda each: each.lost.share)
@@ -230,25 +234,8 @@ def _period(column: pl.Series, encoded: Batch) -> float:
         for each in tensor[first].reshape(len(first), -1).double().numpy().T[:MOST_COLUMNS]:
             if (np.diff(each) > 0).all() or (np.diff(each) < 0).all():
                 return 0.0  # as beside the minutes of a clock its hours
-            found.append(_sawtooth(values, each))
+            found.append(sawtooth(values, each))
     return max(found)
-
-
-def _sawtooth(values: Numbers, inputs: Numbers) -> float:
-    """The way from tooth to tooth of numbers that rise evenly and fall back; 0 for others."""
-    steps, rises = np.diff(values), np.diff(inputs)
-    slopes = rises / steps
-    slope = float(np.median(slopes))
-    falls = slopes * np.sign(slope) < 0
-    if slope == 0 or not falls.any() or falls.mean() > 0.2:
-        return 0.0
-    even = np.isclose(slopes[~falls], slope, rtol=1e-2)
-    if even.mean() < 0.9:
-        return 0.0
-    back = steps[falls] - rises[falls] / slope
-    period = float(np.round(back.min()))
-    is_regular = period > 1 and np.allclose(back / period, np.round(back / period), atol=0.05)
-    return period if is_regular else 0.0
 
 
 def telling_columns(subject: Subject) -> CheckResult:
