@@ -18,6 +18,7 @@ from components.contracts.errors import BadDataError
 from components.contracts.snapshot import DataFile, Snapshot
 
 SPLIT_COLUMN = "__split__"
+FILE_COLUMN = "__partition_file__"
 _PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
 # Values of these columns take kilobytes each: 2,048 pictures of 100 kB are 0.2 GB.
 _WIDE_TYPES = ("Binary", "List", "Array")
@@ -44,10 +45,22 @@ class Dataset:
         self._stamps: dict[Path, tuple[int, int, int]] = {}
         self._paths = [self._verified(file) for file in snapshot.files]
 
-    def scan(self, split: Split | None = None) -> pl.LazyFrame:
-        """All columns of the rows of one split, or of every row, in file order."""
-        frame = _scan(self._paths)
-        frame = frame.select(list(self.snapshot.columns))
+    def scan(self, split: Split | None = None, *, with_file: bool = False) -> pl.LazyFrame:
+        """All columns of the rows of one split, or of every row, in file order.
+
+        Args:
+            split: Which rows; None for all.
+            with_file: Add the position of each row's file in the snapshot, as `FILE_COLUMN`.
+        """
+        columns = list(self.snapshot.columns)
+        if with_file:
+            names = [str(path) for path in self._paths]
+            position = pl.col(FILE_COLUMN).replace_strict(
+                names, list(range(len(names))), return_dtype=pl.Int64
+            )
+            frame = _scan(self._paths, FILE_COLUMN).select(*columns, position)
+        else:
+            frame = _scan(self._paths).select(columns)
         if split is None:
             return frame
         return frame.filter(split_filter(self.snapshot, split))
@@ -93,14 +106,25 @@ class Dataset:
         """The number of rows of one split."""
         return int(self.collect(self.scan(split).select(pl.len())).item())
 
-    def labelled_batches(self, rows: int) -> Iterator[pl.DataFrame]:
+    def count_by_file(self, split: Split) -> list[int]:
+        """The number of rows of one split in each file, in the order of the snapshot."""
+        rows = self.scan(split, with_file=True).group_by(FILE_COLUMN).len()
+        counts = dict(self.collect(rows).iter_rows())
+        return [counts.get(position, 0) for position in range(len(self._paths))]
+
+    def labelled_batches(self, rows: int, *, with_file: bool = False) -> Iterator[pl.DataFrame]:
         """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`.
+
+        Args:
+            rows: At most so many at a time.
+            with_file: Add `FILE_COLUMN`, as `scan` does.
 
         Raises:
             BadDataError: a file cannot be decoded.
         """
         split = selected_split(self.snapshot).alias(SPLIT_COLUMN)
-        yield from self._stream(self.scan().with_columns(split), self.batch_rows(rows))
+        frame = self.scan(with_file=with_file).with_columns(split)
+        yield from self._stream(frame, self.batch_rows(rows))
 
     def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
         batches = frame.collect_batches(chunk_size=rows, maintain_order=True)
@@ -184,14 +208,15 @@ class Dataset:
         return path.stat().st_size == file.size_bytes and sha256_of_file(path) == file.sha256
 
 
-def _scan(paths: list[Path]) -> pl.LazyFrame:
-    """The rows of files whose names are no patterns and add no columns."""
+def _scan(paths: list[Path], file_column: str | None = None) -> pl.LazyFrame:
+    """The rows of files whose names are no patterns and add no columns but the one asked for."""
     return pl.scan_parquet(
         paths,
         glob=False,
         hive_partitioning=False,
         missing_columns="raise",
         extra_columns="ignore",
+        include_file_paths=file_column,
     )
 
 
@@ -281,6 +306,14 @@ def block_start(data: DataSection) -> pl.Expr:
     day = (pl.col(data.time or "").dt.date() - epoch).dt.total_days()
     length = data.block_days
     return pl.lit(epoch) + pl.duration(days=day // length * length)
+
+
+def block_key(data: DataSection) -> pl.Expr:
+    """Each row's block: the first day of its block of time or, without a time, its file.
+
+    Files are numbered as in the snapshot; `Dataset.scan` must have been asked for them.
+    """
+    return block_start(data) if data.time else pl.col(FILE_COLUMN)
 
 
 def _lacks_column(method: str) -> BadDataError:

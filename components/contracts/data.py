@@ -46,7 +46,9 @@ class DataSection(Section):
     """The column to predict."""
     time: ColumnName | None = None
     """When the prediction is made. Name it whenever the rows have a time: splits, drift and the
-    gate's intervals are then computed on blocks of time instead of on rows."""
+    gate's intervals are then computed on blocks of time. Without it the gate counts rows (or
+    groups), drift and decay are judged file by file (`triggers.files_in_a_block`), and cooldown,
+    budget and age in days have no effect."""
     group: ColumnName | None = None
     """A user, a patient, a session. Under `split.method = "group"` the rows of one group never fall
     into different splits; under `time` they may, and `validate_data` reports how many do."""

@@ -1,11 +1,11 @@
 """What `evaluate_model` decided and what `register_model` put on record."""
 
-from datetime import datetime
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from components.contracts.artifact import Artifact
+from components.contracts.block import Block
 from components.contracts.section import Section
 
 Alias = Literal["champion", "challenger"]
@@ -167,10 +167,9 @@ class GateReason(Section):
     detail: str
 
 
-class BlockPerformance(Section):
-    """Mean loss on the held-out rows of one block of time."""
+class BlockPerformance(Block):
+    """Mean loss on the held-out rows of one block."""
 
-    start: datetime
     rows: int
     loss: float
 

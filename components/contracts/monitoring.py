@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import JsonValue
 
 from components.contracts.artifact import Artifact
+from components.contracts.block import Block
 from components.contracts.gate import BlockPerformance
 from components.contracts.section import Section
 from components.contracts.validation import BlockSketch
@@ -30,11 +31,11 @@ class ColumnDrift(Section):
     alarmed: bool
 
 
-class WindowDrift(Section):
+class WindowDrift(Block):
     """One window of new data against the reference."""
 
-    start: datetime
-    end: datetime
+    end: datetime | None = None
+    """Exclusive; None for files."""
     rows: int
     max_z_score: float
     threshold: float

@@ -40,14 +40,20 @@ class Snapshot(Artifact):
 
     def digest(self) -> str:
         """SHA-256 of everything but the place: partitions count by their path in the dataset."""
-        root = f"{self.data.uri.rstrip('/')}/"
         here = {
             "data": self.data.model_copy(update={"uri": ""}),
             "files": tuple(
-                file.model_copy(update={"uri": file.uri.removeprefix(root)}) for file in self.files
+                file.model_copy(update={"uri": path})
+                for file, path in zip(self.files, self.paths, strict=True)
             ),
         }
         return hashlib.sha256(self.model_copy(update=here).to_json().encode()).hexdigest()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files' names below `data.uri`, in the same order."""
+        root = f"{self.data.uri.rstrip('/')}/"
+        return tuple(file.uri.removeprefix(root) for file in self.files)
 
     @property
     def task_columns(self) -> TaskColumns:

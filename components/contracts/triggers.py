@@ -26,7 +26,7 @@ class TriggersSection(Section):
     is known to help, as learning curves show; None never retrains for new rows alone."""
     max_age_days: Annotated[int, Field(ge=1)] | None = None
     """Retrain when the last training is this many days of data old. Set it when the model must
-    not grow old whatever the monitors see; None sets no limit."""
+    not grow old whatever the monitors see; None sets no limit. Needs `data.time`."""
     windows_in_a_row: Annotated[int, Field(ge=1)] = 2
     """The newest this many windows must all alarm. One alarm is a warning in the report; raise it
     when short disturbances start needless trainings, at the price of one window's delay each."""
@@ -42,11 +42,15 @@ class TriggersSection(Section):
     neighbours (correlation up to 0.9, with 500 rows a block), a yearly season, heavy tails, 20
     rows a block. Not claimed for such correlation in blocks of 40 rows (1 in 10), nor below ten
     blocks. Not judged below five blocks or 20 rows a block: change `data.block_days` there."""
+    files_in_a_block: Annotated[int, Field(ge=1)] = 1
+    """Without a time column: how many partition files, in order of arrival, make one block. Raise
+    it until a block covers one full cycle of the stream, holds at least 20 rows, and blocks are of
+    similar size: one with less than half of the usual rows is not judged."""
     season_days: Annotated[int, Field(ge=1)] | None = None
     """Length of the stream's longest season, such as 365. Drift is not judged until the champion's
     reference covers it, since nothing tells a season that was never seen from drift. Set it where
     the time of year moves the features and no retraining is wanted for that; performance is judged
-    all the same."""
+    all the same. Needs `data.time`: without it drift is then not judged."""
     decay_floor: Annotated[float, Field(ge=0.0)] = 0.05
     """Smallest relevant rise of the champion's loss, relative to its reference. Raise it when a
     retraining costs more than the loss it can win back."""
@@ -58,9 +62,10 @@ class TriggersSection(Section):
     Lower it only when labels are missing at random."""
     cooldown_days: Annotated[int, Field(ge=0)] = 14
     """Days of data after a retraining in which no other starts, promoted or not. Make it cover
-    `windows_in_a_row` blocks, so that the next decision rests on windows of its own."""
+    `windows_in_a_row` blocks, so that the next decision rests on windows of its own. Without a
+    time column drift and decay wait for `windows_in_a_row` new windows instead."""
     max_retrainings: Annotated[int, Field(ge=1)] = 6
     """Retrainings within `budget_days` at most. Raise it when the budget stops trainings whose
     challengers do get promoted."""
     budget_days: Annotated[int, Field(ge=1)] = 90
-    """Days of data that `max_retrainings` is counted over."""
+    """Days of data that `max_retrainings` is counted over; needs `data.time`."""

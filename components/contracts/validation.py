@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias
 
 from components.contracts.artifact import Artifact
+from components.contracts.block import Block
 from components.contracts.section import Section
 
 FactValue: TypeAlias = int | float | str | bool | None
@@ -41,12 +42,11 @@ class CategoricalSketch(Section):
     nulls: int
 
 
-class BlockSketch(Section):
-    """One block of time of a snapshot, small enough to keep for ever instead of its rows."""
+class BlockSketch(Block):
+    """One block of a snapshot, small enough to be kept permanently instead of its rows."""
 
-    start: datetime
-    end: datetime
-    """Exclusive."""
+    end: datetime | None = None
+    """Exclusive; None for files."""
     rows: int
     label_mean: float | None
     """Mean of a numeric or binary label; None when every label is missing."""
@@ -67,8 +67,8 @@ class ValidationReport(Artifact):
     facts: dict[str, FactValue]
     expectations: tuple[Expectation, ...]
     blocks: tuple[BlockSketch, ...]
-    """In time order; empty for data without a time column. Blocks lie on a fixed calendar grid of
-    `data.block_days`, so that the blocks of two snapshots of one dataset line up."""
+    """In time order, on a fixed calendar grid of `data.block_days`, so that the blocks of two
+    snapshots of one dataset line up. Without a time column every partition file is a block."""
 
     @property
     def failures(self) -> tuple[Expectation, ...]:

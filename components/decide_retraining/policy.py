@@ -1,7 +1,7 @@
 """The decision to train again: a pure function of what was seen, what was done, what is allowed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -20,6 +20,7 @@ TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedu
 DAY = timedelta(days=1)
 SHOWN_COLUMNS = 3
 SHOWN_WINDOWS = 100  # the newest ones: the evidence travels with the training as it is
+SHOWN_CHARACTERS = 1_500  # of their names, which may be those of files
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ def find_triggers(
     if not drift.champion_version:
         return (Finding("first_model", True, "there is no champion yet"),)
     return (
-        _performance(drift, triggers),
-        _drift(drift, triggers),
+        _after_last_retraining(_performance(drift, triggers), drift, state, triggers),
+        _after_last_retraining(_drift(drift, triggers), drift, state, triggers),
         _new_data(_rows_since(occasion, drift, state), triggers),
-        _schedule(_days_since(occasion, drift, state), triggers),
+        _schedule(occasion, _days_since(occasion, drift, state), triggers),
     )
 
 
@@ -144,7 +145,7 @@ def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
     newest = judged[-1]
     said = (
         f"the champion's loss is {newest.loss:.4f}, {newest.loss_z_score:.1f} standard deviations "
-        f"above its reference, since {_since(judged, 'decayed'):%Y-%m-%d}"
+        f"above its reference, since {_since(judged, 'decayed')}"
     )
     if not triggers.performance:
         return Finding("performance", False, f"{said}; triggers.performance is off")
@@ -158,10 +159,33 @@ def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
         f"{column.column} moved by {column.effect:.3f} (z {column.z_score:.1f})"
         for column in _strongest(drift.windows[-1])
     )
-    said = f"features drifted since {_since(drift.windows, 'alarmed'):%Y-%m-%d}: {columns}"
+    said = f"features drifted since {_since(drift.windows, 'alarmed')}: {columns}"
     if not triggers.drift:
         return Finding("drift", False, f"{said}; triggers.drift is off")
     return Finding("drift", True, said)
+
+
+def _after_last_retraining(
+    found: Finding, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+) -> Finding:
+    """Files have no age for a cooldown, so enough of them must be newer than the last retraining.
+
+    Otherwise a challenger that loses would be followed by another one with every new file.
+    """
+    windows = drift.windows
+    if not found.holds or not windows[-1].files or not state.retrainings:
+        return found
+    last = state.retrainings[-1].decision.evidence.get("newest_window")
+    seen = last.get("files") if isinstance(last, dict) else None
+    known = [window for window in windows if _last_file(window) == seen]
+    newer = len(windows) - 1 - windows.index(known[0]) if known else len(windows)
+    if newer >= triggers.windows_in_a_row:
+        return found
+    detail = (
+        f"{found.detail}; the last retraining had {known[0].title} already, and {newer} of "
+        f"{triggers.windows_in_a_row} windows needed have come since"
+    )
+    return replace(found, holds=False, detail=detail)
 
 
 def _new_data(rows: int, triggers: TriggersSection) -> Finding:
@@ -173,10 +197,14 @@ def _new_data(rows: int, triggers: TriggersSection) -> Finding:
     return Finding("new_data", rows >= triggers.new_rows, said)
 
 
-def _schedule(days: float, triggers: TriggersSection) -> Finding:
+def _schedule(occasion: Occasion, days: float, triggers: TriggersSection) -> Finding:
     if triggers.max_age_days is None:
         return Finding(
             "schedule", False, f"{days:.1f} days; triggers.max_age_days is not set", is_set=False
+        )
+    if occasion.data_time is None:
+        return Finding(
+            "schedule", False, "the age of the last training is unknown without data.time"
         )
     said = f"the last training is {days:.1f} days of data old, limit {triggers.max_age_days}"
     return Finding("schedule", days >= triggers.max_age_days, said)
@@ -200,19 +228,30 @@ def _days_since(occasion: Occasion, drift: DriftReport, state: TriggerState) -> 
     return min([drift.new_days, *tried])
 
 
-def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> datetime:
-    """When the row of windows that lasts until now began."""
-    start = windows[-1].start
+def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> str:
+    """With which window the row of windows began that lasts until now."""
+    first = windows[-1]
     for window in reversed(windows):
         if not getattr(window, flag):
             break
-        start = window.start
-    return start
+        first = window
+    return first.title
 
 
 def _starts(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> list[JsonValue]:
-    found = [f"{window.start:%Y-%m-%d}" for window in windows if getattr(window, flag)]
-    return [*found[-SHOWN_WINDOWS:]]
+    found = [window.title for window in windows if getattr(window, flag)]
+    shown: list[JsonValue] = []
+    left = SHOWN_CHARACTERS
+    for name in reversed(found[-SHOWN_WINDOWS:]):
+        left -= len(name)
+        if left < 0:
+            break
+        shown.insert(0, name)
+    return shown
+
+
+def _last_file(window: WindowDrift) -> list[JsonValue]:
+    return [file.model_dump(mode="json") for file in window.files[-1:]]
 
 
 def _strongest(window: WindowDrift) -> list[ColumnDrift]:
@@ -236,6 +275,6 @@ def _evidence(occasion: Occasion, drift: DriftReport, state: TriggerState) -> di
     if drift.windows:
         newest = drift.windows[-1]
         evidence["newest_window"] = newest.model_copy(
-            update={"columns": tuple(_strongest(newest))}
+            update={"columns": tuple(_strongest(newest)), "files": newest.files[-1:]}
         ).model_dump(mode="json")
     return evidence

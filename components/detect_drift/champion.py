@@ -8,6 +8,7 @@ from components.clients.model_registry import ModelVersion
 from components.clients.version_files import damaged_file
 from components.contracts.errors import DamagedModelError, PerennialError
 from components.contracts.monitoring import Reference
+from components.contracts.snapshot import Snapshot
 from components.engine.evaluation.scoring import blames_machine
 from components.engine.export import WEIGHTS_FILE
 
@@ -22,6 +23,18 @@ def read_reference(champion: ModelVersion, files: Path) -> Reference:
         return Reference.read(files)
     except PerennialError as error:
         raise damaged_file(champion, Reference.file_name, error) from error
+
+
+def read_snapshot(champion: ModelVersion, files: Path) -> Snapshot:
+    """The snapshot that the champion was trained on.
+
+    Raises:
+        DamagedModelError: it is missing or unreadable.
+    """
+    try:
+        return Snapshot.read(files)
+    except PerennialError as error:
+        raise damaged_file(champion, Snapshot.file_name, error) from error
 
 
 @contextmanager

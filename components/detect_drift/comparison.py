@@ -2,19 +2,24 @@
 
 from pathlib import Path
 
+import polars as pl
+
 from components.clients.dataset import Dataset
 from components.clients.model_registry import ModelVersion
+from components.clients.object_store import ObjectStore
 from components.contracts.monitoring import DriftReport, WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.contracts.validation import ValidationReport
-from components.detect_drift.champion import read_reference, scoring
+from components.detect_drift.arrivals import record_arrivals
+from components.detect_drift.champion import read_reference, read_snapshot, scoring
 from components.detect_drift.dependence import dependence_profile
+from components.detect_drift.file_windows import choose_files, performance_of
 from components.detect_drift.performance import judge_losses, loss_limit, window_losses
-from components.detect_drift.reference import measure_windows, unjudged_windows
+from components.detect_drift.reference import Measured, measure_windows, unjudged_windows
 from components.detect_drift.report import write_report
 from components.detect_drift.verdict import conclude
-from components.detect_drift.windows import choose_blocks
+from components.detect_drift.windows import Chosen, choose_blocks
 from components.engine.export import load_model
 
 
@@ -25,9 +30,10 @@ def compare_with_champion(
     current: Snapshot,
     validated: ValidationReport,
     triggers: TriggersSection,
+    store: ObjectStore,
     page: Path,
 ) -> DriftReport:
-    """Judge drift and loss of the blocks after the champion's newest row, and write the page.
+    """Judge drift and loss of what came after the champion's snapshot, and write the page.
 
     Args:
         files: The champion's.
@@ -35,19 +41,31 @@ def compare_with_champion(
         current: The newest snapshot.
         validated: Its validation report.
         triggers: What counts as drift and decay.
+        store: Where the order of the files' arrival is kept.
         page: Where the report goes.
     """
     reference = read_reference(champion, files)
-    chosen = choose_blocks(reference, validated.blocks, current)
+    by_file = not current.data.time
+    if by_file:
+        known = read_snapshot(champion, files)
+        chosen = choose_files(
+            reference,
+            known,
+            validated.blocks,
+            current,
+            arrivals=record_arrivals(store, champion.name, [known, current]),
+            files_in_a_block=triggers.files_in_a_block,
+        )
+        performance = performance_of(reference.performance, chosen.reference)
+        reference = reference.model_copy(update={"performance": performance})
+    else:
+        chosen = choose_blocks(reference, validated.blocks, current)
     limit = loss_limit(reference.performance, triggers)
     measured = None
     windows: tuple[WindowDrift, ...] = unjudged_windows(chosen.windows)
-    rows = Dataset(current).scan() if chosen.windows else None
+    rows = Dataset(current).scan(with_file=by_file) if chosen.windows else None
     if rows is not None and not chosen.why_not_judged(triggers):
-        blocks = (*chosen.reference, *chosen.windows)
-        dependence = dependence_profile(rows, current, blocks, len(chosen.reference))
-        more = [dependence] if dependence else []
-        measured = measure_windows(chosen.reference, chosen.windows, triggers, more)
+        measured = _measured(chosen, rows, current, triggers)
         windows = measured.windows
     if rows is not None:
         with scoring(champion):
@@ -65,3 +83,12 @@ def compare_with_champion(
     )
     write_report(page, found, triggers, measured=measured, reference=reference, limit=limit)
     return found
+
+
+def _measured(
+    chosen: Chosen, rows: pl.LazyFrame, current: Snapshot, triggers: TriggersSection
+) -> Measured:
+    blocks = (*chosen.reference, *chosen.windows)
+    dependence = dependence_profile(rows, current, blocks, len(chosen.reference))
+    more = [dependence] if dependence else []
+    return measure_windows(chosen.reference, chosen.windows, triggers, more)

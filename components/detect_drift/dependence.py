@@ -18,10 +18,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from components.clients.dataset import block_start
+from components.clients.dataset import block_key
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import BlockSketch
 from components.detect_drift.two_sample import Profile
+from components.detect_drift.windows import block_positions
 
 ALL_COLUMNS = "(all columns)"
 MAX_COLUMNS = 24
@@ -40,7 +41,7 @@ def dependence_profile(
     """How well each block is told from the reference by its pairs of columns.
 
     Args:
-        rows: All rows of the snapshot.
+        rows: All rows of the snapshot; without a time column with their files.
         snapshot: Names time and features.
         blocks: Of the reference, then the windows, in time order.
         num_reference: Reference blocks among them.
@@ -117,21 +118,29 @@ def _normal_scores(
     blocks: Sequence[BlockSketch],
     columns: dict[str, pl.Expr],
 ) -> list[NDArray[np.float64]]:
-    """A sample of each block's rows in time order, every column as normal scores, [n, C] each."""
-    time = pl.col(snapshot.data.time or "")
+    """A sample of each block's rows in time order, every column as normal scores, [n, C] each.
+
+    Without a time column the order is that of the files and of their rows.
+    """
+    positions = block_positions(snapshot, blocks)
+    if not snapshot.data.time:
+        rows = rows.with_row_index("__row__")
+    time = pl.col(snapshot.data.time or "__row__")
     # The share of rows to keep, as a limit for their hash: no more is ever held in memory.
     limits = {
-        block.start.date(): min(int(_HASHES * SAMPLED_ROWS / max(block.rows, 1)), _HASHES)
-        for block in blocks
+        position: min(int(_HASHES * SAMPLED_ROWS / max(block.rows, 1)), _HASHES)
+        for position, block in enumerate(blocks)
     }
     key = pl.struct(["__time__", *columns]).hash(seed=0) % _HASHES
     sample = (
         rows.select(
             time.alias("__time__"),
-            block_start(snapshot.data).alias("__block__"),
+            block_key(snapshot.data)
+            .replace_strict(positions, default=None, return_dtype=pl.Int64)
+            .alias("__block__"),
             *(value.alias(name) for name, value in columns.items()),
         )
-        .filter(pl.col("__block__").is_in(list(limits)))
+        .filter(pl.col("__block__").is_not_null())
         .filter(key < pl.col("__block__").replace_strict(limits, return_dtype=pl.UInt64))
         .sort("__time__", maintain_order=True)
         .collect()
@@ -139,8 +148,8 @@ def _normal_scores(
     parts = sample.partition_by("__block__", as_dict=True)
     empty = sample.clear()
     return [
-        _scores_of(parts.get((block.start.date(),), empty).select(list(columns)))
-        for block in blocks
+        _scores_of(parts.get((position,), empty).select(list(columns)))
+        for position in range(len(blocks))
     ]
 
 
@@ -149,6 +158,8 @@ def _scores_of(rows: pl.DataFrame) -> NDArray[np.float64]:
     scores = np.zeros_like(values)
     for column in range(values.shape[1]):
         known = np.isfinite(values[:, column])
+        if not known.any():
+            continue
         ranks = stats.rankdata(values[known, column]) / (known.sum() + 1)
         own = stats.norm.ppf(ranks)
         # Ties make the scores of a column smaller; a constant column has none.

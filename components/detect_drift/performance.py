@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from torch import nn
 
-from components.clients.dataset import block_start
+from components.clients.dataset import FILE_COLUMN, block_key
 from components.contracts.errors import BadDataError
 from components.contracts.gate import BlockPerformance
 from components.contracts.monitoring import WindowDrift
@@ -20,6 +20,7 @@ from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.detect_drift.deviations import MIN_Z_SCORE
 from components.detect_drift.reference import student_limit
+from components.detect_drift.windows import block_positions
 from components.engine.evaluation.scoring import score_batch
 from components.engine.task import Task
 
@@ -73,8 +74,11 @@ def judge_losses(
     triggers: TriggersSection,
 ) -> tuple[WindowDrift, ...]:
     """The windows with the champion's loss; a verdict only where there are labels enough."""
-    measured = {loss.start: loss for loss in losses}
-    return tuple(_judged(window, measured.get(window.start), limit, triggers) for window in windows)
+    measured = {(loss.start, loss.files): loss for loss in losses}
+    return tuple(
+        _judged(window, measured.get((window.start, window.files)), limit, triggers)
+        for window in windows
+    )
 
 
 def window_losses(
@@ -91,24 +95,25 @@ def window_losses(
     Args:
         task: The champion's, fitted.
         model: The champion.
-        rows: All rows of the snapshot.
+        rows: All rows of the snapshot; without a time column with their files.
         snapshot: Names label and time.
-        windows: Blocks of the snapshot's grid, at least one.
+        windows: Blocks of the snapshot, at least one.
 
     Raises:
         BadDataError: a row makes the loss infinite, or has a label that the champion cannot know.
     """
-    position = {window.start.date(): index for index, window in enumerate(windows)}
+    position = block_positions(snapshot, windows)
     label = pl.col(snapshot.data.label)
     if rows.collect_schema()[snapshot.data.label].is_float():
         label = label.fill_nan(None)
-    block = block_start(snapshot.data)
+    block = block_key(snapshot.data)
     wanted = rows.filter(label.is_not_null(), block.is_in(list(position)))
     sums, weights, counts = (np.zeros(len(windows)) for _ in range(3))
     for batch in wanted.collect_batches(chunk_size=task.scoring_rows, maintain_order=True):
-        days = batch.select(block.replace_strict(position, return_dtype=pl.Int64))
-        window = days.to_series().to_numpy()
-        scored = score_batch(task, model, task.encode(batch))
+        found = batch.select(block.replace_strict(position, return_dtype=pl.Int64))
+        window = found.to_series().to_numpy()
+        encoded = task.encode(batch.drop(FILE_COLUMN, strict=False))
+        scored = score_batch(task, model, encoded)
         np.add.at(sums, window, scored.weights * scored.losses)
         np.add.at(weights, window, scored.weights)
         np.add.at(counts, window, 1)
@@ -116,12 +121,16 @@ def window_losses(
         broken = windows[int(np.argmin(np.isfinite(sums)))]
         raise BadDataError(
             "the champion's loss is not a finite number on new rows",
-            evidence=f"in the block from {broken.start:%Y-%m-%d} on",
+            evidence=f"in the block from {broken.title} on"
+            if broken.start
+            else f"in {broken.title}",
             action="look for infinite or absurd feature values there, and give them a range "
             "under `expectations`",
         )
     return tuple(
-        BlockPerformance(start=window.start, rows=int(count), loss=float(total / weight))
+        BlockPerformance(
+            start=window.start, files=window.files, rows=int(count), loss=float(total / weight)
+        )
         for window, total, weight, count in zip(windows, sums, weights, counts, strict=True)
         if weight
     )

@@ -142,6 +142,7 @@ def _window(
     return WindowDrift(
         start=window.start,
         end=window.end,
+        files=window.files,
         rows=window.rows,
         max_z_score=float(np.max(np.nan_to_num(z_scores), where=judged, initial=0.0)),
         threshold=threshold,
@@ -158,6 +159,7 @@ def unjudged_windows(windows: Sequence[BlockSketch]) -> tuple[WindowDrift, ...]:
         WindowDrift(
             start=window.start,
             end=window.end,
+            files=window.files,
             rows=window.rows,
             max_z_score=0.0,
             threshold=0.0,

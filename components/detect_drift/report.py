@@ -1,12 +1,14 @@
 """The drift report: which columns left the reference, when, and whether the champion suffered."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
 
+from components.contracts.block import Block
 from components.contracts.monitoring import ColumnDrift, DriftReport, Reference, WindowDrift
 from components.contracts.triggers import TriggersSection
 from components.detect_drift.performance import LossLimit
@@ -16,6 +18,7 @@ from components.detect_drift.verdict import summary_of
 from components.reports.charts import bar_chart, line_chart
 from components.reports.page import Outcome, Page
 
+AnyBlock = TypeVar("AnyBlock", bound=Block)
 SHOWN_COLUMNS = 6
 DRAWN_COLUMNS = 3
 DRAWN_CATEGORIES = 15
@@ -53,7 +56,9 @@ def write_report(
         {
             "champion": report.champion_version or "none",
             "new rows": f"{report.new_rows:,}",
-            "new days": f"{report.new_days:.1f}",
+            "new days": f"{report.new_days:.1f}"
+            if reference is None or reference.time_max
+            else "-",
             "windows": len(report.windows),
             "thresholds from": report.calibration,
         }
@@ -80,7 +85,7 @@ def _windows_part(page: Page, report: DriftReport) -> None:
     header = ["window", "rows", "largest z", "threshold", "loss", *names]
     rows = [
         [
-            f"{window.start:%Y-%m-%d}",
+            window.title,
             f"{window.rows:,}",
             f"{window.max_z_score:.1f}",
             f"{window.threshold:.1f}",
@@ -122,7 +127,11 @@ def _cell(window: WindowDrift, name: str) -> str:
 
 def _columns_part(page: Page, measured: Measured) -> None:
     newest = measured.windows[-1]
-    page.heading(f"The newest window, from {newest.start:%Y-%m-%d} on")
+    page.heading(
+        f"The newest window, from {newest.title} on"
+        if newest.start
+        else f"The newest window, {newest.title}"
+    )
     by_key = {(profile.column, profile.statistic): profile for profile in measured.profiles}
     shown = [by_key[column.column, column.statistic] for column in newest.columns]
     for name in _most_moved([newest])[:DRAWN_COLUMNS]:
@@ -185,10 +194,10 @@ def _loss_part(
     known = [window for window in report.windows if window.loss is not None]
     if not known:
         return
-    origin = known[0].start
+    held_out = _along(reference.performance, known[0], -len(reference.performance))
     lines = {
-        "held out": [(_days(block.start, origin), block.loss) for block in reference.performance],
-        "new": [(_days(window.start, origin), float(window.loss or 0.0)) for window in known],
+        "held out": [(x, block.loss) for x, block in held_out],
+        "new": [(x, float(window.loss or 0.0)) for x, window in _along(known, known[0])],
     }
     page.heading("The champion's loss")
     if limit is not None:
@@ -200,12 +209,25 @@ def _loss_part(
         )
     chart = line_chart(
         lines,
-        x_label=f"days since {origin:%Y-%m-%d}",
+        x_label=f"days since {known[0].title}"
+        if known[0].start
+        else f"blocks since {known[0].title}",
         y_label="mean loss",
         marks={"first new window": 0.0},
     )
     page.figure(chart, "Mean loss on labelled rows, block by block")
 
 
-def _days(moment: datetime, origin: datetime) -> float:
-    return (moment - origin) / timedelta(days=1)
+def _along(
+    blocks: Sequence[AnyBlock], origin: Block, first: int = 0
+) -> list[tuple[float, AnyBlock]]:
+    """Each block with its place on the x axis: days since the origin, or its number."""
+    return [
+        (
+            (block.start - origin.start) / timedelta(days=1)
+            if block.start and origin.start
+            else float(number),
+            block,
+        )
+        for number, block in enumerate(blocks, first)
+    ]

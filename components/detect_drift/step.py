@@ -5,10 +5,12 @@ from tempfile import TemporaryDirectory
 
 from components.clients.environment import Environment
 from components.clients.model_registry import CHAMPION, open_registry
+from components.clients.object_store import open_store
 from components.clients.steps import StepResult, pipeline_step
 from components.contracts.errors import PerennialError
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import ValidationReport
+from components.detect_drift.arrivals import record_arrivals
 from components.detect_drift.comparison import compare_with_champion
 from components.detect_drift.config import DetectDriftConfig
 from components.detect_drift.report import write_report
@@ -29,9 +31,12 @@ def detect_drift_step(
             evidence=f"{validated.snapshot_digest[:12]}… is not {current.digest()[:12]}…",
             action="wire both inputs to the outputs of one run",
         )
-    registry = open_registry(Environment.read())
+    environment = Environment.read()
+    registry, store = open_registry(environment), open_store(environment.store_uri)
     champion = registry.version_by_alias(settings.model.name, CHAMPION)
     if champion is None:
+        if not current.data.time:
+            record_arrivals(store, settings.model.name, [current])
         found = without_champion(current)
         write_report(Path(report), found, settings.triggers)
     else:
@@ -43,6 +48,7 @@ def detect_drift_step(
                 current=current,
                 validated=validated,
                 triggers=settings.triggers,
+                store=store,
                 page=Path(report),
             )
     found.write(Path(drift))

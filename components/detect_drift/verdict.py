@@ -137,7 +137,7 @@ def _finding(
 ) -> str:
     streak = newest_streak(alarms)
     if persistent:
-        return f"{what} in the newest {streak} windows, since {windows[-streak].start:%Y-%m-%d}"
+        return f"{what} in the newest {streak} windows, since {windows[-streak].title}"
     if not any(alarms):
         return f"no {what} in {len(windows)} windows"
     return (

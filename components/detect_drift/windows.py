@@ -3,11 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import polars as pl
 
+from components.contracts.block import Block
 from components.contracts.errors import PerennialError
 from components.contracts.monitoring import Reference
 from components.contracts.snapshot import Snapshot
@@ -33,11 +34,13 @@ class Chosen:
         reference: In time order.
         windows: In time order.
         notes: One sentence for each kind of block or column left out.
+        by_file: Whether the blocks are files, in order of arrival.
     """
 
     reference: tuple[BlockSketch, ...]
     windows: tuple[BlockSketch, ...]
     notes: tuple[str, ...]
+    by_file: bool = False
 
     def why_not_judged(self, triggers: TriggersSection) -> str:
         """Why drift cannot be judged on these blocks; empty if it can."""
@@ -45,23 +48,46 @@ class Chosen:
             return self.notes[0]
         count = len(self.reference)
         if count < MIN_BLOCKS:
-            return (
-                f"the champion's snapshot has {count} complete blocks, and {MIN_BLOCKS} are needed "
-                "to say how much blocks differ by themselves: a smaller data.block_days gives more"
-            )
+            return self._too_few_blocks(count)
         rows = float(np.median([block.rows for block in self.reference]))
         if rows < MIN_ROWS:
+            length = "triggers.files_in_a_block" if self.by_file else "data.block_days"
             return (
                 f"the reference's blocks have {rows:.0f} rows, and {MIN_ROWS} are needed: a larger "
-                "data.block_days gives more"
+                f"{length} gives more"
             )
-        covered = (self.reference[-1].end - self.reference[0].start) / timedelta(days=1)
-        if triggers.season_days is not None and covered < triggers.season_days:
+        return self._unseen_season(triggers.season_days) if triggers.season_days else ""
+
+    def _unseen_season(self, season_days: int) -> str:
+        if self.by_file:
             return (
-                f"the champion's reference covers {covered:.0f} days, and triggers.season_days is "
-                f"{triggers.season_days}: a season that was never seen looks like drift"
+                "triggers.season_days is set, and files do not tell how much of a season they "
+                "cover: name data.time, or leave it out"
             )
-        return ""
+        covered = (_span(self.reference[-1])[1] - _span(self.reference[0])[0]) / timedelta(days=1)
+        if covered >= season_days:
+            return ""
+        return (
+            f"the champion's reference covers {covered:.0f} days, and triggers.season_days is "
+            f"{season_days}: a season that was never seen looks like drift"
+        )
+
+    def _too_few_blocks(self, count: int) -> str:
+        blocks = f"complete block{'' if count == 1 else 's'}"
+        advice = "a smaller data.block_days gives more"
+        if self.by_file:
+            size = len(self.reference[0].files) if self.reference else 1
+            blocks = f"block{'' if count == 1 else 's'} of files to compare with"
+            advice = (
+                "a smaller triggers.files_in_a_block gives more"
+                if size > 1
+                else "write new data as files of its own and train on five or more, or name "
+                "data.time"
+            )
+        return (
+            f"the champion's snapshot has {count} {blocks}, and {MIN_BLOCKS} are needed "
+            f"to say how much blocks differ by themselves: {advice}"
+        )
 
 
 def choose_blocks(
@@ -77,24 +103,27 @@ def choose_blocks(
     Raises:
         PerennialError: the blocks have another length than the reference's.
     """
-    if reference.time_max is None or snapshot.time_max is None:
-        return Chosen((), (), ("the dataset has no time column: there are no blocks to compare",))
+    if snapshot.time_max is None:
+        return Chosen((), (), ("the time column holds no time: there are no blocks to compare",))
+    if reference.time_max is None:
+        said = "the champion was trained without a time column: the next one's reference has blocks"
+        return Chosen((), (), (f"{said} of time",))
     dtype = snapshot.columns.get(snapshot.data.time or "", "")
     time_max = _local_time(snapshot.time_max, dtype)
     champion_until = _local_time(reference.time_max, dtype)
     known = _complete(reference.blocks, champion_until)
-    old = _full(known, known)
-    later = [block for block in current if block.start >= champion_until]
+    old = full_blocks(known, known)
+    later = [block for block in current if _span(block)[0] >= champion_until]
     _require_one_length(old, later)
     complete = _complete(later, time_max)
-    windows = _full(complete, old)
+    windows = full_blocks(complete, old)
     notes = []
     if not old:
         notes.append("the champion's snapshot holds no complete block")
     elif not windows:
         notes.append(f"no complete block of new data since {champion_until:%Y-%m-%d}")
     if len(complete) < len(later):
-        notes.append(f"the block from {later[-1].start:%Y-%m-%d} on is not complete yet")
+        notes.append(f"the block from {later[-1].title} on is not complete yet")
     if thin := len(complete) - len(windows):
         notes.append(
             f"{thin} of {len(complete)} new blocks hold less than {MIN_ROWS_SHARE:.0%} of the "
@@ -102,7 +131,7 @@ def choose_blocks(
         )
     # Without a yardstick there is nothing to judge windows by.
     windows = windows if old else ()
-    return Chosen(*align_categories(old, windows), (*notes, *_column_notes(old, windows)))
+    return Chosen(*align_categories(old, windows), (*notes, *column_notes(old, windows)))
 
 
 def align_categories(
@@ -118,6 +147,21 @@ def align_categories(
         tuple(_merged(block, after) for block in old),
         tuple(_merged(block, before) for block in new),
     )
+
+
+def block_positions(snapshot: Snapshot, blocks: Sequence[Block]) -> dict[date | int, int]:
+    """What `block_key` gives for rows of the snapshot → position of their block among these."""
+    if snapshot.data.time:
+        starts = [(block.start, position) for position, block in enumerate(blocks)]
+        return {start.date(): position for start, position in starts if start is not None}
+    by_digest = {
+        file.sha256: position for position, block in enumerate(blocks) for file in block.files
+    }
+    return {
+        number: by_digest[file.sha256]
+        for number, file in enumerate(snapshot.files)
+        if file.sha256 in by_digest
+    }
 
 
 def newest_streak(alarms: Sequence[bool]) -> int:
@@ -162,14 +206,22 @@ def _merged(block: BlockSketch, named: dict[str, set[str]]) -> BlockSketch:
 
 
 def _complete(blocks: Sequence[BlockSketch], time_max: datetime) -> tuple[BlockSketch, ...]:
+    spans = [(block, *_span(block)) for block in blocks]
     return tuple(
-        block
-        for block in blocks
-        if time_max - block.start >= MIN_COVERAGE * (block.end - block.start)
+        block for block, start, end in spans if time_max - start >= MIN_COVERAGE * (end - start)
     )
 
 
-def _full(blocks: Sequence[BlockSketch], usual: Sequence[BlockSketch]) -> tuple[BlockSketch, ...]:
+def _span(block: BlockSketch) -> tuple[datetime, datetime]:
+    if block.start is None or block.end is None:
+        raise ValueError(f"{block.title} is not a block of time")
+    return block.start, block.end
+
+
+def full_blocks(
+    blocks: Sequence[BlockSketch], usual: Sequence[BlockSketch]
+) -> tuple[BlockSketch, ...]:
+    """Those with at least half as many rows as is usual."""
     if not usual:
         return tuple(blocks)
     enough = MIN_ROWS_SHARE * float(np.median([block.rows for block in usual]))
@@ -177,7 +229,8 @@ def _full(blocks: Sequence[BlockSketch], usual: Sequence[BlockSketch]) -> tuple[
 
 
 def _require_one_length(old: Sequence[BlockSketch], new: Sequence[BlockSketch]) -> None:
-    lengths: set[timedelta] = {block.end - block.start for block in (*old, *new)}
+    spans = [_span(block) for block in (*old, *new)]
+    lengths: set[timedelta] = {end - start for start, end in spans}
     if len(lengths) > 1:
         days = " and ".join(f"{length / timedelta(days=1):g}" for length in sorted(lengths))
         raise PerennialError(
@@ -188,7 +241,8 @@ def _require_one_length(old: Sequence[BlockSketch], new: Sequence[BlockSketch]) 
         )
 
 
-def _column_notes(old: Sequence[BlockSketch], windows: Sequence[BlockSketch]) -> list[str]:
+def column_notes(old: Sequence[BlockSketch], windows: Sequence[BlockSketch]) -> list[str]:
+    """Columns that only one side has."""
     if not old or not windows:
         return []
     before, now = _kinds(old[0]), _kinds(windows[-1])

@@ -1,13 +1,14 @@
 """Figures: what models measure by themselves, how far that is certain, and how true they are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, time
 
 import numpy as np
 import polars as pl
 
-from components.clients.dataset import block_start
-from components.contracts.data import DataSection
+from components.clients.dataset import Dataset, block_start
+from components.contracts.block import BlockFile
+from components.contracts.data import DataSection, Split
 from components.contracts.gate import BlockPerformance, CalibrationBin, Figure, Verdict
 from components.engine.evaluation.scoring import Scored, concatenated
 from components.engine.metrics.catalogue import named_metrics
@@ -69,10 +70,8 @@ def performance_by_block(
 
     Args:
         scored: The model on held-out splits, with the time column kept.
-        data: Names the time column and the blocks' length; without a time there are no blocks.
+        data: Names the time column and the blocks' length.
     """
-    if not data.time:
-        return ()
     starts = pl.concat([part.rows.select(start=block_start(data)) for part in scored])
     whole = concatenated(scored)
     sums = pl.DataFrame({"loss": whole.weights * whole.losses, "weight": whole.weights})
@@ -82,6 +81,33 @@ def performance_by_block(
     return tuple(
         BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss)
         for start, rows, loss in table.select("start", "rows", "loss").iter_rows()
+    )
+
+
+def performance_by_file(
+    scored: Mapping[Split, Scored], dataset: Dataset
+) -> tuple[BlockPerformance, ...]:
+    """Mean loss on each file's held-out rows, by the examples' weights, in the snapshot's order.
+
+    Args:
+        scored: The model on every row of held-out splits.
+        dataset: The rows; they were scored in the order of its files.
+    """
+    snapshot = dataset.snapshot
+    places = range(len(snapshot.files))
+    found = [np.repeat(places, dataset.count_by_file(split)) for split in scored]
+    whole = concatenated(tuple(scored.values()))
+    rows = np.bincount(np.concatenate(found), minlength=len(places))
+    weights = np.bincount(np.concatenate(found), whole.weights, len(places))
+    losses = np.bincount(np.concatenate(found), whole.weights * whole.losses, len(places))
+    return tuple(
+        BlockPerformance(
+            files=(BlockFile(path=snapshot.paths[place], sha256=snapshot.files[place].sha256),),
+            rows=int(rows[place]),
+            loss=float(losses[place] / weights[place]),
+        )
+        for place in places
+        if weights[place]
     )
 
 

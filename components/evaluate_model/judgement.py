@@ -27,7 +27,7 @@ from components.evaluate_model.comparison import (
     finite_contender,
 )
 from components.evaluate_model.config import EvaluateModelConfig
-from components.evaluate_model.figures import performance_by_block
+from components.evaluate_model.figures import performance_by_block, performance_by_file
 from components.evaluate_model.repeats import claim_test, record_of
 from components.evaluate_model.report import write_report
 from components.evaluate_model.serving import serve_in_clean_process
@@ -61,6 +61,13 @@ def judge_challenger(
     test = judged_rows(dataset, contender, section.gate)
     data = dataset.snapshot.data
     validated = score_split(task, model, dataset, Split.VALIDATION, keep=block_columns(data))
+    performance = (
+        performance_by_block((validated, contender.scored), data)
+        if data.time
+        else performance_by_file(
+            {Split.VALIDATION: validated, Split.TEST: contender.scored}, dataset
+        )
+    )
     weights = Challenger.read(challenger).weights_sha256
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
@@ -73,7 +80,7 @@ def judge_challenger(
             test,
             weights_sha256=weights,
             baselines=SkeletonReport.read(skeleton).baselines,
-            performance=performance_by_block((validated, contender.scored), data),
+            performance=performance,
             serving=serve_in_clean_process(
                 challenger,
                 task,

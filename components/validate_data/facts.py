@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 import polars.selectors as cs
 
-from components.clients.dataset import SPLIT_COLUMN, Dataset, block_start
+from components.clients.dataset import SPLIT_COLUMN, Dataset, block_key
 from components.clients.opaque_columns import derive, derived_columns, opaque_columns
 from components.clients.parquet_files import LIBRARY_ERRORS
+from components.contracts.block import BlockFile
 from components.contracts.errors import BadDataError
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import BlockSketch, FactValue
@@ -26,12 +27,16 @@ from components.validate_data.labels import LabelCounts, LabelFacts
 from components.validate_data.leakage import leakage_aucs
 from components.validate_data.sketches import (
     BlockCounts,
+    BlockKey,
+    Place,
     RowSample,
     block_capacity,
     block_sketches,
 )
 
 BATCH_ROWS = 100_000
+MAX_FILES = 1_000
+"""Sketched without a time column; a sketch of 25 columns takes 30 kB."""
 # Fewer sampled values than this say little about how many different ones a column has.
 _MIN_DISTINCT_ROWS = 1_000
 _NO_LABELS = (pl.Struct, pl.List, pl.Array, pl.Binary, pl.Duration, pl.Map, pl.Object)
@@ -45,7 +50,7 @@ class Facts:
     Attributes:
         values: Fact → value; facts about a column are named `fact:column`.
         label: What the label looks like.
-        blocks: Sketches in time order.
+        blocks: Sketches in time order; without a time column, of files by name.
         opaque: Columns of pictures, lists or free text, with their derived columns' names.
     """
 
@@ -68,7 +73,8 @@ def gather_facts(dataset: Dataset, section: ExpectationsSection, now: datetime) 
     """
     try:
         gathering = _Gathering(dataset.snapshot, dataset.scan().collect_schema(), section, now)
-        for batch in dataset.labelled_batches(BATCH_ROWS):
+        by_file = not dataset.snapshot.data.time
+        for batch in dataset.labelled_batches(BATCH_ROWS, with_file=by_file):
             gathering.add(batch)
         return gathering.facts()
     except LIBRARY_ERRORS as error:
@@ -86,6 +92,7 @@ class _Gathering:
         self, snapshot: Snapshot, schema: pl.Schema, section: ExpectationsSection, now: datetime
     ) -> None:
         self._snapshot, self._schema, self._section = snapshot, schema, section
+        self._paths = snapshot.paths
         data = snapshot.data
         features = snapshot.task_columns.features
         label = schema[data.label]
@@ -122,9 +129,10 @@ class _Gathering:
         """Measure one batch."""
         # Codes of categories differ between files; their texts do not.
         batch = batch.with_columns((cs.categorical() | cs.enum()).cast(pl.String))
-        block = (
-            block_start(self._snapshot.data) if self._snapshot.data.time else pl.lit(None, pl.Date)
-        )
+        block = block_key(self._snapshot.data)
+        if not self._snapshot.data.time:  # of too many files the last ones, often the newest
+            first = len(self._snapshot.files) - MAX_FILES
+            block = pl.when(block >= first).then(block)
         batch = batch.with_columns(
             block.alias("__block__"),
             batch.select(self._schema.names()).hash_rows().alias("__key__"),
@@ -157,11 +165,16 @@ class _Gathering:
             **{f"leakage_auc:{name}": round(auc, 4) for name, auc in aucs.items()},
         }
         means = self._labels.means() or _label_means(counts)
-        blocks = block_sketches(
-            counts, sample, self._features, means, self._snapshot.data.block_days
-        )
+        blocks = block_sketches(counts, sample, self._features, means, self._place_of)
         opaque = {name: derived_columns({name: kind}) for name, kind in self._opaque.items()}
         return Facts(values, label, blocks, opaque)
+
+    def _place_of(self, key: BlockKey) -> Place:
+        if isinstance(key, int):
+            file = self._snapshot.files[key]
+            return Place(files=(BlockFile(path=self._paths[key], sha256=file.sha256),))
+        start = datetime(key.year, key.month, key.day)
+        return Place(start, start + timedelta(days=self._snapshot.data.block_days))
 
     def _table_facts(self, label: LabelFacts) -> dict[str, FactValue]:
         repeats = {name: keys.repeats() for name, keys in self._keys.items()}
@@ -264,7 +277,7 @@ def _distinct_shares(
     return shares
 
 
-def _label_means(counts: pl.DataFrame) -> dict[date, float]:
+def _label_means(counts: pl.DataFrame) -> dict[BlockKey, float]:
     if "__label_sum__" not in counts.columns:
         return {}
     labelled = counts.filter(pl.col("__labels__") > 0)
@@ -273,6 +286,8 @@ def _label_means(counts: pl.DataFrame) -> dict[date, float]:
 
 
 def _num_blocks(snapshot: Snapshot) -> int:
+    if not snapshot.data.time:
+        return min(len(snapshot.files), MAX_FILES)
     if snapshot.time_min is None or snapshot.time_max is None:
         return 1
     length = timedelta(days=snapshot.data.block_days)

@@ -1,7 +1,6 @@
 """What kind of label is this, which classes does it have, and do they fill every split?"""
 
 from dataclasses import dataclass
-from datetime import date
 from typing import Literal
 
 import polars as pl
@@ -9,6 +8,7 @@ import polars as pl
 from components.clients.dataset import SPLIT_COLUMN
 from components.contracts.data import Split
 from components.validate_data.columns import finite
+from components.validate_data.sketches import BlockKey
 
 LabelKind = Literal["classes", "number", "text"]
 
@@ -99,7 +99,7 @@ class LabelCounts:
             num_values=self._counts["value"].n_unique(),
         )
 
-    def means(self) -> dict[date, float]:
+    def means(self) -> dict[BlockKey, float]:
         """Share of the second of two classes per block; empty for any other label."""
         values = self._counts["value"].unique().sort().to_list()
         if self._resolved_kind() != "classes" or len(values) != 2:

@@ -89,15 +89,13 @@ def _add_label(page: Page, report: ValidationReport, snapshot: Snapshot, label: 
             caption=f"Rows of the {len(shown)} most frequent of {len(label.classes)} classes",
         )
     means = [
-        (_seconds(block.start), block.label_mean)
-        for block in report.blocks
-        if block.label_mean is not None
+        (x, block.label_mean) for x, block in _along(report.blocks) if block.label_mean is not None
     ]
     if len(means) >= _MIN_BLOCKS:
-        page.figure(
-            line_chart({"mean": means}, x_label="time", y_label="mean label", x_dates=True),
-            f"Mean of {snapshot.data.label} in blocks of {snapshot.data.block_days} days",
-        )
+        data = snapshot.data
+        blocks = f"in blocks of {data.block_days} days" if data.time else "file by file"
+        page.figure(_history_chart({"mean": means}, "mean label", report.blocks),
+                    f"Mean of {data.label} {blocks}")  # fmt: skip
 
 
 def _add_leakage(page: Page, report: ValidationReport, section: ExpectationsSection) -> None:
@@ -132,25 +130,43 @@ def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> No
 
 
 def _add_history(page: Page, blocks: tuple[BlockSketch, ...]) -> None:
-    """How each feature was distributed over time."""
+    """How each feature was distributed over time or, without a time column, over files."""
     if len(blocks) < _MIN_BLOCKS:
         return
-    page.heading("Features over time")
+    page.heading("Features over time" if blocks[0].start else "Features file by file")
     names = [*blocks[0].numeric, *blocks[0].categorical]
     for name in names[:_MAX_FIGURES]:
         numeric = name in blocks[0].numeric
         series = _quantile_series(blocks, name) if numeric else _share_series(blocks, name)
         if any(series.values()):
             label = "10 %, 50 % and 90 % quantile" if numeric else "share of rows"
-            page.figure(line_chart(series, x_label="time", y_label=label, x_dates=True), name)
+            page.figure(_history_chart(series, label, blocks), name)
     if len(names) > _MAX_FIGURES:
         page.text(f"{len(names) - _MAX_FIGURES} more features are in validation.json.")
+
+
+def _history_chart(
+    series: dict[str, list[tuple[float, float]]], y_label: str, blocks: tuple[BlockSketch, ...]
+) -> str:
+    if blocks[0].start:
+        return line_chart(series, x_label="time", y_label=y_label, x_dates=True)
+    names = blocks[0].files[0].path, blocks[-1].files[0].path
+    x_label = f"file, from {names[0]} (1) to {names[1]} ({len(blocks)})"
+    return line_chart(series, x_label=x_label, y_label=y_label)
+
+
+def _along(blocks: tuple[BlockSketch, ...]) -> list[tuple[float, BlockSketch]]:
+    """Each block with its place on the x axis: seconds since 1970, or its number."""
+    return [
+        (_seconds(block.start) if block.start else float(number), block)
+        for number, block in enumerate(blocks, 1)
+    ]
 
 
 def _quantile_series(
     blocks: tuple[BlockSketch, ...], name: str
 ) -> dict[str, list[tuple[float, float]]]:
-    sketches = [(_seconds(block.start), block.numeric[name].quantiles) for block in blocks]
+    sketches = [(x, block.numeric[name].quantiles) for x, block in _along(blocks)]
     return {
         f"{level:.0%}": [
             (time, quantiles[round(level * (len(quantiles) - 1))])
@@ -171,8 +187,8 @@ def _share_series(
     top = sorted(totals, key=lambda value: -totals[value])[:_MAX_SHARES]
     return {
         value: [
-            (_seconds(block.start), block.categorical[name].counts.get(value, 0) / block.rows)
-            for block in blocks
+            (x, block.categorical[name].counts.get(value, 0) / block.rows)
+            for x, block in _along(blocks)
         ]
         for value in top
     }

@@ -1,18 +1,23 @@
-"""Block sketches: the distribution of every column in every block of time, from one pass.
+"""Block sketches: the distribution of every column in every block, from one pass.
 
 Counts are exact. Distributions come from all rows of a block, or from a sample of them when a
 block has more than its share of the memory; the sample takes the rows with the smallest hash, so
 it does not depend on the order of the rows nor on how they are cut into partitions.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from components.contracts.block import BlockFile
 from components.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
 from components.validate_data.columns import finite, is_text
+
+BlockKey: TypeAlias = date | int
+"""First day of a block of time, or a file's position in the snapshot."""
 
 NUM_QUANTILES = 129
 MAX_CATEGORIES = 200
@@ -23,6 +28,14 @@ SAMPLE_ROWS = 1_000_000
 MAX_BLOCK_ROWS = 10_000
 MIN_BLOCK_ROWS = 1_000
 _COMPACT_ROWS = 500_000
+
+
+class Place(NamedTuple):
+    """Where a block lies: from when to when, or in which files."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    files: tuple[BlockFile, ...] = ()
 
 
 def block_capacity(num_blocks: int) -> int:
@@ -89,7 +102,7 @@ class BlockCounts:
         self._parts.append(rows.group_by("__block__").agg(self._aggregates))
 
     def result(self) -> pl.DataFrame:
-        """One row per block, in time order; rows without a time are left out."""
+        """One row per block, in order of the keys; rows without a block are left out."""
         table = pl.concat(self._parts).drop_nulls("__block__")
         return table.group_by("__block__").agg(pl.all().sum()).sort("__block__")
 
@@ -112,25 +125,33 @@ def block_sketches(
     counts: pl.DataFrame,
     sample: pl.DataFrame,
     features: Mapping[str, pl.DataType],
-    label_means: Mapping[date, float],
-    block_days: int,
+    label_means: Mapping[BlockKey, float],
+    place_of: Callable[[BlockKey], Place],
 ) -> tuple[BlockSketch, ...]:
-    """One sketch per block that has rows."""
+    """One sketch per block that has rows.
+
+    Args:
+        counts: From `BlockCounts`.
+        sample: From `RowSample`.
+        features: Columns to sketch.
+        label_means: Where known.
+        place_of: The place behind a key.
+    """
     categories = top_categories(
         sample, [name for name, dtype in features.items() if is_text(dtype)]
     )
     blocks = {key[0]: part for key, part in sample.partition_by("__block__", as_dict=True).items()}
     sketches = []
     for row in counts.iter_rows(named=True):
-        day: date = row["__block__"]
-        rows = blocks[day]
-        start = datetime(day.year, day.month, day.day)
+        key: BlockKey = row["__block__"]
+        rows, place = blocks[key], place_of(key)
         sketches.append(
             BlockSketch(
-                start=start,
-                end=start + timedelta(days=block_days),
+                start=place.start,
+                end=place.end,
+                files=place.files,
                 rows=row["__rows__"],
-                label_mean=label_means.get(day),
+                label_mean=label_means.get(key),
                 numeric={
                     name: NumericSketch(quantiles=_quantiles(rows, name, dtype), nulls=row[name])
                     for name, dtype in features.items()

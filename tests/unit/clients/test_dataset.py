@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.clients.dataset import (
+    FILE_COLUMN,
     SPLIT_COLUMN,
     Dataset,
     block_start,
@@ -271,6 +272,26 @@ class TestReading:
             assert (
                 rows.filter(pl.col(SPLIT_COLUMN) == split.value).drop(SPLIT_COLUMN).equals(expected)
             )
+
+    def test_rows_know_their_file_whatever_its_name(self, tmp_path):
+        tables = [days_table(date(2024, 1, start), 3 * start) for start in (1, 2, 3)]
+        snapshot = written(tmp_path / "a=[*] ü", *tables)
+        rows = Dataset(snapshot).scan(with_file=True).collect()
+        for position, table in enumerate(tables):
+            own = rows.filter(pl.col(FILE_COLUMN) == position).drop(FILE_COLUMN)
+            assert own.equals(table)
+        batches = Dataset(snapshot).labelled_batches(50, with_file=True)
+        assert pl.concat(batches)[FILE_COLUMN].equals(rows[FILE_COLUMN])
+
+    def test_the_rows_of_a_split_are_counted_file_by_file(self, tmp_path):
+        tables = [days_table(date(2024, 1, 1), 28), days_table(date(2024, 2, 1), 3)]
+        dataset = Dataset(written(tmp_path, *tables))
+        for split in Split:
+            alone = [
+                Dataset(written(tmp_path / f"{split.value}{number}", table)).count(split)
+                for number, table in enumerate(tables)
+            ]
+            assert dataset.count_by_file(split) == alone
 
     def test_a_file_that_changed_after_the_snapshot_is_refused(self, tmp_path):
         snapshot = written(tmp_path, days_table(date(2024, 1, 1), 3))

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from components.clients.parcels import TRIGGER_BYTES
+from components.contracts.block import BlockFile
 from components.contracts.section import canonical_json
 from components.contracts.triggers import TriggersSection
 from components.decide_retraining.policy import decide
@@ -116,6 +117,53 @@ def test_without_a_time_column_duplicates_and_rows_still_protect(occasion, repor
     recent = TriggerState(retrainings=(past(None, rows=9500),))
     assert not decide(timeless, seen, recent, settings).retrain
     assert decide(timeless, seen, TriggerState(retrainings=(past(None),)), settings).retrain
+
+
+def of_files(report, *names):
+    """The same report about files instead of weeks."""
+    windows = tuple(
+        report.windows[0].model_copy(
+            update={"start": None, "end": None, "files": (BlockFile(path=name, sha256=name),)}
+        )
+        for name in names
+    )
+    return report.model_copy(update={"windows": windows})
+
+
+def test_without_a_time_column_files_say_since_when_and_the_age_is_unknown(occasion, report):
+    timeless = dataclasses.replace(occasion, data_time=None)
+    seen = of_files(report(drifted=True, decayed=True), "p7", "p8")
+    made = decide(timeless, seen, TriggerState(), TriggersSection(max_age_days=30))
+    assert made.retrain
+    assert "above its reference, since file p7" in made.summary
+    assert "features drifted since file p7: dest moved by 0.200" in made.reasons[1]
+    assert made.evidence["alarmed_windows"] == ["file p7", "file p8"]
+    quiet = decide(timeless, report(), TriggerState(), TriggersSection(max_age_days=30))
+    assert "the age of the last training is unknown without data.time" in quiet.summary
+    assert "20" not in quiet.summary
+
+
+@pytest.mark.parametrize("trigger", ["drifted", "decayed"])
+def test_without_a_time_column_the_next_retraining_waits_for_new_files(
+    occasion, report, past, trigger
+):
+    timeless = dataclasses.replace(occasion, data_time=None)
+    first = of_files(report(**{trigger: True}), "p7", "p8")
+    made = decide(timeless, first, TriggerState(), TriggersSection())
+    state = TriggerState(retrainings=(past(None).model_copy(update={"decision": made}),))
+    for names, retrains in (("78", False), ("789", False), ("789a", True), ("9a", True)):
+        later = of_files(report(**{trigger: True}), *(f"p{name}" for name in names))
+        found = decide(timeless, later, state, TriggersSection())
+        assert found.retrain is retrains
+        if not retrains:
+            assert f"file p8 already, and {len(names) - 2} of 2 windows needed" in found.summary
+
+
+def test_the_names_of_many_files_can_travel(occasion, report):
+    seen = of_files(report(drifted=True, decayed=True), *(f"{'x' * 150}{i}" for i in range(500)))
+    made = decide(occasion, seen, TriggerState(), TriggersSection())
+    assert made.evidence["alarmed_windows"][-1].endswith("499")
+    assert len(trigger_evidence(made).encode()) < TRIGGER_BYTES
 
 
 def test_no_veto_is_shown_when_nothing_triggers(occasion, report, past):

@@ -73,10 +73,16 @@ def test_without_a_complete_reference_block_there_are_no_windows(weeks, known_bl
     assert "holds no complete block" in chosen.notes[0]
 
 
-def test_data_without_a_time_has_nothing_to_compare():
-    chosen = choose_blocks(reference([], None), [], until(None))
+def test_a_time_column_without_times_has_nothing_to_compare(weeks):
+    chosen = choose_blocks(reference(weeks, weeks[-1].end), [], until(None))
     assert (chosen.reference, chosen.windows) == ((), ())
-    assert "no time column" in chosen.notes[0]
+    assert "the time column holds no time" in chosen.notes[0]
+
+
+def test_a_champion_without_a_time_column_cannot_judge_blocks_of_time(weeks):
+    chosen = choose_blocks(reference([], None), weeks, until(weeks[-1].end))
+    assert (chosen.reference, chosen.windows) == ((), ())
+    assert "trained without a time column" in chosen.notes[0]
 
 
 def test_blocks_of_another_length_are_an_error_that_says_what_to_do(weeks):

@@ -6,13 +6,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import DataSection
+from components.clients.dataset import Dataset
+from components.clients.object_store import sha256_of_file
+from components.contracts.data import DataSection, Split, SplitSection
+from components.contracts.snapshot import DataFile, Snapshot
 from components.engine.evaluation.resampling import blocks_of
 from components.engine.evaluation.scoring import Scored
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import Contender, Match, compare
 from components.evaluate_model.config import GateSection
-from components.evaluate_model.figures import performance_by_block
+from components.evaluate_model.figures import performance_by_block, performance_by_file
 from components.evaluate_model.verdict import JudgedRows, reach_verdict
 from components.tasks.language_modeling import LanguageModel
 
@@ -115,3 +118,37 @@ def test_the_mean_loss_of_a_block_counts_weights():
         expected = np.average(scored.losses[rows], weights=scored.weights[rows])
         assert block.loss == pytest.approx(expected, rel=1e-12)
         assert block.rows == 20
+
+
+def test_the_mean_loss_of_a_file_counts_weights(tmp_path):
+    random, files = np.random.default_rng(0), []
+    for number, size in enumerate((300, 40, 1)):
+        path = tmp_path / f"p{number}.parquet"
+        table = {"id": [f"{number}-{row}" for row in range(size)], "text": ["a"] * size}
+        numbers = {"loss": random.random(size), "weight": random.integers(1, 9, size) * 1.0}
+        pl.DataFrame(table | numbers).write_parquet(path)
+        digest = sha256_of_file(path)
+        files.append(
+            DataFile(uri=str(path), size_bytes=path.stat().st_size, sha256=digest, rows=size)
+        )
+    snapshot = Snapshot(
+        data=DataSection(uri=str(tmp_path), label="text", ids=("id",)), split=SplitSection(),
+        files=tuple(files), columns=dict.fromkeys(("id", "text"), "String")
+        | dict.fromkeys(("loss", "weight"), "Float64"),
+        rows=341, split_rows={},
+    )  # fmt: skip
+    dataset = Dataset(snapshot)
+    scored = {}
+    for split in (Split.VALIDATION, Split.TEST):
+        rows = dataset.scan(split).collect()
+        losses, weights = rows["loss"].to_numpy(), rows["weight"].to_numpy()
+        scored[split] = Scored(losses, losses, losses, weights, rows)
+    held_out = pl.concat([each.rows for each in scored.values()])
+    found = performance_by_file(scored, dataset)
+    assert [block.title for block in found][:2] == ["file p0.parquet", "file p1.parquet"]
+    assert sum(block.rows for block in found) == held_out.height
+    for block in found:
+        own = held_out.filter(pl.col("id").str.starts_with(f"{block.files[0].path[1]}-"))
+        assert block.rows == own.height
+        expected = np.average(own["loss"], weights=own["weight"])
+        assert block.loss == pytest.approx(expected, rel=1e-12)

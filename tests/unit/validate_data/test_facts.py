@@ -55,6 +55,20 @@ class TestStreaming:
 
 
 class TestBlocks:
+    def test_without_a_time_column_every_file_is_a_block(self, snapshot_of, healthy, monkeypatch):
+        parts = [healthy.slice(start, 1_000) for start in (0, 1_000, 2_000)]
+        timeless = snapshot_of(*parts, time=None, available_at={}, meta=("at", "weather_at"))
+        blocks = gathered(timeless).blocks
+        assert [block.title for block in blocks] == [f"file part-00{i}.parquet" for i in range(3)]
+        assert [block.files[0].sha256 for block in blocks] == [f.sha256 for f in timeless.files]
+        for block, rows in zip(blocks, parts, strict=True):
+            assert block.rows == 1_000
+            assert block.label_mean == pytest.approx(rows["label"].mean())
+            assert block.numeric["weather"].nulls == rows["weather"].null_count()
+            assert block.categorical["city"].counts == dict(rows["city"].value_counts().iter_rows())
+        monkeypatch.setattr(facts, "MAX_FILES", 2)
+        assert gathered(timeless).blocks == blocks[1:]
+
     def test_counts_are_exact_and_blocks_lie_on_the_grid(self, snapshot_of, healthy):
         blocks = gathered(snapshot_of(healthy)).blocks
         assert sum(block.rows for block in blocks) == healthy.height

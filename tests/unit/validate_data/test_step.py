@@ -190,7 +190,8 @@ class TestHealthyData:
         validate(snapshot_of(healthy, **(roles | group)))
         report = ValidationReport.read(validate.out / "validation")
         assert not_met(report) == set()
-        assert report.blocks == ()
+        (block,) = report.blocks
+        assert (block.title, block.start, block.rows) == ("file part-000.parquet", None, 3000)
 
     def test_coarse_features_repeat_across_splits_by_chance(self, validate, snapshot_of, healthy):
         coarse = healthy.select("id", "at", "user", "city", pl.col("visits") % 3, "label")

@@ -1,0 +1,254 @@
+"""A folder of Parquet files without a time column, through the real steps: files are the blocks."""
+
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.clients.dataset import Dataset
+from components.clients.environment import Environment
+from components.clients.model_registry import open_registry
+from components.clients.tracking import open_mlflow
+from components.contracts.data import Split
+from components.contracts.monitoring import DriftReport, Reference
+from components.contracts.snapshot import Snapshot
+from components.contracts.training import Challenger
+from components.contracts.validation import ValidationReport
+from components.decide_retraining.step import decide_retraining_step
+from components.detect_drift.step import detect_drift_step
+from components.engine.evaluation.scoring import score_split
+from components.engine.export import write_weights
+from components.evaluate_model.figures import performance_by_file
+from components.snapshot_data.step import snapshot_data_step
+from components.tasks.tabular import TabularOptions, TabularRegression
+from pipelines.contract import load_contract
+
+with warnings.catch_warnings():
+    # Great Expectations imports a module that Python has deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from components.validate_data.step import validate_data_step
+
+CONTRACT = """
+[model]
+name = "meters"
+task = "components.tasks.tabular:TabularRegression"
+options = { hidden = [4] }
+
+[data]
+uri = "data"
+label = "y"
+ids = ["id"]
+
+[triggers]
+min_labelled_rows = 100
+"""
+REFERENCE = 12
+# MLflow's sqlite store leaves connections to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def rows_of(number, *, rows=400, shift=0.0, noise=1.0, new=0.0):
+    """One file's rows; its means differ a little from those of the other files."""
+    random = np.random.default_rng(number)
+    numbers = random.normal(size=(rows, 3)) + 0.1 * random.normal(size=3) + [shift, 0, 0]
+    kind = np.where(random.random(rows) < new, "new", random.choice(["a", "b", "c"], rows))
+    return pl.DataFrame(
+        {
+            "id": [f"{number}-{row}" for row in range(rows)],
+            **{name: numbers[:, index] for index, name in enumerate("uvw")},
+            "kind": kind,
+            "y": numbers[:, 1] + noise * random.normal(size=rows),
+        }
+    )
+
+
+class Folder:
+    """The dataset and the steps of monitoring on it."""
+
+    def __init__(self, root):
+        self.root, self.data = root, root / "data"
+        self.data.mkdir()
+        (root / "contract.toml").write_text(CONTRACT)
+
+    def add(self, name, rows):
+        rows.write_parquet(self.data / name)
+
+    def snapshot(self):
+        contract = load_contract(self.root / "contract.toml").to_json()
+        out = {name: str(self.root / name) for name in ("snapshot", "report", "metrics")}
+        self.sections = snapshot_data_step(contract=contract, **out).parameters
+        validate_data_step(
+            config=self.sections["expectations"], snapshot=out["snapshot"],
+            validation=str(self.root / "validation"), report=str(self.root / "validation.html"),
+            metrics=out["metrics"],
+        )  # fmt: skip
+        return Snapshot.read(self.root / "snapshot")
+
+    def train(self):
+        snapshot, folder = self.snapshot(), self.root / "store/champion"
+        task = TabularRegression(TabularOptions(hidden=(4,)), snapshot.task_columns)
+        dataset = Dataset(snapshot)
+        task.fit(dataset.scan(Split.TRAIN))
+        model = task.build_model()
+        splits = (Split.VALIDATION, Split.TEST)
+        scored = {split: score_split(task, model, dataset, split) for split in splits}
+        Reference(
+            snapshot_digest=snapshot.digest(), time_max=None, rows=snapshot.rows,
+            blocks=ValidationReport.read(self.root / "validation").blocks,
+            performance=performance_by_file(scored, dataset),
+        ).write(folder)  # fmt: skip
+        snapshot.write(folder)
+        Challenger(
+            task="components.tasks.tabular:TabularRegression", options={"hidden": [4]},
+            task_state=task.state(), columns=snapshot.task_columns, training_fingerprint="",
+            metric="rmse", direction="minimize", chosen_step=1, candidates=(), reason="",
+            diagnosis=(), weights_sha256=write_weights(model, folder),
+        ).write(folder)  # fmt: skip
+        environment = Environment.read()
+        client = open_mlflow(environment)
+        run = client.create_run(client.create_experiment("e", str(self.root / "mlruns")))
+        registry = open_registry(environment)
+        registry.describe_model("meters", "", {})
+        version = registry.register(
+            "meters", source=str(folder), run_id=run.info.run_id, fingerprint="f", tags={},
+            description="",
+        )  # fmt: skip
+        registry.promote("meters", version.version, "")
+
+    def look(self):
+        """Report, summary and page of detect_drift."""
+        self.snapshot()
+        result = detect_drift_step(
+            config=self.sections["triggers"], snapshot=str(self.root / "snapshot"),
+            validation=str(self.root / "validation"), drift=str(self.root / "drift"),
+            report=str(self.root / "report.html"), metrics=str(self.root / "metrics"),
+        )  # fmt: skip
+        page = (self.root / "report.html").read_text()
+        return DriftReport.read(self.root / "drift"), result.summary, page
+
+    def decide(self):
+        return decide_retraining_step(
+            config=self.sections["triggers"], snapshot=str(self.root / "snapshot"),
+            drift=str(self.root / "drift"), decision=str(self.root / "decision"),
+            report=str(self.root / "decision.html"), metrics=str(self.root / "metrics"),
+            trigger=str(self.root / "trigger.json"),
+        ).summary  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def champion(folder):
+    """A champion of twelve files."""
+    for number in range(REFERENCE):
+        folder.add(f"part-{number}.parquet", rows_of(number))
+    folder.train()
+    return folder
+
+
+def test_a_quiet_stream_has_no_drift(champion):
+    nothing, summary, _ = champion.look()
+    assert nothing.calibration == "none"
+    assert summary == "Not judged: no new file since the champion's training."
+
+    for number in (12, 13, 14):
+        champion.add(f"part-{number}.parquet", rows_of(number))
+    found, summary, page = champion.look()
+    assert (found.calibration, found.drifted, found.decayed) == ("blocks", False, False)
+    assert [window.title for window in found.windows] == [
+        f"file part-{number}.parquet" for number in (12, 13, 14)
+    ]
+    assert all(window.loss_z_score is not None for window in found.windows)
+    assert "part-13.parquet" in page
+    assert "blocks since file part-12.parquet" in page
+    assert "1970" not in page
+    assert "no lasting drift in 3 windows" in champion.decide()
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "statistic"),
+    [
+        ({"shift": 1.0}, "u", "kolmogorov_smirnov"),
+        ({"new": 0.08}, "kind", "new_values"),
+    ],
+    ids=["one standard deviation", "a new category"],
+)
+def test_a_change_is_found_and_named_by_the_file_it_began_with(champion, change, column, statistic):
+    champion.add("part-12.parquet", rows_of(12))
+    for number in (13, 14):
+        champion.add(f"part-{number}.parquet", rows_of(number, **change))
+    found, summary, page = champion.look()
+    assert found.drifted
+    assert {
+        (moved.column, moved.statistic) for moved in found.windows[-1].columns if moved.alarmed
+    } >= {(column, statistic)}
+    assert "since file part-13.parquet" in summary
+    assert "part-14.parquet" in page
+    decided = champion.decide()
+    assert decided.startswith("Retrain: features drifted since file part-13.parquet")
+
+
+def test_a_worse_loss_is_found_file_by_file(champion):
+    for number in (12, 13):
+        champion.add(f"part-{number}.parquet", rows_of(number, noise=2.0))
+    found, summary, _ = champion.look()
+    assert (found.drifted, found.decayed) == (False, True)
+    assert "performance decay in the newest 2 windows, since file part-12.parquet" in summary
+    assert "above its reference, since file part-12.parquet" in champion.decide()
+
+
+def test_the_order_of_snapshots_counts_not_that_of_names(champion):
+    """Writers such as Spark name files at random; the shift is in the two that came last."""
+    champion.add("zebra.parquet", rows_of(12))
+    champion.look()
+    for name, number in (("hippo.parquet", 13), ("ape.parquet", 14)):
+        champion.add(name, rows_of(number, shift=1.0))
+        champion.look()
+    found, summary, _ = champion.look()
+    assert [window.files[0].path for window in found.windows] == [
+        "zebra.parquet", "hippo.parquet", "ape.parquet"
+    ]  # fmt: skip
+    assert found.drifted
+    assert "since file hippo.parquet" in summary
+
+
+def test_a_file_that_was_written_again_is_a_new_one(champion):
+    champion.add("part-3.parquet", rows_of(40, shift=1.0))
+    (champion.data / "part-5.parquet").rename(champion.data / "moved.parquet")
+    found, _, _ = champion.look()
+    assert [window.files[0].path for window in found.windows] == ["part-3.parquet"]
+    assert found.windows[0].alarmed
+    assert any("written again" in note and "part-3.parquet" in note for note in found.notes)
+
+
+def test_a_single_file_cannot_be_judged_and_the_reason_is_given(folder):
+    folder.add("all.parquet", rows_of(0, rows=3000))
+    folder.train()
+    folder.add("all.parquet", pl.concat([rows_of(0, rows=3000), rows_of(1)]))
+    found, summary, _ = folder.look()
+    assert (found.calibration, found.drifted) == ("none", False)
+    assert "1 block of files to compare with, and 5 are needed" in summary
+    assert "write new data as files of its own" in summary
+    assert "name data.time" in summary
+    assert "no lasting drift" in folder.decide()
+
+
+def test_a_challenger_that_lost_is_not_repeated_with_every_file(champion, monkeypatch):
+    for number in (12, 13, 14, 15):
+        champion.add(f"part-{number}.parquet", rows_of(number, shift=1.0))
+        champion.look()
+        monkeypatch.setenv("PERENNIAL_RUN_ID", f"run-{number}")
+        decided = champion.decide()
+        if number in (13, 15):
+            assert decided.startswith("Retrain: features drifted since file part-12.parquet")
+        if number == 14:
+            assert "had file part-13.parquet already, and 1 of 2 windows needed" in decided
