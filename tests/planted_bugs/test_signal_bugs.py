@@ -344,6 +344,23 @@ class DropoutOfPairs(Dropping, ImageTextContrastive):
     """dropout of two towers stays on in evaluation"""
 
 
+class Dropped(nn.Module):
+    def __init__(self, model, share):
+        super().__init__()
+        self.model, self.dropout = model, nn.Dropout(share)
+
+    def forward(self, **inputs):
+        return self.dropout(self.model(**inputs))
+
+
+@planted(BUGS, "modes", "one minus the share", material="binary")
+class KeepProbability(Rebuilt, TabularClassification):
+    """dropout is given the share that is to be kept"""
+
+    def changed(self, model):
+        return Dropped(model, 0.9)
+
+
 class StuckInEvaluation(nn.Module):
     def __init__(self, model):
         super().__init__()

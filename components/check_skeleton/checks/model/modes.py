@@ -17,6 +17,10 @@ PROBED_ROWS = 32
 # torch's momentum is the weight of the new batch, 0.1 by default; other libraries name the weight
 # of the past so, 0.9 to 0.999.
 LARGEST_MOMENTUM = 0.9
+# Dropout keeps half of hidden units and most of the inputs (Srivastava et al., 2014); graphs drop
+# 0.6. What other libraries call keep probability is 0.8 or more.
+DOUBTFUL_DROPOUT = 0.7
+FAILING_DROPOUT = 0.8
 # Faster kernels of evaluation mode round differently, by about 1e-6.
 SAME_OUTPUT = 1e-3
 
@@ -35,6 +39,7 @@ def modes(subject: Subject) -> CheckResult:
         return (
             _judged_evaluation(judge, model, inputs)
             or _judged_statistics(judge, model)
+            or _judged_dropout(judge, model)
             or _judged_training(judge, model, inputs)
         )
 
@@ -101,6 +106,21 @@ def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
             layers=hasty,
         )
     return None
+
+
+def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
+    """What is wrong with the share that dropout drops; None if nothing is."""
+    shares = {name: each.p for name, each in model.named_modules() if isinstance(each, DROPOUTS)}
+    most = max(shares, key=lambda name: shares[name], default="")
+    if not most or shares[most] < DOUBTFUL_DROPOUT:
+        return None
+    say = judge.warned if shares[most] < FAILING_DROPOUT else judge.failed
+    return say(
+        f"{most} drops {shares[most]:.0%} of its inputs in training",
+        hint="torch's p is the share that is dropped, one minus the share that other libraries "
+        "keep",
+        shares=shares,
+    )
 
 
 def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
