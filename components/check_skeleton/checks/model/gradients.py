@@ -1,11 +1,12 @@
 """Gradients: every parameter learns, every input matters, no example sees another one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.model.silent_parameters import Silence, explain_silence
 from components.check_skeleton.checks.model.ties import copies_of_embeddings
 from components.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from components.check_skeleton.short_training import shuffled_batches, updates
@@ -146,9 +147,10 @@ def parameter_gradients(subject: Subject) -> CheckResult:
                 if parameter.grad is not None:
                     totals[name] += float(parameter.grad.abs().sum())
         _seek_rare(subject, model, totals)
-        chooses = any(size == 0.0 for size in totals.values()) and _chooses(subject, model)
-    return _judged(judge, totals, frozen, strangers, chooses=chooses) or _judged_ties(
-        judge, subject, totals
+        silence = explain_silence(subject, model, totals)
+        chooses = bool(silence.harmful) and _chooses(subject, model)
+    return _judged(judge, totals, frozen, strangers, silence, chooses=chooses) or _judged_ties(
+        judge, subject, totals, silence.cancelled
     )
 
 
@@ -195,10 +197,15 @@ def _chooses(subject: Subject, model: nn.Module) -> bool:
 
 
 def _judged(
-    judge: Judge, totals: dict[str, float], frozen: list[str], strangers: int, *, chooses: bool
+    judge: Judge,
+    totals: dict[str, float],
+    frozen: list[str],
+    strangers: int,
+    silence: Silence,
+    *,
+    chooses: bool,
 ) -> CheckResult | None:
     broken = [name for name, size in totals.items() if not size < float("inf")]
-    silent = [name for name, size in totals.items() if size == 0.0]
     if broken:
         return judge.failed(
             f"gradients that are not finite: {', '.join(broken[:6])}",
@@ -210,18 +217,8 @@ def _judged(
             hint="keep layers in nn.ModuleList or nn.ModuleDict, not in a Python list: optimizer "
             "and checkpoint miss them",
         )
-    if silent and chooses and len(silent) < len(totals) / 2:
-        return judge.warned(
-            f"{len(silent)} of {len(totals)} parameters get no gradient: {', '.join(silent[:6])}",
-            hint="examples choose the layers that they go through, and none of the sample chose "
-            "these: right for rare experts, else look at how they are balanced",
-        )
-    if silent:
-        return judge.failed(
-            f"{len(silent)} of {len(totals)} parameters get no gradient: {', '.join(silent[:6])}",
-            hint="they are not used in forward, cut off by detach, or dead: zero weights on both "
-            "sides, or a dropout of 1",
-        )
+    if silence.harmful or silence.idle:
+        return _judged_silence(judge, len(totals), silence, chooses=chooses)
     if frozen:
         return judge.warned(
             f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
@@ -230,7 +227,32 @@ def _judged(
     return None
 
 
-def _judged_ties(judge: Judge, subject: Subject, totals: dict[str, float]) -> CheckResult:
+def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool) -> CheckResult:
+    silent = silence.harmful
+    if silent and chooses and len(silent) < total / 2:
+        return judge.warned(
+            f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
+            hint="examples choose the layers that they go through, and none of the sample chose "
+            "these: right for rare experts, else look at how they are balanced",
+        )
+    if silent:
+        return judge.failed(
+            f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
+            hint="they are not used in forward, cut off by detach, or dead: zero weights on both "
+            "sides, or a dropout of 1",
+        )
+    return judge.warned(
+        f"{len(silence.idle)} of {total} parameters at the end of a row of equal blocks "
+        f"have no effect: {', '.join(silence.idle[:6])}",
+        hint="nobody takes what they compute, as in the last block of N-BEATS or WaveNet, "
+        "where it is harmless: the same layers of the other blocks learn. If a result was "
+        "forgotten behind the loop, use it; otherwise leave these layers out of that block",
+    )
+
+
+def _judged_ties(
+    judge: Judge, subject: Subject, totals: dict[str, float], cancelled: Sequence[str]
+) -> CheckResult:
     """Whether an embedding has a twin that starts with its numbers and learns by itself."""
     model = subject.build_model()
     copies = copies_of_embeddings(model, dict(model.named_parameters()))
@@ -241,7 +263,11 @@ def _judged_ties(judge: Judge, subject: Subject, totals: dict[str, float]) -> Ch
             hint="a tie is broken: assign the parameter itself, head.weight = embedding.weight, "
             "after everything that replaces or copies it",
         )
-    return judge.passed(f"{len(totals)} parameters, smallest sum {min(totals.values()):.2g}")
+    sizes = [size for name, size in totals.items() if name not in cancelled]
+    measured = f"{len(totals)} parameters, smallest sum {min(sizes):.2g}"
+    if cancelled:
+        measured += f"; {', '.join(cancelled[:6])} cancels out in every loss, and may be left out"
+    return judge.passed(measured)
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
