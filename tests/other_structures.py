@@ -406,9 +406,10 @@ class Adapted(Classes):
     """A frozen backbone with low-rank adapters and a head that learn."""
 
     def build_model(self):
-        torch_model = LowRank(self.network(32), len(self.fitted["classes"]))
-        torch_model.backbone.requires_grad_(False)
-        return torch_model
+        with torch.random.fork_rng():
+            torch.manual_seed(5)  # in place of weights that were trained elsewhere
+            backbone = self.network(32).requires_grad_(False)
+        return LowRank(backbone, len(self.fitted["classes"]))
 
 
 class LowRank(nn.Module):

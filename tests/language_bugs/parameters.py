@@ -13,7 +13,7 @@ from language_bugs.building import (
 # Parameters
 
 
-@language("parameter_gradients", "fine-tuning", outcome="warned")
+@language("parameter_gradients", "fine-tuning")
 class EmbeddingFrozen(Rebuilt):
     """the token embedding is frozen"""
 

@@ -255,7 +255,7 @@ class DetachedPictures(Rebuilt):
         return model
 
 
-@planted(BUGS, "parameter_gradients", "fine-tuning", outcome="warned", **PAIRS)
+@planted(BUGS, "parameter_gradients", "fine-tuning", **PAIRS)
 class FrozenTexts(Rebuilt):
     """the text tower is frozen"""
 

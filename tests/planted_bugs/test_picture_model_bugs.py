@@ -49,7 +49,7 @@ class TwelveClasses(Rebuilt):
         return model
 
 
-@planted(BUGS, "parameter_gradients", "fine-tuning", material="digits", outcome="warned")
+@planted(BUGS, "parameter_gradients", "pretrained weights", material="digits")
 class FrozenBackbone(Rebuilt):
     """the backbone is frozen"""
 

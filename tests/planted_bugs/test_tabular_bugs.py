@@ -491,7 +491,7 @@ class IgnoredColumn(Rebuilt):
         return Wrapped(model, lambda n, c: (n * mask, c))
 
 
-@planted("parameter_gradients", "requires_grad_", outcome="warned")
+@planted("parameter_gradients", "requires_grad_")
 class FrozenLayer(Rebuilt):
     """a hidden layer is frozen"""
 

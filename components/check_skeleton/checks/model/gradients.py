@@ -6,7 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.checks.model.silent_parameters import Silence, explain_silence
+from components.check_skeleton.checks.model.silent_parameters import (
+    Silence,
+    drawn_at_random,
+    explain_silence,
+)
 from components.check_skeleton.checks.model.ties import copies_of_embeddings
 from components.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from components.check_skeleton.short_training import shuffled_batches, updates
@@ -149,8 +153,10 @@ def parameter_gradients(subject: Subject) -> CheckResult:
         _seek_rare(subject, model, totals)
         silence = explain_silence(subject, model, totals)
         chooses = bool(silence.harmful) and _chooses(subject, model)
-    return _judged(judge, totals, frozen, strangers, silence, chooses=chooses) or _judged_ties(
-        judge, subject, totals, silence.cancelled
+    return (
+        _judged(judge, totals, strangers, silence, chooses=chooses)
+        or _judged_frozen(judge, subject, frozen)
+        or _judged_ties(judge, subject, totals, silence.cancelled)
     )
 
 
@@ -199,7 +205,6 @@ def _chooses(subject: Subject, model: nn.Module) -> bool:
 def _judged(
     judge: Judge,
     totals: dict[str, float],
-    frozen: list[str],
     strangers: int,
     silence: Silence,
     *,
@@ -219,6 +224,17 @@ def _judged(
         )
     if silence.harmful or silence.idle:
         return _judged_silence(judge, len(totals), silence, chooses=chooses)
+    return None
+
+
+def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckResult | None:
+    if drawn := drawn_at_random(subject, frozen):
+        return judge.failed(
+            f"{len(drawn)} parameters are frozen as they were drawn at random: "
+            f"{', '.join(drawn[:6])}",
+            hint="requires_grad_(False) is right when fine-tuning: load the pretrained weights in "
+            "build_model, or let these learn",
+        )
     if frozen:
         return judge.warned(
             f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",

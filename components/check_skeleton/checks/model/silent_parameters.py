@@ -1,12 +1,12 @@
 """Silent parameters: why does a parameter get no gradient, and is that harmless?"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from components.check_skeleton.subject import Subject, evaluated
+from components.check_skeleton.subject import Subject, evaluated, seeded
 from components.engine.parallelism.replica import leaves_of
 from components.engine.task import Batch, Task, inputs_of
 
@@ -63,6 +63,24 @@ def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, flo
         reason: tuple(n for n in silent if reasons[n] == reason) for reason in reasons.values()
     }
     return Silence(**names)
+
+
+def drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
+    """Which weights of torch's own layers another seed would have made different.
+
+    What a module of one's own keeps may be meant so, as the frequencies of random features.
+    """
+    with seeded(subject.seed):
+        first = subject.task.build_model()
+    with seeded(subject.seed + 1):
+        second = subject.task.build_model()
+    return [
+        name
+        for name in names
+        if first.get_parameter(name).ndim > 1
+        and type(first.get_submodule(name.rpartition(".")[0])).__module__.startswith("torch.nn")
+        and not torch.equal(first.get_parameter(name), second.get_parameter(name))
+    ]
 
 
 @dataclass(frozen=True)
