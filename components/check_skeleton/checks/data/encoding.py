@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from components.check_skeleton.checks.data.picture_reading import misreading
+from components.check_skeleton.checks.data.relative_labels import are_relative
 from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import (
     Subject,
@@ -155,7 +156,7 @@ def labels(subject: Subject) -> CheckResult:
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     is_measured = subject.task.kind == "statistic"
     if is_measured and encoded.ndim > 1:
-        return _judged_sequences(judge, raw, encoded)
+        return _judged_sequences(judge, subject, raw, encoded)
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
             f"labels have shape {list(encoded.shape)} or are not finite",
@@ -163,17 +164,24 @@ def labels(subject: Subject) -> CheckResult:
         )
     pairs = pl.DataFrame({"raw": raw, "code": encoded.double().numpy()}).unique()
     twofold = pairs.group_by("raw").len().filter(pl.col("len") > 1)
-    if twofold.height:
+    is_relative = (
+        bool(twofold.height)
+        and subject.task.kind != "multiclass"
+        and are_relative(subject, spread(subject.train_rows))
+    )
+    if twofold.height and not is_relative:
         value = twofold["raw"][0]
         some = sorted(pairs.filter(pl.col("raw") == value)["code"])[:5]
         return judge.failed(
             f"{twofold.height} label values have several codes: {value!r} became {some}",
             hint="the labels are shuffled, shifted or drawn at random against the rows",
         )
-    return _judged_codes(judge, subject, pairs)
+    return _judged_codes(judge, subject, pairs, is_relative=is_relative)
 
 
-def _judged_codes(judge: Judge, subject: Subject, pairs: pl.DataFrame) -> CheckResult:
+def _judged_codes(
+    judge: Judge, subject: Subject, pairs: pl.DataFrame, *, is_relative: bool
+) -> CheckResult:
     """One code for each value: are there enough, of the kind's form, each for its own class?"""
     codes = np.unique(pairs["code"].to_numpy())
     if len(codes) < 2:
@@ -187,6 +195,11 @@ def _judged_codes(judge: Judge, subject: Subject, pairs: pl.DataFrame) -> CheckR
     if classes and (not is_whole or (subject.task.kind == "binary" and codes.max() > 1)):
         return judge.failed(
             f"class codes are {codes.tolist()[:8]}", hint=f"encode the classes as {classes}"
+        )
+    if is_relative:
+        return judge.passed(
+            f"{pairs['raw'].n_unique()} values, each relative to its own row; codes "
+            f"{codes.min():.4g} to {codes.max():.4g}"
         )
     if subject.task.kind != "regression" and (exchanged := _exchanged(pairs)):
         say = judge.failed if subject.task.kind == "binary" else judge.warned
@@ -234,12 +247,16 @@ def _merged(pairs: pl.DataFrame) -> list[object]:
     return []
 
 
-def _judged_sequences(judge: Judge, raw: pl.Series, encoded: Tensor) -> CheckResult:
+def _judged_sequences(
+    judge: Judge, subject: Subject, raw: pl.Series, encoded: Tensor
+) -> CheckResult:
     """Labels of many codes: one sequence for each value, not the same for all."""
     sequences = [codes.tobytes() for codes in encoded.numpy()]
     pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
     twofold = pairs["raw"].len() - pairs["raw"].n_unique()
-    if twofold and not _follows_one(raw, encoded):
+    if twofold and not (
+        _follows_one(raw, encoded) or are_relative(subject, spread(subject.train_rows))
+    ):
         return judge.failed(
             f"{twofold} label values have several sequences of codes",
             hint="the labels are shuffled, shifted or drawn at random against the rows; "
