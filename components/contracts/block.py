@@ -1,8 +1,17 @@
 """Block: the part of a stream that monitoring compares as one."""
 
+import re
 from datetime import datetime
 
 from components.contracts.section import Section
+
+_NUMBER = re.compile(r"(\d+)")
+
+
+def by_name(path: str) -> list[tuple[int, str]]:
+    """Sorts paths by name, numbers in them by their value: part-10 follows part-9."""
+    parts = _NUMBER.split(path)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
 
 
 class BlockFile(Section):

@@ -1,16 +1,15 @@
 """The order in which partition files arrived, kept in the object store: names need not tell it."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 from components.clients.object_store import ConflictError, ObjectStore
+from components.contracts.block import by_name
 from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 from components.contracts.snapshot import Snapshot
 
 MAX_ATTEMPTS = 20
 """Other runs that may record files in between before this one stops."""
-_NUMBER = re.compile(r"(\d+)")
 
 
 class ArrivedFiles(Section):
@@ -44,8 +43,8 @@ def record_arrivals(
         known = _parsed(previous, f"{store.uri}/{key}")
         order = dict.fromkeys(known.sha256)
         for snapshot in snapshots:
-            named = zip(snapshot.paths, snapshot.files, strict=True)
-            order |= dict.fromkeys(file.sha256 for _, file in sorted(named, key=_by_name))
+            files = dict(zip(snapshot.paths, snapshot.files, strict=True))
+            order |= dict.fromkeys(files[path].sha256 for path in sorted(files, key=by_name))
         found = {digest: place for place, digest in enumerate(order)}
         if len(found) == len(known.sha256):
             return found
@@ -60,12 +59,6 @@ def record_arrivals(
         evidence=f"{MAX_ATTEMPTS} attempts met another writer",
         action="look for monitoring runs that are started in a loop, then run this one again",
     )
-
-
-def _by_name(named: tuple[str, object]) -> list[tuple[int, str]]:
-    """Numbers within a name by their value, so that part-10 follows part-9."""
-    parts = _NUMBER.split(named[0])
-    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
 
 
 def _parsed(content: bytes | None, uri: str) -> ArrivedFiles:

@@ -7,6 +7,7 @@ corrected for, by a first-order autoregression whose correlation is estimated fr
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class Comparison:
     degrees: float
 
 
+@lru_cache(maxsize=4096)  # scores are alike; with hundreds of blocks each takes milliseconds
 def compare_means(
     correlation: float, row_share: float, num_reference: int, windows: tuple[int, ...]
 ) -> Comparison:

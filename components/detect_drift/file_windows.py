@@ -17,6 +17,8 @@ from components.detect_drift.windows import (
 )
 
 SHOWN_FILES = 3
+NEWEST_REFERENCE, NEWEST_WINDOWS = 365, 60
+"""Blocks of files that are compared at most: twenty columns then take 10 s and 0.5 GB."""
 
 
 def choose_files(
@@ -62,8 +64,21 @@ def choose_files(
             "evens them out"
         )
     notes += _file_notes(known, snapshot, trained_on, len(later))
+    full = _newest(full, NEWEST_REFERENCE, "reference blocks", notes)
+    windows = _newest(windows, NEWEST_WINDOWS, "new blocks", notes)
     aligned = align_categories(full, windows)
     return Chosen(*aligned, (*notes, *column_notes(full, windows)), by_file=True)
+
+
+def _newest(
+    blocks: tuple[BlockSketch, ...], limit: int, what: str, notes: list[str]
+) -> tuple[BlockSketch, ...]:
+    if len(blocks) > limit:
+        notes.append(
+            f"the newest {limit} of {len(blocks):,} {what} were compared: a larger "
+            "triggers.files_in_a_block covers more"
+        )
+    return blocks[-limit:]
 
 
 def performance_of(

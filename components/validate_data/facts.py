@@ -10,7 +10,7 @@ import polars.selectors as cs
 from components.clients.dataset import SPLIT_COLUMN, Dataset, block_key
 from components.clients.opaque_columns import derive, derived_columns, opaque_columns
 from components.clients.parquet_files import LIBRARY_ERRORS
-from components.contracts.block import BlockFile
+from components.contracts.block import BlockFile, by_name
 from components.contracts.errors import BadDataError
 from components.contracts.snapshot import Snapshot
 from components.contracts.validation import BlockSketch, FactValue
@@ -93,6 +93,7 @@ class _Gathering:
     ) -> None:
         self._snapshot, self._schema, self._section = snapshot, schema, section
         self._paths = snapshot.paths
+        self._files = sorted(range(len(self._paths)), key=lambda file: by_name(self._paths[file]))
         data = snapshot.data
         features = snapshot.task_columns.features
         label = schema[data.label]
@@ -130,9 +131,9 @@ class _Gathering:
         # Codes of categories differ between files; their texts do not.
         batch = batch.with_columns((cs.categorical() | cs.enum()).cast(pl.String))
         block = block_key(self._snapshot.data)
-        if not self._snapshot.data.time:  # of too many files the last ones, often the newest
-            first = len(self._snapshot.files) - MAX_FILES
-            block = pl.when(block >= first).then(block)
+        if len(self._files) > MAX_FILES and not self._snapshot.data.time:
+            # The last ones by name are often the newest.
+            block = pl.when(block.is_in(self._files[-MAX_FILES:])).then(block)
         batch = batch.with_columns(
             block.alias("__block__"),
             batch.select(self._schema.names()).hash_rows().alias("__key__"),
@@ -166,6 +167,8 @@ class _Gathering:
         }
         means = self._labels.means() or _label_means(counts)
         blocks = block_sketches(counts, sample, self._features, means, self._place_of)
+        if not self._snapshot.data.time:
+            blocks = tuple(sorted(blocks, key=lambda block: by_name(block.files[0].path)))
         opaque = {name: derived_columns({name: kind}) for name, kind in self._opaque.items()}
         return Facts(values, label, blocks, opaque)
 

@@ -9,6 +9,7 @@ from components.contracts.gate import BlockPerformance
 from components.contracts.monitoring import Reference
 from components.contracts.snapshot import DataFile, Snapshot
 from components.contracts.triggers import TriggersSection
+from components.detect_drift import file_windows
 from components.detect_drift.file_windows import choose_files, merge_sketches, performance_of
 from components.detect_drift.two_sample import cumulative_shares
 
@@ -156,6 +157,20 @@ def test_files_that_validation_did_not_sketch_are_neither_new_nor_forgotten(file
     assert names(chosen.reference) == [f"p{number}" for number in range(1, 7)]
     assert names(chosen.windows) == ["p8", "p9"]
     assert any("1 of 3 new files were not compared" in note for note in chosen.notes)
+
+
+def test_of_very_many_files_the_newest_are_compared(files, monkeypatch):
+    monkeypatch.setattr(file_windows, "NEWEST_REFERENCE", 6)
+    monkeypatch.setattr(file_windows, "NEWEST_WINDOWS", 2)
+    for number in range(7, 10):
+        files.add(f"p{number}")
+    chosen = files.choose()
+    assert names(chosen.reference) == [f"p{number}" for number in range(1, 7)]
+    assert names(chosen.windows) == ["p8", "p9"]
+    assert [note.split(":")[0] for note in chosen.notes] == [
+        "the newest 6 of 7 reference blocks were compared",
+        "the newest 2 of 3 new blocks were compared",
+    ]
 
 
 def test_a_merged_sketch_is_that_of_the_rows_together(files):

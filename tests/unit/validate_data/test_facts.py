@@ -1,6 +1,7 @@
 """Facts are the same however the rows are cut, and as exact as they claim."""
 
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -68,6 +69,18 @@ class TestBlocks:
             assert block.categorical["city"].counts == dict(rows["city"].value_counts().iter_rows())
         monkeypatch.setattr(facts, "MAX_FILES", 2)
         assert gathered(timeless).blocks == blocks[1:]
+        renamed = [timeless.files[0].uri.replace("part-000", name) for name in ("9", "10", "1")]
+        for file, name in zip(timeless.files, renamed, strict=True):
+            Path(file.uri).rename(name)
+        numbered = timeless.model_copy(
+            update={
+                "files": tuple(
+                    file.model_copy(update={"uri": name})
+                    for file, name in zip(timeless.files, renamed, strict=True)
+                )
+            }
+        )
+        assert [b.title for b in gathered(numbered).blocks] == ["file 9.parquet", "file 10.parquet"]
 
     def test_counts_are_exact_and_blocks_lie_on_the_grid(self, snapshot_of, healthy):
         blocks = gathered(snapshot_of(healthy)).blocks
