@@ -99,7 +99,7 @@ class PaddingCounts(CausalLanguageModel):
         return {**batch, LABEL: batch[LABEL].masked_fill(batch[LABEL] == IGNORED, BOUNDARY)}
 
 
-@language("example_weights", "padding", outcome="warned")
+@language("example_weights", "padding")
 class PaddingCountsAndWeighs(Relabelled):
     """padding is a token like any other in the loss and in the weights"""
 

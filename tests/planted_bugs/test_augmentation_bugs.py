@@ -1,14 +1,21 @@
 """Planted bugs of augmentation, and augmentations that keep every label."""
 
+from functools import partial
+
 import pytest
 import torch
 
+from components.check_skeleton.subject import Subject
+from components.engine.config import TrainingSection
 from components.engine.task import LABEL
 from components.tasks.image_classification import ImageClassification
 from components.tasks.image_text import ImageTextContrastive
 from components.tasks.language_modeling import TOKENS, CausalLanguageModel
 from components.tasks.tabular import TabularClassification, TabularRegression
+from other_structures import Autoencoder, Denoiser
+from other_styles import dataset_of, numbers_table, table_of
 from planted import Bug, planted, require_caught
+from skeleton_tables import SETTINGS
 from workshop import results_of
 
 BUGS: list[Bug] = []
@@ -101,6 +108,63 @@ class AugmentsInEncode(ImageClassification):
     def augment(self, batch, generator):
         noise = torch.randn(batch["image"].shape, generator=generator)
         return {**batch, "image": batch["image"] + 0.1 * noise}
+
+
+class NoiseOnBoth(Autoencoder):
+    """Noise is added before the label is copied from the input."""
+
+    def augment(self, batch, generator):
+        noise = 0.3 * torch.randn(batch["x"].shape, generator=generator)
+        return {**batch, "x": batch["x"] + noise, LABEL: batch[LABEL] + noise}
+
+
+class HolesInBoth(Autoencoder):
+    """What is hidden of the input is hidden of the label as well."""
+
+    def augment(self, batch, generator):
+        is_hidden = torch.rand(batch["x"].shape, generator=generator) < 0.3
+        hidden = {name: torch.where(is_hidden, 4.0, batch[name]) for name in ("x", LABEL)}
+        return {**batch, **hidden}
+
+
+class NoiseOfTheirOwn(Autoencoder):
+    """Input and label get noise each of its own, as two measurements of one thing have."""
+
+    def augment(self, batch, generator):
+        drawn = {name: torch.randn(batch["x"].shape, generator=generator) for name in ("x", LABEL)}
+        return {**batch, **{name: batch[name] + 0.3 * noise for name, noise in drawn.items()}}
+
+
+class TurnedBoth(Autoencoder):
+    """Input and label are turned round, scaled and mixed together."""
+
+    def augment(self, batch, generator):
+        scale = 0.8 + 0.4 * torch.rand(len(batch["x"]), 1, generator=generator)
+        other = torch.randperm(len(batch["x"]), generator=generator)
+        both = {name: (batch[name] * scale).flip(1) for name in ("x", LABEL)}
+        return {**batch, **{n: 0.8 * each + 0.2 * each[other] for n, each in both.items()}}
+
+
+def reconstruction(task_type, tmp_path):
+    """The check `augmentation` of a task whose label is its eight inputs."""
+    x, score = numbers_table(width=8)
+    dataset = dataset_of(table_of(x, score), tmp_path)
+    make_task = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
+    subject = Subject.prepare(make_task, dataset, SETTINGS, TrainingSection(seed=1))
+    return results_of(subject, "augmentation")["augmentation"]
+
+
+@pytest.mark.parametrize("task_type", [NoiseOnBoth, HolesInBoth])
+def test_noise_that_the_label_carries_too_fails(task_type, tmp_path):
+    found = reconstruction(task_type, tmp_path)
+    assert found.outcome == "failed", found.measured
+    assert "from before the noise" in found.hint
+
+
+@pytest.mark.parametrize("task_type", [Denoiser, NoiseOfTheirOwn, TurnedBoth])
+def test_noise_on_inputs_alone_and_changes_of_both_pass(task_type, tmp_path):
+    found = reconstruction(task_type, tmp_path)
+    assert found.outcome == "passed", (found.measured, found.hint)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -1,8 +1,29 @@
 """Texts whose telling part never reaches the inputs."""
 
-import pytest
+import zlib
+from functools import partial
 
-from own_tasks import Next, Praise
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from components.check_skeleton.checks.model.words import words_of
+from components.check_skeleton.subject import Subject
+from components.clients.dataset import Dataset
+from components.engine.config import TrainingSection
+from components.tasks.language_modeling import CausalLanguageModel
+from own_tasks import (
+    BAD,
+    GOOD,
+    SETTINGS,
+    TRAINING,
+    Next,
+    OwnTask,
+    Praise,
+    pinned,
+    reviews,
+)
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import Workshop, results_of
@@ -10,8 +31,8 @@ from workshop import Workshop, results_of
 BUGS: list[Bug] = []
 
 
-def planted(hint):
-    return planted_bug(BUGS, "text_coverage", hint, material="reviews", outcome="warned")
+def planted(hint, outcome="warned"):
+    return planted_bug(BUGS, "text_coverage", hint, material="reviews", outcome=outcome)
 
 
 @planted("texts are cut")
@@ -30,7 +51,7 @@ class LastWords(Praise):
         return codes[-5:]
 
 
-@planted("vocabulary unknown")
+@planted("another spelling", "failed")
 class OtherCase(Praise):
     """the vocabulary is in small letters, the texts in capitals"""
 
@@ -39,6 +60,52 @@ class OtherCase(Praise):
 
     def split(self, text):
         return text.upper().split() if self.learned else text.lower().split()
+
+
+class Coded(Praise):
+    """Words by a code of its own."""
+
+    def encode(self, rows):
+        tokens = torch.zeros(rows.height, self.length, dtype=torch.long)
+        for row, text in enumerate(rows["text"]):
+            codes = self.kept([self.code(word) for word in self.split(text)])
+            tokens[row, : len(codes)] = torch.tensor(codes, dtype=torch.long)
+        return self.with_label(rows, {"tokens": tokens})
+
+    def code(self, word):
+        return self.known.get(word, 1)
+
+
+@planted("by a part of them", "failed")
+class FirstLetters(Coded):
+    """words are looked up by their first letter"""
+
+    def code(self, word):
+        return self.known.get(word[:1], 1)
+
+
+@planted("numbered modulo", "failed")
+class AmongTheSpecials(Coded):
+    """codes begin again after two, so that words take the places of padding and unknown ones"""
+
+    def code(self, word):
+        return self.known.get(word, 1) % 2
+
+
+@planted("cut to a few", "failed")
+class CutToThree(Coded):
+    """codes above two are cut: the size of the vocabulary of a trial was left in"""
+
+    def code(self, word):
+        return min(self.known.get(word, 1), 2)
+
+
+@planted("another spelling", "failed")
+class WithItsPunctuation(Coded):
+    """the vocabulary was made of words with a full stop"""
+
+    def code(self, word):
+        return self.known.get(f"{word}.", 1)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
@@ -53,9 +120,100 @@ class Longest(Praise):
         return codes[:18]
 
 
-@pytest.mark.parametrize(
-    ("task_type", "material"), [(Praise, "reviews"), (Longest, "reviews"), (Next, "series")]
-)
+class Buckets(Coded):
+    """Words in buckets of a hash, of which some hold several."""
+
+    def code(self, word):
+        return 1 + zlib.crc32(word.encode()) % 40
+
+
+class Letters(Coded):
+    """Letters are tokens, so that no word is unknown."""
+
+    length = 160
+
+    def split(self, text):
+        return list(text.lower())
+
+
+HEALTHY = [
+    (Praise, "reviews"), (Longest, "reviews"), (Next, "series"), (Buckets, "reviews"),
+    (Letters, "reviews"), (CausalLanguageModel, "documents"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task_type", "material"), HEALTHY)
 def test_healthy_tasks_are_not_doubted(task_type, material, workshop):
     result = results_of(workshop.subject(task_type, material), "text_coverage")["text_coverage"]
     assert result.outcome in ("passed", "skipped"), (result.measured, result.hint)
+
+
+class ChosenWords(Coded):
+    """Four words of a list are read, all others are left to chance."""
+
+    chosen = ("great", "lovely", "awful", "broken")
+
+    def code(self, word):
+        return 2 + self.chosen.index(word) if word in self.chosen else 1
+
+
+def test_words_of_a_list_are_a_warning(workshop):
+    result = results_of(workshop.subject(ChosenWords, "reviews"), "text_coverage")["text_coverage"]
+    assert result.outcome == "warned"
+
+
+class Measured(OwnTask):
+    """Texts by their length, their first letter and how often they praise."""
+
+    def fit(self, train):
+        self.learned = {}
+
+    def encode(self, rows):
+        texts = rows["text"].to_list()
+        known = torch.tensor(
+            [[len(text) / 80, (ord(text[0]) - 97) / 26, text.count("great")] for text in texts]
+        )
+        return self.with_label(rows, {"known": known.float()})
+
+    def build_model(self):
+        return Weighed()
+
+
+class Weighed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, known):
+        return self.layer(known).squeeze(1)
+
+
+def test_features_made_of_a_text_do_not_block(workshop):
+    result = results_of(workshop.subject(Measured, "reviews"), "text_coverage")["text_coverage"]
+    assert result.outcome != "failed", result.measured
+
+
+class Titled(OwnTask):
+    """A category whose names are several words."""
+
+    def fit(self, train):
+        self.learned = {"titles": sorted(train.collect()["title"].unique().to_list())}
+
+    def encode(self, rows):
+        known = {title: code for code, title in enumerate(self.learned["titles"], start=1)}
+        codes = torch.tensor([known.get(title, 0) for title in rows["title"]])
+        return self.with_label(rows, {"title": codes})
+
+    def build_model(self):
+        return nn.Sequential(nn.Embedding(1 + len(self.learned["titles"]), 1), nn.Flatten(0))
+
+
+def test_names_of_several_words_are_no_texts(tmp_path):
+    titles = [f"{good} film about {bad} people" for good in GOOD for bad in BAD]
+    rows = reviews(rows=720).with_columns(title=pl.Series(titles * 20)).drop("text")
+    snapshot = pinned(rows, tmp_path, "praises")
+    subject = Subject.prepare(
+        partial(Titled, Titled.Options(), snapshot.task_columns), Dataset(snapshot), SETTINGS,
+        TrainingSection.model_validate(TRAINING, strict=False),
+    )  # fmt: skip
+    assert words_of(subject) == []

@@ -1,6 +1,7 @@
 """Augmentation's form: it follows its generator, and leaves the given batch as it is."""
 
 import torch
+from torch import Tensor
 
 from components.check_skeleton.checks.data.augmenting import NO_AUGMENTATION, augments
 from components.check_skeleton.checks.data.encoding import differences, generator_states
@@ -10,6 +11,8 @@ from components.contracts.skeleton import CheckResult
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 64
+FEWEST_NUMBERS = 8
+SAME_NOISE = 0.99
 AUGMENTED = 8
 
 
@@ -52,6 +55,13 @@ def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> 
         )
     if changed:
         return judge.passed(f"changes the form of {', '.join(changed)}, as the model takes it")
+    if name := _shared_noise(subject.task, batch):
+        return judge.failed(
+            f"augment adds to the label the very noise, or hides of it the very places, that it "
+            f"adds to {name}",
+            hint="nothing is left to restore: a model that copies its input is always right. Take "
+            "the label from before the noise",
+        )
     return _judged_changes(judge, subject.task, batch)
 
 
@@ -90,3 +100,39 @@ def _is_learnable(subject: Subject, batch: Batch) -> bool:
     except Exception:  # user code may raise anything
         return False
     return losses.shape == (len(batch[LABEL]),) and bool(torch.isfinite(losses).all())
+
+
+def _shared_noise(task: Task, batch: Batch) -> str:
+    """The input whose noise the label carries too; empty where none does.
+
+    Seen on examples of one value everywhere, which flips, crops, scales and mixtures leave even.
+    """
+    label = batch[LABEL]
+    if label[0].numel() < FEWEST_NUMBERS:
+        return ""
+    for name, tensor in inputs_of(batch).items():
+        if tensor[0].numel() != label[0].numel():
+            continue
+        even = {each: torch.full_like(batch[each], batch[each].flatten().median().item())
+                for each in (name, LABEL)}  # fmt: skip
+        try:
+            after = task.augment({**batch, **even}, torch.Generator().manual_seed(0))
+            moved, given = (after[each].double() - even[each].double() for each in (LABEL, name))
+        except Exception:  # augmentation may refuse even examples, or change their form
+            return ""
+        if _is_noise(moved) and _likeness(moved.flatten(1), given.flatten(1)) > SAME_NOISE:
+            return name
+    return ""
+
+
+def _is_noise(moved: Tensor) -> bool:
+    """Whether examples vary along each of their dimensions, as shifts of a channel do not."""
+    sizes = [axis for axis in range(1, moved.ndim) if moved.shape[axis] > 1]
+    varies = [moved.std(dim=axis).reshape(len(moved), -1).amax(dim=1) > 0 for axis in sizes]
+    return float(torch.stack(varies).all(dim=0).double().mean()) > 0.5
+
+
+def _likeness(first: Tensor, second: Tensor) -> float:
+    """The correlation of two tensors [B, N] within their rows."""
+    one, other = (each - each.mean(dim=1, keepdim=True) for each in (first, second))
+    return float((one * other).sum() / (one.norm() * other.norm()).clamp_min(1e-12))

@@ -7,6 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from components.check_skeleton.checks.loss.outputs_alike import (
+    flattered_metric,
+    flattered_statistic,
+)
 from components.check_skeleton.free_outputs import best_outputs, output_of, probe
 from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, head_of
@@ -82,7 +86,8 @@ def metric_direction(subject: Subject) -> CheckResult:
     """Are the metrics those declared, and better for better predictions?"""
     judge = Judge(
         "metric_direction",
-        expected="each declared metric, finite, better for perfect than for shuffled predictions",
+        expected="each declared metric, finite, better for perfect than for shuffled predictions, "
+        "and for those that are all alike",
         source="selection and gate follow the declared direction blindly",
     )
     task, generator = subject.task, np.random.default_rng(subject.seed)
@@ -121,7 +126,7 @@ def metric_direction(subject: Subject) -> CheckResult:
                 f"{name} depends on the rows' order",
                 hint="score all examples alike; over the classes, argmax and mean take axis 1",
             )
-    return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+    return _judged_ties(judge, flattered_metric(subject, labels, perfect, scores), scores)
 
 
 def _judged_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
@@ -179,6 +184,17 @@ def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
                 "copies of each example",
                 hint="`labels` are the weights: average the statistics by them",
             )
+    return _judged_ties(judge, flattered_statistic(subject, scores, worse), scores)
+
+
+def _judged_ties(judge: Judge, flattered: str, scores: Mapping[str, float]) -> CheckResult:
+    """The last question: what a metric makes of outputs that are all alike."""
+    if flattered:
+        return judge.failed(
+            flattered,
+            hint="equal scores count as won, so that a model without an opinion looks perfect: "
+            "rank by those ahead plus half of those that tie, or count ties as lost",
+        )
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 
 

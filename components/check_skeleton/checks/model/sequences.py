@@ -4,6 +4,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from components.check_skeleton.checks.model.fill import filled_texts
 from components.check_skeleton.checks.model.padding import padding_of
 from components.check_skeleton.checks.model.token_positions import (
     AGREEMENT,
@@ -35,6 +36,7 @@ LOOKING_AHEAD = 1e-5
 MOST_PADDING = 0.1
 # Answers are rarely shorter than a tenth of what stands before them.
 FEWEST_TOKENS = 0.1
+LEARNED_FILL = 0.5
 _OFF_BY = {
     2: "labels are shifted twice: in encode, and again in the model or the loss",
     0: "shift the labels: label t is token t + 1. A denoiser says by reconstructs_inputs = True "
@@ -57,8 +59,10 @@ def example_weights(subject: Subject) -> CheckResult:
         return judge.failed(wrong, hint="return one number per example, 0 or more")
     counted = counted_tokens(subject.task, output_of(subject, batch), batch)
     if counted is not None:
-        return _judged_counts(judge, batch.get(WEIGHT), counted.sum(dim=1)) or _judged_places(
-            judge, batch, counted
+        return (
+            _judged_counts(judge, batch.get(WEIGHT), counted.sum(dim=1))
+            or _judged_fill(judge, subject)
+            or _judged_places(judge, batch, counted)
         )
     if weights is None:
         return judge.skipped("every example counts the same, and none is a sequence")
@@ -90,6 +94,28 @@ def _judged_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> Che
         f"loss: one weighs {float(weights[row]):g} with {int(counted[row])} in it",
         hint="does padding enter the loss, or only the last token? Give padding a label that the "
         "loss ignores, and count the others as `weight`",
+    )
+
+
+def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Whether a language model is asked for what fills its shortest texts up; None where not."""
+    found = filled_texts(subject)
+    if found is None:
+        return None
+    batch, fill = found
+    asks = asked_of(subject, batch)
+    if isinstance(asks, str) or asks.offset != 1:
+        return None
+    # Of a run all want one code: what ends the text, or begins it, was left out before.
+    wanted = asks.wanted[fill]
+    in_loss = float((wanted == wanted.mode().values).double().mean())
+    if int(wanted.mode().values) < 0 or in_loss < LEARNED_FILL:
+        return None
+    return judge.failed(
+        f"{in_loss:.0%} of what fills up the {len(fill)} shortest texts is in the loss, behind "
+        "their ends",
+        hint="padding is learned and counted: give it a label that the loss ignores, and count "
+        "the other tokens as `weight`",
     )
 
 

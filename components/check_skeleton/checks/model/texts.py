@@ -12,6 +12,7 @@ from components.check_skeleton.checks.model.padding import Padding, padding_of
 from components.check_skeleton.checks.model.reading import long_texts, parts_seen, told_by
 from components.check_skeleton.checks.model.sequences import other_characters
 from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
+from components.check_skeleton.checks.model.words import Words, words_of
 from components.check_skeleton.free_outputs import probe
 from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, rows_of, stirred_model
@@ -34,6 +35,9 @@ PARTS = 8
 ROOM = 0.75
 READ_SHARE = 0.5
 CLEAR_ERRORS = 5.0
+# Of the occurrences of frequent words. Lists of stop words in other languages and few buckets of
+# a hash lose up to a half, vocabularies that are looked up wrongly nearly all.
+DOUBTED_LOSS, CLEAR_LOSS = 1 / 3, 0.75
 SEEN = (
     "padding is seen: give the model an attention mask, leave padding out of means and maxima, pad "
     "on the right where attention is causal, and count positions from the text's start"
@@ -41,14 +45,49 @@ SEEN = (
 
 
 def text_coverage(subject: Subject) -> CheckResult:
-    """Does every part of a text reach the tensors?"""
+    """Does every part of a text reach the tensors, and each frequent word as another input?"""
     judge = Judge(
         "text_coverage",
-        expected=f"most changes of one character are seen, in each of {PARTS} parts of a text",
+        expected="other inputs for other frequent words; most changes of one character seen, in "
+        f"each of {PARTS} parts of a text",
         source="guides: look at what the model really gets; a context that is cut too early and "
         "words that are unknown lose text silently",
-        tolerance=f"{READ_SHARE:.0%} of texts with room left",
+        tolerance=f"{DOUBTED_LOSS:.0%} of the words' occurrences, {READ_SHARE:.0%} of texts with "
+        "room left",
     )
+    words = words_of(subject)
+    if lost := _judged_words(judge, words):
+        return lost
+    found = _judged_parts(judge, subject)
+    if found.outcome != "skipped" or found.is_unmeasured or not words:
+        return found
+    return judge.passed(f"{words[0].words} frequent words of {words[0].column} become "
+                        f"{words[0].inputs} different inputs")  # fmt: skip
+
+
+def _judged_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
+    """What is lost of the words of one text; None where each has an input of its own."""
+    if not found or found[0].lost <= DOUBTED_LOSS:
+        return None
+    worst = found[0]
+    shown = (
+        f"{worst.words} frequent words of {worst.column} become {worst.inputs} different inputs"
+        + (f", {worst.unseen} that of a word that no text has" if worst.unseen else "")
+        + (f", {' and '.join(worst.alike)} the same one" if worst.alike else "")
+        + f": {worst.lost:.0%} of their occurrences are lost"
+    )
+    hint = (
+        "words are looked up in another spelling than the vocabulary's (case, cut, punctuation), "
+        "by a part of them, or by codes that many share: numbered modulo, cut to a few, or in "
+        "place of those of padding and unknown words"
+    )
+    # Words chosen by hand are few by right, and each has its own input.
+    is_clear = worst.lost > CLEAR_LOSS and worst.is_sequence and not worst.is_chosen
+    return (judge.failed if is_clear else judge.warned)(shown, hint=hint, lost=worst.lost)
+
+
+def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
+    """Whether each part of a text is read: of the label, or of a feature."""
     label, labels = subject.task.columns.label, subject.train[LABEL]
     is_text = subject.train_rows[label].dtype == pl.String
     if not is_text or labels.ndim != 2 or labels.is_floating_point():
