@@ -6,6 +6,8 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.data.embeddings import misused_tables
+from components.check_skeleton.checks.data.twins import twin_inputs
 from components.check_skeleton.checks.model.padding import padding_of
 from components.check_skeleton.subject import (
     SEQUENCE_LENGTH,
@@ -36,10 +38,17 @@ def repeated_inputs(subject: Subject) -> CheckResult:
     """Do different rows become different inputs?"""
     judge = Judge(
         "repeated_inputs",
-        expected="about as many different inputs as different rows, none in place of many",
+        expected="about as many different inputs as different rows, none in place of many, and no "
+        "input a copy of another",
         source="guides: look at the tensors right before the model; a constant batch trains "
         "without an error",
     )
+    if twins := twin_inputs(subject):
+        one, other, unread = twins
+        return judge.failed(
+            f"{one} and {other} are the same in every row, and no input depends on {unread}",
+            hint=f"copy and paste: is one of them to be made of {unread}?",
+        )
     features = list(subject.task.columns.features)
     raw, encoded = subject.train_rows.select(features), inputs_of(subject.train)
     different, left = raw.n_unique(), len(distinct_examples(encoded))
@@ -69,8 +78,8 @@ def input_form(subject: Subject) -> CheckResult:
     """Are codes within the embeddings, types what models compute with, positions mostly used?"""
     judge = Judge(
         "input_form",
-        expected="codes that every embedding has a vector for, no float64, no pixels from 0 to "
-        f"{BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding",
+        expected="codes that every embedding has a vector for, fields with vectors of their own, "
+        f"no float64, no pixels from 0 to {BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding",
         source="guides: look at dtype, range and padding right before the model",
     )
     samples = {"training": subject.train, "validation": subject.validation}
@@ -80,6 +89,8 @@ def input_form(subject: Subject) -> CheckResult:
             hint="give values that training did not have a code of their own in encode; compare "
             "the vocabulary, and whether codes start at 0 or 1, with the embedding's size",
         )
+    if misused := next(misused_tables(subject), None):
+        return judge.failed(misused[0], hint=misused[1])
     inputs = inputs_of(subject.train)
     if doubles := [name for name, tensor in inputs.items() if tensor.dtype == torch.float64]:
         return judge.warned(
