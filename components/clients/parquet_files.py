@@ -17,7 +17,10 @@ from components.contracts.errors import BadDataError
 # A panic in polars is no `Exception`.
 LIBRARY_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 INTERNAL_COLUMNS = frozenset(
-    ["__row", *(f"__{name}__" for name in ("split", "block", "key", "rows", "labels", "label_sum"))]
+    [
+        *("__row", "__partition_file__"),
+        *(f"__{name}__" for name in ("split", "block", "key", "rows", "labels", "label_sum")),
+    ]
 )
 _MAX_PRECISION = 38
 _SHOWN_PROBLEMS = 5

@@ -124,8 +124,8 @@ def _normal_scores(
     """
     positions = block_positions(snapshot, blocks)
     if not snapshot.data.time:
-        rows = rows.with_row_index("__row__")
-    time = pl.col(snapshot.data.time or "__row__")
+        rows = rows.with_row_index("__row")
+    time = pl.col(snapshot.data.time or "__row")
     # The share of rows to keep, as a limit for their hash: no more is ever held in memory.
     limits = {
         position: min(int(_HASHES * SAMPLED_ROWS / max(block.rows, 1)), _HASHES)

@@ -54,8 +54,7 @@ def choose_files(
     notes = [] if windows else [_nothing_new(full, new, files_in_a_block)]
     if waiting := len(new) % files_in_a_block:
         notes.append(
-            f"the newest {_counted(waiting)} wait for others: triggers.files_in_a_block is "
-            f"{files_in_a_block}"
+            f"the newest block holds {waiting} of {files_in_a_block} files and is not complete yet"
         )
     if full and (thin := len(groups) - len(windows)):
         notes.append(
@@ -168,7 +167,7 @@ def _nothing_new(
         )
     if not new:
         return "no new file since the champion's training"
-    return f"the {_counted(len(new))} since the champion's training make no block to compare"
+    return f"no complete block in {_new_files(len(new))} since the champion's training"
 
 
 def _in_order(blocks: Sequence[BlockSketch], arrivals: Mapping[str, int]) -> list[BlockSketch]:
@@ -196,11 +195,11 @@ def _file_notes(
         )
     if num_sketched < len(new):
         notes.append(
-            f"{len(new) - num_sketched} of {_counted(len(new), 'new file')} were not compared: "
+            f"{len(new) - num_sketched} of {_new_files(len(new))} were not compared: "
             "validation describes the last 1,000 files by name; write larger files"
         )
     return notes
 
 
-def _counted(count: int, what: str = "file") -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _new_files(count: int) -> str:
+    return f"{count:,} new file{'' if count == 1 else 's'}"

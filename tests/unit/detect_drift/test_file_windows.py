@@ -103,7 +103,7 @@ def test_groups_of_files_follow_the_reference_without_a_gap(files):
     assert names(chosen.windows) == ["p7+p8+p9"]
     assert chosen.windows[0].title == "files p7 to p9"
     assert chosen.windows[0].rows == 1200
-    assert any("the newest 2 files wait for others" in note for note in chosen.notes)
+    assert any("the newest block holds 2 of 3 files" in note for note in chosen.notes)
 
 
 def test_a_thin_file_neither_alarms_nor_breaks(files):

@@ -252,3 +252,33 @@ def test_a_challenger_that_lost_is_not_repeated_with_every_file(champion, monkey
             assert decided.startswith("Retrain: features drifted since file part-12.parquet")
         if number == 14:
             assert "had file part-13.parquet already, and 1 of 2 windows needed" in decided
+
+
+def test_files_of_very_unequal_size_neither_alarm_nor_break(folder):
+    sizes = [9000, 350, 500, 40, 700, 400, 2500, 450, 380, 600]
+    for number, rows in enumerate(sizes):
+        folder.add(f"part-{number}.parquet", rows_of(number, rows=rows))
+    folder.train()
+    for number, rows in ((10, 3), (11, 12_000), (12, 450)):
+        folder.add(f"part-{number}.parquet", rows_of(number, rows=rows))
+    found, summary, _ = folder.look()
+    assert [window.rows for window in found.windows] == [12_000, 450]
+    assert not any(window.alarmed or window.decayed for window in found.windows)
+    assert "no drift in 2 windows" in summary.lower()
+    assert any("1 of 3 new blocks of files" in note for note in found.notes)
+
+
+def test_small_files_are_judged_in_groups(folder):
+    contract = folder.root / "contract.toml"
+    for number in range(96):
+        folder.add(f"{number}.parquet", rows_of(number, rows=12))
+    folder.train()
+    for number in range(96, 113):
+        folder.add(f"{number}.parquet", rows_of(number, rows=12, shift=1.5))
+    _, summary, _ = folder.look()
+    assert "12 rows, and 20 are needed: a larger triggers.files_in_a_block" in summary
+    contract.write_text(contract.read_text() + "files_in_a_block = 8\n")
+    found, summary, _ = folder.look()
+    assert found.drifted
+    assert "since files 96.parquet to 103.parquet" in summary
+    assert any("holds 1 of 8 files and is not complete" in note for note in found.notes)

@@ -147,7 +147,7 @@ def test_a_column_of_any_name_is_itself(snapshot, name):
     assert measure(taken).values[f"values:{name}"] == ROWS
 
 
-@pytest.mark.parametrize("name", ["*", "^.*$", "^am.*$", "^$", "", "__split__", "__block__", "__key__", "__rows__", "__labels__", "__label_sum__", "__index_level_0__"])  # fmt: skip
+@pytest.mark.parametrize("name", ["*", "^.*$", "^am.*$", "^$", "", "__split__", "__block__", "__key__", "__rows__", "__labels__", "__label_sum__", "__partition_file__", "__index_level_0__"])  # fmt: skip
 def test_a_column_whose_name_means_something_else_is_named(snapshot, name):
     with pytest.raises(BadDataError) as caught:
         snapshot(with_column(name, constant(1.0, pa.float64())))
