@@ -1,6 +1,7 @@
 """Texts whose telling part never reaches the inputs."""
 
 import zlib
+from collections import Counter
 from functools import partial
 
 import polars as pl
@@ -108,6 +109,30 @@ class WithItsPunctuation(Coded):
         return self.known.get(f"{word}.", 1)
 
 
+@planted("numbered from 0", "failed")
+class FirstWordIsPadding(Coded):
+    """the vocabulary is numbered from 0, which is padding"""
+
+    def code(self, word):
+        return max(self.known.get(word, 1) - 2, 0)
+
+
+@planted("numbered from 0", "failed")
+class MostFrequentWordIsPadding(Coded):
+    """words are numbered by their frequency from 0, which is padding, behind a mark of the text"""
+
+    def fit(self, train):
+        counts = Counter(word for text in train.collect()["text"] for word in self.split(text))
+        self.learned = {"words": [word for word, _ in counts.most_common()]}
+
+    def code(self, word):
+        code = self.known.get(word, 1) - 2
+        return code + 1 if code > 0 else code
+
+    def kept(self, codes):
+        return [1, *codes][: self.length]
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bug_is_caught(bug: Bug, workshop: Workshop):
     require_caught(bug, workshop)
@@ -136,7 +161,25 @@ class Letters(Coded):
         return list(text.lower())
 
 
+class Dropped(Coded):
+    """The most frequent words are dropped, as lists of stop words do."""
+
+    def split(self, text):
+        return [word for word in text.lower().split() if word not in ("word1", "great", "word7")]
+
+
+class FilledBefore(Praise):
+    """Padding stands before the words."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        count = (batch["tokens"] != 0).sum(dim=1, keepdim=True)
+        places = (torch.arange(self.length) - (self.length - count)) % self.length
+        return {**batch, "tokens": batch["tokens"].gather(1, places)}
+
+
 HEALTHY = [
+    (Dropped, "reviews"), (FilledBefore, "reviews"),
     (Praise, "reviews"), (Longest, "reviews"), (Next, "series"), (Buckets, "reviews"),
     (Letters, "reviews"), (CausalLanguageModel, "documents"),
 ]  # fmt: skip

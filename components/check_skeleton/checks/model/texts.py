@@ -12,7 +12,7 @@ from components.check_skeleton.checks.model.padding import Padding, padding_of
 from components.check_skeleton.checks.model.reading import long_texts, parts_seen, told_by
 from components.check_skeleton.checks.model.sequences import other_characters
 from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
-from components.check_skeleton.checks.model.words import Words, words_of
+from components.check_skeleton.checks.model.words import Words, words_as_padding, words_of
 from components.check_skeleton.free_outputs import probe
 from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import Subject, rows_of, stirred_model
@@ -37,6 +37,7 @@ READ_SHARE = 0.5
 CLEAR_ERRORS = 5.0
 # Of the occurrences of frequent words. Lists of stop words in other languages and few buckets of
 # a hash lose up to a half, vocabularies that are looked up wrongly nearly all.
+COMMON_WORD = 0.02
 DOUBTED_LOSS, CLEAR_LOSS = 1 / 3, 0.75
 SEEN = (
     "padding is seen: give the model an attention mask, leave padding out of means and maxima, pad "
@@ -58,6 +59,14 @@ def text_coverage(subject: Subject) -> CheckResult:
     words = words_of(subject)
     if lost := _judged_words(judge, words):
         return lost
+    if words and (padded := words_as_padding(subject)):
+        name, lost_words, share = padded
+        return (judge.failed if share >= COMMON_WORD else judge.warned)(
+            f"{', '.join(lost_words[:4])} in {name}, in {share:.0%} of the texts, has the code of "
+            "padding",
+            hint="the vocabulary is numbered from 0, which is the code that fills texts up: begin "
+            "behind the codes of padding and unknown words",
+        )
     found = _judged_parts(judge, subject)
     if found.outcome != "skipped" or found.is_unmeasured or not words:
         return found

@@ -31,6 +31,7 @@ SAMPLE_TEXTS = 200
 REPEATS = 8
 # Fewer are features made by hand: a length, a title, a count.
 FEWEST_NUMBERS = 8
+PADDED_SHARE = 0.05
 # A column of which most values come again, and stay apart, may be one of names.
 REPEATED_SHARE = 0.5
 
@@ -128,6 +129,48 @@ def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
         is_chosen=len(alike) == 1 and len(groups) > 2,
         is_sequence=moved == 0 or moved >= FEWEST_NUMBERS,
     )
+
+
+def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
+    """Frequent words that are coded as padding, with their column and share of the texts.
+
+    Such a word vanishes behind a text, where only padding follows, and not before it. What
+    `encode` drops by design vanishes at both ends.
+    """
+    for name in subject.task.columns.features:
+        column = subject.train_rows[name]
+        if column.dtype != pl.String or not _frequent(column):
+            continue
+        try:
+            found = _vanished(subject, name)
+        except Exception:  # a task may take no texts that it did not have
+            continue
+        if found:
+            has = column.fill_null("").str.split(" ").list.contains(pl.lit(found[0]))
+            return name, found, float(has.mean() or 0.0)  # type: ignore[arg-type]
+    return None
+
+
+def _vanished(subject: Subject, name: str) -> list[str]:
+    texts = subject.train_rows[name].drop_nulls()
+    counts = Counter(word for text in texts for word in set(text.split()) if word.isalnum())
+    size = sum(each[0].numel() for each in inputs_of(subject.train).values())
+    most = min(MOST_WORDS, BUDGET // (2 * max(size, 1)))
+    words = [word for word, count in counts.most_common(most) if count >= FEWEST_TEXTS]
+    # A short text, so that there is room for one more word, of words that are no others' context.
+    short = sorted(texts.unique(maintain_order=True), key=lambda text: len(text.split()))
+    context = short[len(short) // 10]
+    _, keys = _encoded(subject, name, [context, *(f"{context} {word}" for word in words),
+                                       *(f"{word} {context}" for word in words)])  # fmt: skip
+    behind, before = keys[1 : 1 + len(words)], keys[1 + len(words) :]
+    one_end = [
+        [word for word, key, other in zip(words, ends, others, strict=True)
+         if key == keys[0] != other]
+        for ends, others in ((behind, before), (before, behind))
+    ]  # fmt: skip
+    found = max(one_end, key=len)
+    # Where many vanish, texts are cut there.
+    return found if len(found) <= max(PADDED_SHARE * len(words), 1) else []
 
 
 def _encoded(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, list[bytes]]:
