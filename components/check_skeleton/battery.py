@@ -66,6 +66,7 @@ from components.check_skeleton.made_up_inputs import (
     method_of,
 )
 from components.check_skeleton.subject import Subject, seeded
+from components.check_skeleton.unread_labels import is_label_unread
 from components.check_skeleton.verdict import Judge
 from components.contracts.errors import PerennialError
 from components.contracts.skeleton import CheckResult
@@ -130,6 +131,10 @@ CHECKS: tuple[Check, ...] = (
 # What they ask of labels, or of single losses, a task that compares examples does not have: the
 # right answer of each is its own counterpart.
 COMPARES = "the task compares examples with each other: `scored_together` > 1"
+UNREAD = (
+    "the loss needs no label: the label column is among its inputs, and neither losses nor "
+    "`statistic` read the constant that stands for it"
+)
 SWITCHED_OFF = "the contract switches it off: [skeleton.severities]"
 OVERRULED = MappingProxyType({("warn", "failed"): "warned", ("fail", "warned"): "failed"})
 ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped, class_weights)
@@ -166,6 +171,8 @@ def _result(check: Check, subject: Subject, *, is_founded: bool) -> CheckResult:
         return _skipped(check, f"needs {FOUNDATION} to pass first")
     if check in ALONE and subject.task.scored_together > 1:
         return _skipped(check, COMPARES)
+    if check in ALONE and subject.once(is_label_unread):
+        return _skipped(check, UNREAD)
     return _run(check, subject)
 
 

@@ -188,7 +188,9 @@ def _judged_codes(
         return judge.failed(
             f"every sampled label is {codes.tolist()}",
             hint="check the label's definition and its encoding; there is nothing to learn. Are "
-            "other labels so rare that the sample has none? Then raise skeleton.sample_rows",
+            "other labels so rare that the sample has none? Then raise skeleton.sample_rows. "
+            "A loss without a label, as of triplets, has kind = 'statistic', and takes the label "
+            "column among its inputs",
         )
     classes = {"binary": "0, 1", "multiclass": "0, 1, 2, …"}.get(subject.task.kind)
     is_whole = bool((codes == np.round(codes)).all()) and codes.min() >= 0
