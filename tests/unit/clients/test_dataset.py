@@ -1,6 +1,7 @@
 """Every claim of the split rule and of the reader, on real files."""
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -282,6 +283,23 @@ class TestReading:
             assert own.equals(table)
         batches = Dataset(snapshot).labelled_batches(50, with_file=True)
         assert pl.concat(batches)[FILE_COLUMN].equals(rows[FILE_COLUMN])
+
+    def test_rows_of_remote_files_of_equal_bytes_know_their_file(self, tmp_path, bucket):
+        table = days_table(date(2024, 1, 1), 3)
+        snapshot, store = written(tmp_path, table, table), open_store(bucket)
+        for file in snapshot.files:
+            store.write(Path(file.uri).name, Path(file.uri).read_bytes())
+        remote = snapshot.model_copy(
+            update={
+                "data": snapshot.data.model_copy(update={"uri": bucket}),
+                "files": tuple(
+                    file.model_copy(update={"uri": f"{bucket}/{Path(file.uri).name}"})
+                    for file in snapshot.files
+                ),
+            }
+        )
+        rows = Dataset(remote, tmp_path / "cache").scan(with_file=True).collect()
+        assert rows[FILE_COLUMN].to_list() == [0] * table.height + [1] * table.height
 
     def test_the_rows_of_a_split_are_counted_file_by_file(self, tmp_path):
         tables = [days_table(date(2024, 1, 1), 28), days_table(date(2024, 2, 1), 3)]
