@@ -4,7 +4,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from components.check_skeleton.checks.model.fill import filled_texts
+from components.check_skeleton.checks.model.fill import filled_texts, learned_beyond_lists
 from components.check_skeleton.checks.model.padding import padding_of
 from components.check_skeleton.checks.model.token_positions import (
     AGREEMENT,
@@ -57,6 +57,14 @@ def example_weights(subject: Subject) -> CheckResult:
     weights, batch = subject.train.get(WEIGHT), head_of(probe(subject), PROBED_ROWS)
     if weights is not None and (wrong := _wrong_weights(weights)):
         return judge.failed(wrong, hint="return one number per example, 0 or more")
+    beyond = learned_beyond_lists(subject)
+    if beyond is not None and beyond > LEARNED_FILL:
+        return judge.failed(
+            f"{beyond:.0%} of the positions behind the ends of short lists of labels are in the "
+            "loss, where inputs are filled up too",
+            hint="padding is learned and counted: give it a label that the loss ignores, or a "
+            "mask, and count the other positions as `weight`",
+        )
     counted = counted_tokens(subject.task, output_of(subject, batch), batch)
     if counted is not None:
         return (
