@@ -37,8 +37,11 @@ def average_gradients(parameters: Sequence[nn.Parameter], layout: Layout) -> Non
     # In float64, where sums hardly depend on the order of the processes.
     sums = torch.stack([*found, *has_gradient.to(found[0])]).double()
     mesh = layout.dense["replicate", "shard"]
-    for name in ("replicate", "shard"):
-        dist.all_reduce(sums, group=mesh.get_group(name))
+    for dimension, size in enumerate(mesh.shape):
+        if size > 1:
+            dist.all_reduce(sums, group=mesh.get_group(dimension))
     means, counts = (sums / mesh.size()).chunk(2)
-    for parameter, mean, count in zip(parameters, means, counts.tolist(), strict=True):
-        parameter.grad = mean.to(parameter.dtype) if count else None
+    for parameter, mean, count in zip(parameters, means, counts, strict=True):
+        # Reading a count would wait for a GPU: only where this process has no gradient.
+        if parameter.grad is not None or count > 0:
+            parameter.grad = mean.to(parameter.dtype)
