@@ -18,7 +18,12 @@ from components.engine.checkpoints.folder import (
     commit,
     partial_path,
 )
-from components.engine.checkpoints.reading import METADATA_FILE, CheckpointReader, load_state
+from components.engine.checkpoints.reading import (
+    METADATA_FILE,
+    CheckpointReader,
+    leave_out_absent,
+    load_state,
+)
 from components.engine.checkpoints.shelf import obtain_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -149,3 +154,19 @@ def test_a_trials_record_is_read_without_running_anything(tmp_path):
     with pytest.raises(pickle.UnpicklingError):
         read_record(file)
     assert not target.exists()
+
+
+def test_what_a_checkpoint_lacks_is_an_error_and_no_exit(tmp_path):
+    folder = committed(tmp_path, STATE)
+    # The library raises a BaseException of its own, which looks as if the process were to end.
+    with pytest.raises(RuntimeError, match=r"Missing key in checkpoint.*model\.other"):
+        load_state({"model": {"other": torch.ones(2)}}, folder, no_dist=True)
+
+
+def test_moments_that_a_checkpoint_lacks_are_not_asked_for(tmp_path):
+    moments = {"a.weight": {"exp_avg": torch.ones(2)}, "idle": {"exp_avg": torch.ones(2)}}
+    held = {"optimizer": {"state": {"a.weight": moments["a.weight"]}}}
+    folder = committed(tmp_path, held)
+    state = {"optimizer": {"state": dict(moments)}}
+    leave_out_absent(state, folder)
+    assert list(state["optimizer"]["state"]) == ["a.weight"]
