@@ -10,7 +10,7 @@ from components.check_skeleton.checks.model.padding import padding_of
 from components.check_skeleton.subject import Subject, evaluated, head_of
 from components.engine.task import inputs_of
 
-ROWS = 1024
+FEW_ROWS, ROWS = 128, 1024
 MOST_FIELDS = 64
 SHORTEST_SEQUENCE = 8
 # A table for every field of its own is as large as all fields together, but for codes kept for
@@ -19,11 +19,15 @@ ROOM, KEPT_CODES = 1.3, 4
 # Sequences of one vocabulary have codes of about one range at every position.
 OTHER_RANGE = 0.5
 TOKEN_SHARE = 0.01
+FULL = 0.95
 
 
 def misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
     """What is wrong with the codes of each table, and why."""
-    for name, table, codes in _asked(subject):
+    asked = _asked(subject, FEW_ROWS)
+    if any(_has_room(table, codes) for _, table, codes in asked):
+        asked = _asked(subject, ROWS)  # few rows do not show how many codes each field has
+    for name, table, codes in asked:
         if shared := _shared_fields(table, codes):
             yield (
                 f"{name}: {shared}",
@@ -42,22 +46,30 @@ def misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
             )
 
 
-def _asked(subject: Subject) -> list[tuple[str, nn.Embedding, Tensor]]:
-    """Each table, with the first codes [B, T] that it is asked for."""
+def _asked(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
+    """Each table, with the first codes [B, T] that it is asked for by so many examples."""
     model, asked = evaluated(subject.build_model()), dict[str, Tensor]()
     tables = {name: each for name, each in model.named_modules() if isinstance(each, nn.Embedding)}
 
     def note(name: str, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if not given or given[0].ndim != 2:
+        if not given or given[0].ndim != 2 or not given[0].numel():
             return None
         asked.setdefault(name, given[0])
         return (given[0].clamp(0, tables[name].num_embeddings - 1), *given[1:])
 
+    if not tables:
+        return []
     for name, table in tables.items():
         table.register_forward_pre_hook(lambda _, given, name=name: note(name, given))
     with torch.no_grad():
-        model(**inputs_of(head_of(subject.train, min(ROWS, subject.task.scoring_rows))))
+        model(**inputs_of(head_of(subject.train, min(rows, subject.task.scoring_rows))))
     return [(name or "the embedding", tables[name], codes) for name, codes in asked.items()]
+
+
+def _has_room(table: nn.Embedding, codes: Tensor) -> bool:
+    """Whether the codes of few fields leave much of a table unused."""
+    is_few = 2 <= codes.shape[1] <= MOST_FIELDS
+    return is_few and int(codes.max()) + 1 < FULL * table.num_embeddings
 
 
 def _shared_fields(table: nn.Embedding, codes: Tensor) -> str:
