@@ -3,38 +3,28 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from components.clients.model_registry import ModelVersion
 from components.clients.version_files import damaged_file
+from components.contracts.artifact import Artifact
 from components.contracts.errors import DamagedModelError, PerennialError
-from components.contracts.monitoring import Reference
-from components.contracts.snapshot import Snapshot
 from components.engine.evaluation.scoring import blames_machine
 from components.engine.export import WEIGHTS_FILE
 
-
-def read_reference(champion: ModelVersion, files: Path) -> Reference:
-    """The blocks that the champion was trained on.
-
-    Raises:
-        DamagedModelError: they are missing or unreadable.
-    """
-    try:
-        return Reference.read(files)
-    except PerennialError as error:
-        raise damaged_file(champion, Reference.file_name, error) from error
+AnArtifact = TypeVar("AnArtifact", bound=Artifact)
 
 
-def read_snapshot(champion: ModelVersion, files: Path) -> Snapshot:
-    """The snapshot that the champion was trained on.
+def read_artifact(kind: type[AnArtifact], champion: ModelVersion, files: Path) -> AnArtifact:
+    """What the champion was registered with: the blocks or the snapshot of its training.
 
     Raises:
         DamagedModelError: it is missing or unreadable.
     """
     try:
-        return Snapshot.read(files)
+        return kind.read(files)
     except PerennialError as error:
-        raise damaged_file(champion, Snapshot.file_name, error) from error
+        raise damaged_file(champion, kind.file_name, error) from error
 
 
 @contextmanager

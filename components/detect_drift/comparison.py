@@ -7,12 +7,12 @@ import polars as pl
 from components.clients.dataset import Dataset
 from components.clients.model_registry import ModelVersion
 from components.clients.object_store import ObjectStore
-from components.contracts.monitoring import DriftReport, WindowDrift
+from components.contracts.monitoring import DriftReport, Reference, WindowDrift
 from components.contracts.snapshot import Snapshot
 from components.contracts.triggers import TriggersSection
 from components.contracts.validation import ValidationReport
 from components.detect_drift.arrivals import record_arrivals
-from components.detect_drift.champion import read_reference, read_snapshot, scoring
+from components.detect_drift.champion import read_artifact, scoring
 from components.detect_drift.dependence import dependence_profile
 from components.detect_drift.file_windows import choose_files, performance_of
 from components.detect_drift.performance import judge_losses, loss_limit, window_losses
@@ -44,10 +44,10 @@ def compare_with_champion(
         store: Where the order of the files' arrival is kept.
         page: Where the report goes.
     """
-    reference = read_reference(champion, files)
+    reference = read_artifact(Reference, champion, files)
     by_file = not current.data.time
     if by_file:
-        known = read_snapshot(champion, files)
+        known = read_artifact(Snapshot, champion, files)
         chosen = choose_files(
             reference,
             known,

@@ -228,6 +228,8 @@ def _judged(
 
 
 def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckResult | None:
+    if not frozen:
+        return None
     if drawn := drawn_at_random(subject, frozen):
         return judge.failed(
             f"{len(drawn)} parameters are frozen as they were drawn at random: "
@@ -235,12 +237,10 @@ def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRe
             hint="requires_grad_(False) is right when fine-tuning: load the pretrained weights in "
             "build_model, or let these learn",
         )
-    if frozen:
-        return judge.warned(
-            f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
-            hint="right when fine-tuning; otherwise remove requires_grad_(False)",
-        )
-    return None
+    return judge.warned(
+        f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
+        hint="right when fine-tuning; otherwise remove requires_grad_(False)",
+    )
 
 
 def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool) -> CheckResult:
