@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, method):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        fault = self.faults.pick()
+        fault = self.faults.pick(f"{method} {self.path}")
         if fault == 0:
             self.close_connection = True
             self.connection.close()

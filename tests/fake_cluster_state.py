@@ -5,9 +5,10 @@ import json
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 
 PLURALS = {"pods", "pytorchjobs", "trainjobs", "workflows", "workloads"}
+MOST_IN_A_ROW = 3  # as often a request fails at random; a client gives up after five or six
 
 
 class Store:
@@ -73,16 +74,19 @@ class Faults:
         self.down_until = 0.0
         self.next = deque()  # statuses of the next answers; 0 drops the connection
         self.rate = 0.0  # share of requests that fail at random
+        self.failed = Counter()  # by request, since it was last answered
         self.drop_streams = False
         self.tokens = {"token-0"}
         self.hides_discovery = False
         self.forbidden = set()  # plurals that the account may not touch
 
-    def pick(self):
+    def pick(self, request):
         if time.monotonic() < self.down_until:
             return 0
         if self.next:
             return self.next.popleft()
-        if random.random() < self.rate:
+        if random.random() < self.rate and self.failed[request] < MOST_IN_A_ROW:
+            self.failed[request] += 1
             return random.choice([0, 429, 500, 503])
+        self.failed[request] = 0
         return None

@@ -311,16 +311,16 @@ class Cluster:
                 return json.loads(response.data)  # type: ignore[no-any-return]  # JSON
             except ApiError as error:
                 refusals += error.status == UNAUTHORIZED
-                wait = max(pause, error.retry_after)
-                is_start = self._settling.refused(request, error, time.monotonic() - begun)
+                now = time.monotonic()
+                is_start = self._settling.refused(request, error, now - begun)
                 passes = is_start or (error.passes and refusals < REFUSALS)
-                if time.monotonic() + wait > deadline or not passes or not is_patient:
+                rest = deadline - now
+                if rest <= error.retry_after or not passes or not is_patient:
                     raise
-                if time.monotonic() >= next_log:
-                    next_log = time.monotonic() + LOG_EVERY_SECONDS
-                    rest = deadline - time.monotonic()
+                if now >= next_log:
+                    next_log = now + LOG_EVERY_SECONDS
                     logger.warning("waiting for up to %.0f s more: %s", rest, error.problem)
-                time.sleep(wait)
+                time.sleep(min(max(pause, error.retry_after), rest))
         raise AssertionError("the pauses never end")
 
     def _send(
