@@ -16,6 +16,7 @@ from components.train_model.config import TrainModelConfig
 from components.train_model.curves import LiveCurves, log_evaluations, log_steps
 from components.train_model.identity import is_finished, training_job
 from components.train_model.launchers.choice import open_launcher
+from components.train_model.launchers.local import remove_encoded_data
 from components.train_model.report import final_metrics, summarize, training_page
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,9 @@ def train_model_step(
     # MLflow takes seconds to answer for the first time; the training need not wait for it.
     with ThreadPoolExecutor(1) as opener:
         tracking = opener.submit(join_tracking, environment, settings.model.name)
-        if not is_reused:
+        if is_reused:
+            remove_encoded_data(job)
+        else:
             launcher = open_launcher(settings.resources, environment)
             with LiveCurves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
                 run_to_end(job, launcher, settings.resources.max_restarts)

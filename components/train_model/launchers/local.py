@@ -80,20 +80,30 @@ class LocalLauncher(Launcher):
     def close(self) -> None:
         if self._attempt is None:
             return  # maybe it was refused: the folder is another run's
-        lease = RunLease(self._attempt.job.root)
-        try:
-            lease.acquire()
-        except PerennialError as error:
-            logger.warning("encoded data is left behind: %s", error)
-            return
-        shutil.rmtree(self._attempt.job.scratch, ignore_errors=True)
-        lease.release()
+        remove_encoded_data(self._attempt.job)
 
     @override
     def stop(self) -> None:
         self._stopped = True
         if self._attempt is not None and self._attempt.process.poll() is None:
             self._attempt.process.send_signal(signal.SIGTERM)
+
+
+def remove_encoded_data(job: TrainingJob) -> None:
+    """Remove what no further attempt will read; says so where another run holds the folder.
+
+    A run that was killed between the end of its training and this leaves it to the next one.
+    """
+    if not job.scratch.exists():
+        return
+    lease = RunLease(job.root)
+    try:
+        lease.acquire()
+    except PerennialError as error:
+        logger.warning("encoded data is left behind: %s", error)
+        return
+    shutil.rmtree(job.scratch, ignore_errors=True)
+    lease.release()
 
 
 @dataclass(frozen=True)

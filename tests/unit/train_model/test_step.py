@@ -63,8 +63,11 @@ def test_trains_reports_records_and_is_reused_by_an_equal_training(environment, 
     assert [point.step for point in history] == [8, 16, 20]
     monkeypatch.setenv("PERENNIAL_RUN_ID", "run-2")
     monkeypatch.setenv(RUN_FOLDER, "")
+    (left_by_a_killed_run,) = (environment / "store" / "training").iterdir()
+    (left_by_a_killed_run / ".scratch" / "train").mkdir(parents=True)
     again = run_step(environment, "second", config, root)
     assert "is reused" in again.summary
+    assert not (left_by_a_killed_run / ".scratch").exists()
     assert TrainingResult.read(environment / "second" / "training") == training
 
 
