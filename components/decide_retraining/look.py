@@ -2,14 +2,11 @@
 
 from datetime import datetime
 
-from components.clients.object_store import ConflictError, ObjectStore
-from components.contracts.errors import PerennialError
+from components.clients.object_store import ObjectStore
+from components.clients.stored_record import StoredRecord
 from components.contracts.monitoring import DriftReport, RetrainingDecision
 from components.contracts.section import Section
 from components.contracts.snapshot import Snapshot
-
-MAX_ATTEMPTS = 20
-"""Other looks that may get in between before this one gives up."""
 
 
 class Look(Section):
@@ -63,21 +60,11 @@ def keep_look(store: ObjectStore, model: str, look: Look) -> None:
     Raises:
         PerennialError: what is stored is damaged, or others never stop writing.
     """
-    key = _key(model)
-    for _ in range(MAX_ATTEMPTS):
-        previous = store.read(key)
-        if previous is not None and _parsed(previous, f"{store.uri}/{key}").at >= look.at:
-            return
-        try:
-            store.replace(key, look.to_json().encode(), previous=previous)
-        except ConflictError:
-            continue
-        return
-    raise PerennialError(
-        f"the newest look at {model} could not be written",
-        evidence=f"{MAX_ATTEMPTS} attempts met another writer",
-        action="look for monitoring runs that are started in a loop, then run this one again",
-    )
+
+    def newest(last: Look | None) -> tuple[Look, None]:
+        return (look if last is None or last.at < look.at else last), None
+
+    _record(store, model).update(newest)
 
 
 def newest_look(store: ObjectStore, model: str) -> Look | None:
@@ -86,20 +73,11 @@ def newest_look(store: ObjectStore, model: str) -> Look | None:
     Raises:
         PerennialError: what is stored is damaged.
     """
-    content = store.read(_key(model))
-    return None if content is None else _parsed(content, f"{store.uri}/{_key(model)}")
+    return _record(store, model).read()
 
 
-def _key(model: str) -> str:
-    return f"monitoring/{model}/look.json"
-
-
-def _parsed(content: bytes, uri: str) -> Look:
-    try:
-        return Look.from_json(content)
-    except ValueError as error:
-        raise PerennialError(
-            "the newest look cannot be read: it is damaged or of another version",
-            evidence=f"{uri}: {error}",
-            action="delete it; the next monitoring writes a new one",
-        ) from error
+def _record(store: ObjectStore, model: str) -> StoredRecord[Look]:
+    return StoredRecord(
+        store, f"monitoring/{model}/look.json", Look, f"the newest look at {model}",
+        "delete it; the next monitoring writes a new one",
+    )  # fmt: skip

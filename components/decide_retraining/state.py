@@ -4,13 +4,11 @@ from collections.abc import Callable
 from datetime import datetime
 
 from components.clients.environment import NO_RUN
-from components.clients.object_store import ConflictError, ObjectStore
-from components.contracts.errors import PerennialError
+from components.clients.object_store import ObjectStore
+from components.clients.stored_record import StoredRecord
 from components.contracts.monitoring import RetrainingDecision
 from components.contracts.section import Section
 
-MAX_ATTEMPTS = 20
-"""Writers that may get in between before this one gives up; each is a retraining of one model."""
 KEPT_RETRAININGS = 200
 """The newest ones; far more than any budget counts."""
 
@@ -82,38 +80,20 @@ def decide_and_record(
     Raises:
         PerennialError: the state is damaged, or others never stop writing.
     """
-    key = f"triggers/{model}/state.json"
-    for _ in range(MAX_ATTEMPTS):
-        previous = store.read(key)
-        state = _parsed(previous, f"{store.uri}/{key}")
+
+    def claimed(
+        stored: TriggerState | None,
+    ) -> tuple[TriggerState | None, tuple[RetrainingDecision, TriggerState]]:
+        state = stored or TriggerState()
         known = state.of_run(*claim)
         if known is not None:
-            return known.decision, state.without(known)
+            return stored, (known.decision, state.without(known))
         decision = decide(state)
         if not decision.retrain:
-            return decision, state
-        content = state.with_retraining(record(decision)).to_json().encode()
-        try:
-            store.replace(key, content, previous=previous)
-        except ConflictError:
-            continue
-        return decision, state
-    raise PerennialError(
-        f"the trigger state of {model} could not be written",
-        evidence=f"{MAX_ATTEMPTS} attempts met another writer",
-        action="look for runs that are started in a loop, then run this one again",
-    )
+            return stored, (decision, state)
+        return state.with_retraining(record(decision)), (decision, state)
 
-
-def _parsed(content: bytes | None, uri: str) -> TriggerState:
-    if content is None:
-        return TriggerState()
-    try:
-        return TriggerState.from_json(content)
-    except ValueError as error:
-        raise PerennialError(
-            "the trigger state cannot be read: it is damaged or of another version",
-            evidence=f"{uri}: {error}",
-            action="restore it, or delete it to forget past retrainings (cooldown and budget "
-            "start afresh)",
-        ) from error
+    return StoredRecord(
+        store, f"triggers/{model}/state.json", TriggerState, f"the trigger state of {model}",
+        "restore it, or delete it to forget past retrainings (cooldown and budget start afresh)",
+    ).update(claimed)  # fmt: skip

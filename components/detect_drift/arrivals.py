@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from components.clients.object_store import ConflictError, ObjectStore
+from components.clients.object_store import ObjectStore
+from components.clients.stored_record import StoredRecord
 from components.contracts.block import by_name
-from components.contracts.errors import PerennialError
 from components.contracts.section import Section
 from components.contracts.snapshot import Snapshot
-
-MAX_ATTEMPTS = 20
-"""Other runs that may record files in between before this one stops."""
 
 
 class ArrivedFiles(Section):
@@ -37,38 +34,17 @@ def record_arrivals(
     Raises:
         PerennialError: the record is damaged, or other runs write without end.
     """
-    key = f"monitoring/{model}/files.json"
-    for _ in range(MAX_ATTEMPTS):
-        previous = store.read(key)
-        known = _parsed(previous, f"{store.uri}/{key}")
-        order = dict.fromkeys(known.sha256)
+
+    def with_new(stored: ArrivedFiles | None) -> tuple[ArrivedFiles, Mapping[str, int]]:
+        order = dict.fromkeys((stored or ArrivedFiles()).sha256)
         for snapshot in snapshots:
             files = dict(zip(snapshot.paths, snapshot.files, strict=True))
             order |= dict.fromkeys(files[path].sha256 for path in sorted(files, key=by_name))
-        found = {digest: place for place, digest in enumerate(order)}
-        if len(found) == len(known.sha256):
-            return found
-        content = ArrivedFiles(sha256=tuple(found)).to_json().encode()
-        try:
-            store.replace(key, content, previous=previous)
-        except ConflictError:
-            continue
-        return found
-    raise PerennialError(
-        f"the order in which the files of {model} arrived could not be recorded",
-        evidence=f"{MAX_ATTEMPTS} attempts met another writer",
-        action="look for monitoring runs that are started in a loop, then run this one again",
-    )
+        places = {digest: place for place, digest in enumerate(order)}
+        return ArrivedFiles(sha256=tuple(order)), places
 
-
-def _parsed(content: bytes | None, uri: str) -> ArrivedFiles:
-    if content is None:
-        return ArrivedFiles()
-    try:
-        return ArrivedFiles.from_json(content)
-    except ValueError as error:
-        raise PerennialError(
-            "the order in which files arrived cannot be read: it is damaged or of another version",
-            evidence=f"{uri}: {error}",
-            action="delete it: the next monitoring orders the files of each snapshot by name",
-        ) from error
+    return StoredRecord(
+        store, f"monitoring/{model}/files.json", ArrivedFiles,
+        f"the order in which the files of {model} arrived",
+        "delete it: the next monitoring orders the files of each snapshot by name",
+    ).update(with_new)  # fmt: skip

@@ -16,15 +16,13 @@ from datetime import date, timedelta
 import polars as pl
 
 from components.clients.environment import NO_RUN
-from components.clients.object_store import ConflictError, ObjectStore
-from components.contracts.errors import PerennialError
+from components.clients.object_store import ObjectStore
+from components.clients.stored_record import StoredRecord
 from components.contracts.gate import Repeats
 from components.contracts.section import Section
 from components.engine.evaluation.resampling import Blocks
 
 STEEPNESS, POWER = 1.3, 2.5
-MAX_ATTEMPTS = 20
-"""Writers that may get in between before this one gives up."""
 KEPT_TESTS = 1000
 """The newest ones of a model; far more than share test days."""
 
@@ -109,24 +107,18 @@ def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> 
     Raises:
         PerennialError: the record is damaged, or others never stop writing.
     """
-    key = f"gate/{model}/tests.json"
-    for _ in range(MAX_ATTEMPTS):
-        previous = store.read(key)
-        history = _parsed(previous, f"{store.uri}/{key}")
+
+    def claimed(stored: PastTests | None) -> tuple[PastTests, Repeats]:
+        history = stored or PastTests()
         overlaps = [share for share in history.earlier(test) if share > 0]
-        content = history.with_test(test).to_json().encode()
-        try:
-            if content != previous:
-                store.replace(key, content, previous=previous)
-        except ConflictError:
-            continue
         worth = sum(overlaps)
-        return Repeats(earlier=len(overlaps), worth=worth, level=spent_level(level, worth))
-    raise PerennialError(
-        f"the record of the tests of {model} could not be written",
-        evidence=f"{MAX_ATTEMPTS} attempts met another writer",
-        action="look for runs that are started in a loop, then run this one again",
-    )
+        repeats = Repeats(earlier=len(overlaps), worth=worth, level=spent_level(level, worth))
+        return history.with_test(test), repeats
+
+    return StoredRecord(
+        store, f"gate/{model}/tests.json", PastTests, f"the record of earlier tests of {model}",
+        "restore it, or delete it to forget how often these test days were used",
+    ).update(claimed)  # fmt: skip
 
 
 def days_of(rows: pl.DataFrame, time: str | None) -> Days:
@@ -171,16 +163,3 @@ def record_of(
 def _dates(days: Sequence[tuple[date, date]]) -> Iterator[date]:
     for first, last in days:
         yield from (first + timedelta(days=number) for number in range((last - first).days + 1))
-
-
-def _parsed(content: bytes | None, uri: str) -> PastTests:
-    if content is None:
-        return PastTests()
-    try:
-        return PastTests.from_json(content)
-    except ValueError as error:
-        raise PerennialError(
-            "the record of earlier tests cannot be read: it is damaged or of another version",
-            evidence=f"{uri}: {error}",
-            action="restore it, or delete it to forget how often these test days were used",
-        ) from error

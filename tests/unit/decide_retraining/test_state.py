@@ -3,12 +3,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from components.clients.object_store import LocalObjectStore
+from components.clients.stored_record import MAX_ATTEMPTS
 from components.contracts.errors import PerennialError
 from components.contracts.triggers import TriggersSection
 from components.decide_retraining.policy import decide
 from components.decide_retraining.state import (
     KEPT_RETRAININGS,
-    MAX_ATTEMPTS,
     Retraining,
     TriggerState,
     decide_and_record,

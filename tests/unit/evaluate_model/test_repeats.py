@@ -93,7 +93,7 @@ def test_runs_at_once_count_each_other(claim):
 def test_a_damaged_record_is_an_error_that_names_it(tmp_path, claim):
     (tmp_path / "gate/clicks").mkdir(parents=True)
     (tmp_path / "gate/clicks/tests.json").write_text("{")
-    with pytest.raises(PerennialError, match="record of earlier tests cannot be read"):
+    with pytest.raises(PerennialError, match="record of earlier tests of clicks cannot be read"):
         claim(past_test("a"))
 
 
