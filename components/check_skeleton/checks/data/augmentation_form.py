@@ -14,6 +14,7 @@ PROBED_ROWS = 64
 FEWEST_NUMBERS = 8
 SAME_NOISE = 0.99
 AUGMENTED = 8
+FEWEST_WRAPPED = 4
 
 
 def augmentation(subject: Subject) -> CheckResult:
@@ -61,6 +62,12 @@ def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> 
             f"adds to {name}",
             hint="nothing is left to restore: a model that copies its input is always right. Take "
             "the label from before the noise",
+        )
+    if name := _wrapped(subject.task, batch):
+        return judge.failed(
+            f"augment makes the brightest of {name} dark: its numbers rise evenly and begin again",
+            hint="they overflow a type of too few bits, as bytes do: cast to float32 first, and "
+            "clip",
         )
     return _judged_changes(judge, subject.task, batch)
 
@@ -123,6 +130,40 @@ def _shared_noise(task: Task, batch: Batch) -> str:
         if _is_noise(moved) and _likeness(moved.flatten(1), given.flatten(1)) > SAME_NOISE:
             return name
     return ""
+
+
+def _wrapped(task: Task, batch: Batch) -> str:
+    """A picture whose numbers begin again where they should rise on, in every channel."""
+    for name, tensor in inputs_of(batch).items():
+        if tensor.ndim != 4:
+            continue
+        for seed in range(AUGMENTED):
+            after = task.augment(batch, torch.Generator().manual_seed(seed))[name]
+            if after.shape != tensor.shape:
+                break
+            each = zip(tensor.flatten(2).double(), after.flatten(2).double(), strict=True)
+            wrapped = [all(map(_begins_again, one, other)) for one, other in each]
+            if sum(wrapped) >= FEWEST_WRAPPED:
+                return name
+    return ""
+
+
+def _begins_again(before: Tensor, after: Tensor) -> bool:
+    """Whether numbers became others that never fall, but for steps through half of their range."""
+    values, places = before.unique(return_inverse=True)
+    if len(values) < FEWEST_NUMBERS:
+        return False
+    made = torch.zeros(len(values), dtype=after.dtype).index_copy(0, places, after)
+    if not torch.equal(made[places], after):
+        return False  # no number becomes one other: pictures were turned or mixed
+    rises, span = made.diff(), made.max() - made.min()
+    falls = rises < 0
+    return bool(
+        falls.any()
+        and int(falls.sum()) * 4 <= len(rises)
+        and (rises[falls] < -span / 2).all()
+        and int((rises > 0).sum()) * 2 >= len(rises)
+    )
 
 
 def _is_noise(moved: Tensor) -> bool:
