@@ -1,5 +1,6 @@
 """Augmentation's form: it follows its generator, and leaves the given batch as it is."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -150,7 +151,7 @@ def _wrapped(task: Task, batch: Batch) -> str:
 
 def _begins_again(before: Tensor, after: Tensor) -> bool:
     """Whether numbers became others that never fall, but for steps through half of their range."""
-    values, places = before.unique(return_inverse=True)
+    values, places = (torch.from_numpy(each) for each in np.unique(before, return_inverse=True))
     if len(values) < FEWEST_NUMBERS:
         return False
     made = torch.zeros(len(values), dtype=after.dtype).index_copy(0, places, after)
