@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from components.clients.dataset import Dataset
 from components.clients.environment import Environment
@@ -16,6 +17,7 @@ from components.contracts.data import DataSection, Split, SplitSection
 from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
+from components.engine.evaluation.baseline_rows import BaselineRows
 from components.engine.export import write_weights
 from components.engine.serving.servable import make_servable
 from components.engine.task import load_task
@@ -100,6 +102,13 @@ def write_skeleton(folder: Path, **baselines: float) -> SkeletonReport:
     )
     report.write(folder)
     return report
+
+
+def write_baseline_rows(folder: Path, snapshot: Snapshot, predictions: np.ndarray) -> None:
+    """What a baseline named constant predicts on the test rows, its score beside it."""
+    labels = Dataset(snapshot).scan(Split.TEST).collect()["label"].cast(pl.Float64).to_numpy()
+    BaselineRows(np.arange(len(labels)), labels, {"constant": predictions}).write(folder)
+    write_skeleton(folder, constant=roc_auc_score(labels, predictions))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from components.check_skeleton.free_outputs import best_constant, output_of, probe
 from components.check_skeleton.subject import Subject
 from components.contracts.errors import BadTaskError
+from components.engine.evaluation.baseline_rows import BaselineRows
 from components.engine.evaluation.scoring import ScoredBatch, score_in_parts
 from components.engine.task import LABEL, Batch, Task, check_metrics, inputs_of
 
@@ -35,10 +36,12 @@ class Baselines:
     Attributes:
         scores: Baseline → metrics on the test rows.
         notes: Why a baseline is missing.
+        rows: The predictions behind the scores.
     """
 
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ("not measured: the task failed its checks",)
+    rows: BaselineRows = field(default_factory=BaselineRows)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,10 @@ class Control:
 
 
 def measure_baselines(
-    subject: Subject, test_rows: pl.DataFrame, time: str | None = None
+    subject: Subject,
+    test_rows: pl.DataFrame,
+    time: str | None = None,
+    positions: NDArray[np.int64] | None = None,
 ) -> Baselines:
     """Score each baseline on rows of the test split.
 
@@ -58,6 +64,7 @@ def measure_baselines(
         subject: Its training sample is what baselines learn from.
         test_rows: What they are scored on.
         time: The column with the rows' time, where they have one.
+        positions: Of those rows in the split; by default they are its first.
 
     Raises:
         BadTaskError: the task's own baseline has another shape than its predictions, or the human
@@ -66,15 +73,14 @@ def measure_baselines(
     task, batch = subject.task, subject.task.encode(test_rows)
     constant = _constant(subject, batch)
     labels = constant.labels
-    scores = {"constant": constant.metrics(task)}
-    notes = []
+    predicted, notes = {"constant": constant.predictions}, []
     linear = subject.once(linear_model)
     if isinstance(linear, str):
         notes.append(f"no linear baseline: {linear}")
     else:
-        scores["linear"] = task.score(linear(batch), labels)
+        predicted["linear"] = linear(batch)
     if time is not None and task.kind != "statistic":
-        scores["last_value"] = task.score(_last_values(subject, test_rows, time, constant), labels)
+        predicted["last_value"] = _last_values(subject, test_rows, time, constant)
     own = task.baseline(test_rows)
     if own is not None:
         if own.shape != constant.predictions.shape:
@@ -83,12 +89,16 @@ def measure_baselines(
                 evidence=f"{list(own.shape)} for {list(constant.predictions.shape)}",
                 action="return what predict returns, one entry per row",
             )
-        scores["task"] = task.score(own.astype(np.float64), labels)
+        predicted["task"] = own.astype(np.float64)
+    scores = {name: task.score(values, labels) for name, values in predicted.items()}
+    scores["constant"]["loss"] = constant.mean_loss()
     if human := subject.settings.human:
         named = {f"skeleton.human.{name}": name for name in human}
         check_metrics(type(task), task.options, named)
         scores["human"] = dict(human)
-    return Baselines(scores, tuple(notes))
+    if positions is None:
+        positions = np.arange(test_rows.height)
+    return Baselines(scores, tuple(notes), BaselineRows(positions, labels, predicted))
 
 
 def control_losses(subject: Subject) -> Control | None:

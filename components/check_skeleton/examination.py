@@ -5,28 +5,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from components.check_skeleton.baselines import Baselines, measure_baselines
 from components.check_skeleton.battery import CHECKS, Check, run_checks
 from components.check_skeleton.config import CheckSkeletonConfig
 from components.check_skeleton.input_preview import preview
 from components.check_skeleton.report import page_of
-from components.check_skeleton.subject import Subject, sample_rows
+from components.check_skeleton.subject import Subject, sample_positions, sample_rows
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.skeleton import CheckResult, SkeletonReport
 from components.contracts.user_code import user_code
+from components.engine.evaluation.baseline_rows import BaselineRows
 from components.engine.task import load_task
 from components.reports.page import Page
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found, and the page that shows it."""
+    """What was found, the page that shows it, and the predictions behind the baselines' scores."""
 
     report: SkeletonReport
     page: Page
+    baseline_rows: BaselineRows
 
 
 def examine(
@@ -54,16 +58,22 @@ def examine(
     if len(checks) < len(CHECKS):
         baselines = Baselines(notes=("not measured: only some checks were asked for",))
     elif not any(result.blocks for result in results):
-        baselines = _measured(subject, test_rows, dataset.snapshot.data.time)
+        positions = sample_positions(
+            dataset, Split.TEST, settings.skeleton.baseline_rows, subject.seed
+        )
+        baselines = _measured(subject, test_rows, dataset.snapshot.data.time, positions)
     found = SkeletonReport(results=results, baselines=baselines.scores)
     tolerance = settings.skeleton.initial_loss_tolerance
-    return Examination(found, page_of(found, preview(subject), baselines.notes, tolerance))
+    page = page_of(found, preview(subject), baselines.notes, tolerance)
+    return Examination(found, page, baselines.rows)
 
 
-def _measured(subject: Subject, test_rows: pl.DataFrame, time: str | None) -> Baselines:
+def _measured(
+    subject: Subject, test_rows: pl.DataFrame, time: str | None, positions: NDArray[np.int64]
+) -> Baselines:
     try:
         with user_code("the measurement of baselines"):
-            return measure_baselines(subject, test_rows, time)
+            return measure_baselines(subject, test_rows, time, positions)
     except Exception as error:  # user code may raise anything; the verdicts must still be written
         logging.getLogger(__name__).exception("baselines failed")
         return Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))

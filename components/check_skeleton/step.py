@@ -34,6 +34,7 @@ def check_skeleton_step(
     examination = examine(CheckSkeletonConfig.from_json(config), dataset, show=tell)
     found = examination.report
     found.write(Path(skeleton))
+    examination.baseline_rows.write(Path(skeleton))
     examination.page.write(Path(report))
     if found.failures:
         raise error_of(found)

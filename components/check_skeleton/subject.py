@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.check_skeleton.checks.model.padding import padding_of
@@ -152,18 +153,26 @@ def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.Data
     Raises:
         BadDataError: the split has fewer than 16 rows.
     """
-    total = dataset.snapshot.split_rows[split]
-    if total < FEWEST_ROWS:
-        raise _too_few(dataset, split)
-    chosen = np.sort(
-        np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
-    )
+    chosen = sample_positions(dataset, split, size, seed)
     parts, start = [], 0
     for rows in dataset.batches(split, READ_ROWS):
         within = chosen[(chosen >= start) & (chosen < start + rows.height)] - start
         parts.append(rows[within])
         start += rows.height
     return pl.concat(parts)
+
+
+def sample_positions(dataset: Dataset, split: Split, size: int, seed: int) -> NDArray[np.int64]:
+    """Which rows of a split `sample_rows` draws, ascending.
+
+    Raises:
+        BadDataError: the split has fewer than 16 rows.
+    """
+    total = dataset.snapshot.split_rows[split]
+    if total < FEWEST_ROWS:
+        raise _too_few(dataset, split)
+    drawn = np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
+    return np.sort(drawn).astype(np.int64)
 
 
 def _too_few(dataset: Dataset, split: Split) -> BadDataError:

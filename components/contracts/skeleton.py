@@ -49,7 +49,7 @@ class CheckResult(Section):
 class SkeletonReport(Artifact):
     """The verdict on the training skeleton and the baselines measured on the way.
 
-    File tree: `skeleton.json`.
+    File tree: `skeleton.json`; `baselines.npz`, the predictions behind the baselines.
     """
 
     file_name: ClassVar[str] = "skeleton.json"

@@ -85,8 +85,10 @@ class GateSection(Section):
     """Baselines of check_skeleton that the challenger must beat on the gate's metric: `last_value`
     repeats the label before, `task` is the task's own, `human` the figure in the contract's
     `skeleton.human`. The others are shown only. Add `linear` when a network that is no better is
-    not worth its upkeep. `human` must be beaten by the bound of the challenger's own figure; the
-    others by the figure itself, because their rows are not on record and vary with the model's."""
+    not worth its upkeep. A baseline is beaten when the lower bound of the difference on the same
+    rows is above 0; `human`, whose rows nobody knows, by the bound of the challenger's own figure.
+    Where there is no bound (a single block, `loss`, more than 10 million predictions), the estimate
+    decides and the page says so."""
     replace_unscored_champion: bool = False
     """Whether a champion that cannot be scored may be replaced without a comparison: its code
     raises, the label's values changed, or its predictions are not finite. The page shows when this

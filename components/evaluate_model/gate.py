@@ -53,6 +53,7 @@ class Evidence:
         repeats: Earlier tests of the champion on these days; None where nobody counted.
         figures: Of the challenger by itself, with their bounds.
         anchor: Beside the last champion that was shown to be better; None for the champion itself.
+        beside_baselines: Baseline → the comparison with it, where its rows are on record.
     """
 
     comparisons: Sequence[Comparison]
@@ -71,6 +72,7 @@ class Evidence:
     repeats: Repeats | None = None
     anchor: AnchorComparison | None = None
     figures: Sequence[Figure] = ()
+    beside_baselines: Mapping[str, Comparison] = field(default_factory=dict)
 
 
 def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
@@ -275,11 +277,17 @@ def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
             detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
             reasons.append(_reason(condition, False, detail))
             continue
-        shown, own = _worst(evidence, metric, comparison.challenger)
-        if name != "human":  # the same rows trouble both, and how far is not on record
-            shown, own = comparison.challenger, "estimates alone: its rows are not on record"
-        held = sign * (shown - score) > 0
-        verb = "beats" if held else "does not beat"
+        paired = evidence.beside_baselines.get(name)
+        if name == "human":
+            shown, own = _worst(evidence, metric, comparison.challenger)
+            held = sign * (shown - score) > 0
+        elif paired is not None and paired.improvement is not None:
+            bound = paired.improvement.low
+            held, own = bound > 0, f"lower bound of the difference {bound:+.2g}"
+        else:
+            own = "estimates alone: there is no bound for the difference"
+            held = sign * (comparison.challenger - score) > 0
+        verb = "beats" if held else "does not clearly beat"
         detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
         reasons.append(_reason(condition, held, detail))
     return reasons

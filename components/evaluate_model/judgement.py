@@ -12,13 +12,13 @@ from components.clients.tracking import open_tracking
 from components.contracts.data import Split
 from components.contracts.errors import PerennialError
 from components.contracts.gate import Repeats, Verdict
-from components.contracts.skeleton import SkeletonReport
 from components.contracts.snapshot import Snapshot
 from components.contracts.training import Challenger
 from components.engine.evaluation.resampling import block_columns
 from components.engine.evaluation.scoring import score_split, scoring_device
 from components.engine.export import load_model
 from components.evaluate_model.anchor import AnchorVersion, find_anchor
+from components.evaluate_model.baselines import MeasuredBaselines
 from components.evaluate_model.champion import Champion, read_champion
 from components.evaluate_model.comparison import (
     Anchor,
@@ -79,7 +79,7 @@ def judge_challenger(
             champion,
             test,
             weights_sha256=weights,
-            baselines=SkeletonReport.read(skeleton).baselines,
+            baselines=MeasuredBaselines.read(skeleton),
             performance=performance,
             serving=serve_in_clean_process(
                 challenger,

@@ -1,6 +1,5 @@
 """Verdict: puts comparison, slices, baselines and floors together into one decision."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.clients.dataset import Dataset
@@ -8,6 +7,7 @@ from components.contracts.errors import PerennialError
 from components.contracts.gate import BlockPerformance, Reach, Repeats, Serving, Verdict
 from components.contracts.training import Direction
 from components.engine.evaluation.resampling import Blocks, blocks_of
+from components.evaluate_model.baselines import MeasuredBaselines, compare_with_baselines
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import (
     Contender,
@@ -67,7 +67,7 @@ def reach_verdict(
     test: JudgedRows,
     *,
     weights_sha256: str,
-    baselines: Mapping[str, Mapping[str, float]],
+    baselines: MeasuredBaselines,
     performance: tuple[BlockPerformance, ...],
     serving: Serving | None = None,
 ) -> Verdict:
@@ -90,11 +90,13 @@ def reach_verdict(
     anchor = compare_with_anchor(match, champion.anchor, names[0])
     figures = figures_of(match, names)
     slices = compare_slices(match, names[0], gate, test.searchable)
+    beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])
     evidence = Evidence(
         comparisons=comparisons,
         directions=directions,
         slices=slices,
-        baselines=baselines,
+        baselines=baselines.scores,
+        beside_baselines=beside,
         champion_version=champion.version,
         champion_failure=champion.failure,
         same_weights="" != champion.weights_sha256 == weights_sha256,

@@ -5,6 +5,7 @@ import zlib
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 from torch.nn.functional import cross_entropy
 
 from components.check_skeleton.battery import CHECKS, run_checks
@@ -15,6 +16,7 @@ from components.contracts.data import ModelSection
 from components.contracts.errors import BadTaskError
 from components.contracts.skeleton import SkeletonReport
 from components.engine.config import TrainingSection
+from components.engine.evaluation.baseline_rows import BaselineRows
 from components.engine.task import LABEL
 from components.tasks.tabular import TabularClassification
 from skeleton_tables import SETTINGS, TRAINING, prepared
@@ -57,6 +59,11 @@ def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
     assert sum(result.metrics.values()) == len(CHECK_NAMES)
     assert result.summary == f"{result.metrics['passed']:.0f} of {len(CHECK_NAMES)} checks passed"
     assert set(report.baselines) == {"constant", "linear"}
+    rows = BaselineRows.read(tmp_path / "skeleton")
+    for name, predicted in rows.predictions.items():
+        area = roc_auc_score(rows.labels, predicted)
+        assert area == pytest.approx(report.baselines[name]["roc_auc"])
+    assert set(rows.predictions) == set(report.baselines)
     page = (tmp_path / "report").read_text()
     order = [page.index(part) for part in ("Examples decoded", "overfit_one_batch", "Baselines")]
     assert order == sorted(order)

@@ -8,6 +8,7 @@ from components.contracts.data import TaskColumns
 from components.engine.evaluation.resampling import Blocks
 from components.engine.evaluation.scoring import Scored
 from components.engine.task import load_task
+from components.evaluate_model.baselines import MeasuredBaselines
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import Contender
 from components.evaluate_model.config import GateSection
@@ -49,7 +50,7 @@ def judged(challenger, champion):
     rows = JudgedRows(Blocks(np.arange(ROWS) % 20, 20, "group"))
     return reach_verdict(
         GateSection(metric="log_loss", must_beat=()), challenger, champion, rows,
-        weights_sha256="", baselines={}, performance=(),
+        weights_sha256="", baselines=MeasuredBaselines(), performance=(),
     )  # fmt: skip
 
 

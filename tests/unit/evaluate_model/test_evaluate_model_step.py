@@ -1,14 +1,17 @@
 """Challenger and champion meet on real rows, real weights and a real registry."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from components.clients.dataset import Dataset
 from components.clients.model_registry import open_registry
 from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.data import ModelSection, SplitSection
+from components.contracts.data import ModelSection, Split, SplitSection
 from components.contracts.errors import DamagedModelError, PerennialError
 from components.contracts.gate import Verdict
 from components.evaluate_model.config import EvaluateModelConfig, GateSection
@@ -20,6 +23,7 @@ from small_models import (
     TASK,
     USELESS,
     stream,
+    write_baseline_rows,
     write_challenger,
     write_skeleton,
     write_snapshot,
@@ -40,9 +44,11 @@ def snapshot(tmp_path):
 def judged(environment, snapshot, tmp_path):
     """Runs the step on a challenger and returns its result and verdict."""
 
-    def run(weights, gate=None, baselines=CONSTANT, **challenger):
+    def run(weights, gate=None, baselines=CONSTANT, constant=None, **challenger):
         write_challenger(tmp_path / "challenger", snapshot, weights, **challenger)
         write_skeleton(tmp_path / "skeleton", **baselines)
+        if constant is not None:
+            write_baseline_rows(tmp_path / "skeleton", snapshot, constant)
         config = EvaluateModelConfig(
             model=ModelSection(name=NAME, task="components.tasks.tabular:TabularClassification"),
             gate=gate or GateSection(resamples=300),
@@ -106,6 +112,27 @@ def test_the_first_model_that_learned_nothing_is_rejected(judged, environment):
     run = open_mlflow(environment).get_run(open_tracking(environment, NAME).run_id)
     assert run.info.status == "FINISHED"
     assert run.data.tags["perennial.verdict"] == verdict.summary
+
+
+def test_a_baseline_is_beaten_by_the_bound_of_the_difference(judged, snapshot):
+    rows = Dataset(snapshot).scan(Split.TEST).collect()
+    nearly = rows["signal"].to_numpy() + np.random.default_rng(0).normal(0, 0.15, rows.height)
+    _, verdict = judged(GOOD, constant=nearly)
+    (lost,) = [reason for reason in verdict.reasons if not reason.held]
+    assert "does not clearly beat" in lost.detail
+    figure, score = re.findall(r"0\.\d+", lost.detail)[:2]
+    assert float(figure) > float(score), "better by the estimate alone"
+    _, verdict = judged(GOOD, constant=np.full(rows.height, 0.5))
+    assert verdict.promote
+    (beaten,) = [each for each in verdict.reasons if each.condition.startswith("beats")]
+    assert re.search(r"lower bound of the difference \+0\.3", beaten.detail)
+
+
+def test_damaged_predictions_of_baselines_are_an_error(judged, tmp_path, snapshot):
+    (tmp_path / "skeleton").mkdir()
+    (tmp_path / "skeleton/baselines.npz").write_bytes(b"PK half a file")
+    with pytest.raises(PerennialError, match="baselines' predictions cannot be read"):
+        judged(GOOD)
 
 
 def test_a_better_challenger_replaces_the_champion(judged, crown):

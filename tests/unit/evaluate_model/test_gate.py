@@ -78,6 +78,14 @@ def with_bounds(low, high):
     return replace(GOOD, figures=(Figure(metric="auc", value=0.82, interval=own),))
 
 
+def beside_linear(low):
+    """The challenger's ROC area, 0.82, less that of a linear model, 0.81, with its bound."""
+    found = GOOD.comparisons[0].model_copy(
+        update={"champion": 0.81, "improvement": Interval(estimate=0.01, low=low, high=0.03)}
+    )
+    return replace(GOOD, beside_baselines={"linear": found})
+
+
 def alike_days(evidence, *, worth, metric=0):
     """Days of which one metric's improvement lasts."""
     found = list(evidence.comparisons)
@@ -186,7 +194,12 @@ HELD = {
     "a baseline of which the rows are not on record": (
         LINEAR,
         with_bounds(0.80, 0.84),
-        "of linear (estimates alone: its rows are not on record)",
+        "of linear (estimates alone: there is no bound for the difference)",
+    ),
+    "a baseline beaten for certain": (
+        LINEAR,
+        beside_linear(0.004),
+        "of linear (lower bound of the difference +0.004)",
     ),
     "not worse, and fresher": (LENIENT, FRESH, "lower bound above -0.01"),
     "serves within its limits": (
@@ -237,6 +250,9 @@ FAILED = {
     "loses to the label before": (
         GateSection(must_beat=("last_value",)),
         replace(GOOD, baselines={"last_value": {"auc": 0.83}}), "beats the baseline last_value",
+    ),
+    "better than a baseline by luck, maybe": (
+        LINEAR, beside_linear(-0.004), "beats the baseline linear",
     ),
     "no better than a baseline": (
         LINEAR, replace(GOOD, baselines={"linear": {"auc": 0.82}}), "beats the baseline linear",

@@ -12,6 +12,7 @@ from components.contracts.data import DataSection, Split, SplitSection
 from components.contracts.snapshot import DataFile, Snapshot
 from components.engine.evaluation.resampling import blocks_of
 from components.engine.evaluation.scoring import Scored
+from components.evaluate_model.baselines import MeasuredBaselines
 from components.evaluate_model.champion import Champion
 from components.evaluate_model.comparison import Contender, Match, compare
 from components.evaluate_model.config import GateSection
@@ -70,7 +71,7 @@ def verdict_of(challenger, champion, **gate):
     return reach_verdict(
         section, challenger, Champion("7", champion),
         JudgedRows(blocks_of(challenger.scored.rows, BY_DAY)),
-        weights_sha256="", baselines={}, performance=(),
+        weights_sha256="", baselines=MeasuredBaselines(), performance=(),
     )  # fmt: skip
 
 
