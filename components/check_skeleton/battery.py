@@ -10,7 +10,7 @@ from components.check_skeleton.checks.data.augmenting import (
     augmentation_keeps_labels,
     plain_evaluation,
 )
-from components.check_skeleton.checks.data.columns import lost_values, telling_columns
+from components.check_skeleton.checks.data.columns import lost_values
 from components.check_skeleton.checks.data.encoding import encoding, labels, serving_inputs
 from components.check_skeleton.checks.data.fitting import state_round_trip, statistics_scope
 from components.check_skeleton.checks.data.fresh_encoding import fresh_encoding
@@ -18,6 +18,7 @@ from components.check_skeleton.checks.data.imports import import_side_effects
 from components.check_skeleton.checks.data.inputs import input_form, repeated_inputs
 from components.check_skeleton.checks.data.leakage import shuffled_labels, split_overlap
 from components.check_skeleton.checks.data.scale import input_scale
+from components.check_skeleton.checks.data.telling import telling_columns
 from components.check_skeleton.checks.loss.class_weights import class_weights
 from components.check_skeleton.checks.loss.initial_loss import initial_bias, initial_loss
 from components.check_skeleton.checks.loss.links import prediction_detail

@@ -152,14 +152,34 @@ class FewNames(Leaving):
         return [known.get(job, 0) for job in rows["job"]]
 
 
+class Also(Leaving):
+    """Reads one more number in place of the dates, which tell nothing."""
+
+    def numbers(self, rows):
+        numbers = super().numbers(rows)
+        numbers[:, 3] = self.also(rows)
+        return numbers
+
+
 @planted("telling_columns", "label under another name", also="twin")
-class Twin(Leaving):
+class Twin(Also):
     """the label stands in another column as text"""
+
+    def also(self, rows):
+        return (rows["churned"] == "yes").to_numpy()
 
 
 @planted("telling_columns", "in another unit", also="scaled")
-class Scaled(Leaving):
+class Scaled(Also):
     """the label stands in another column as a score"""
+
+    def also(self, rows):
+        return rows["score"].to_numpy()
+
+
+@planted("telling_columns", "in another unit", outcome="warned", also="scaled")
+class UnreadScore(Leaving):
+    """the label stands in another column, which encode does not read yet"""
 
 
 @planted("telling_columns", "known when the prediction is made", outcome="warned", also="reason")

@@ -1,4 +1,4 @@
-"""The raw columns: what `encode` loses of them, and what they say of the label all alone."""
+"""The raw columns: what `encode` loses of them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,6 @@ import polars as pl
 
 from components.check_skeleton.checks.data.lists import judged_lists
 from components.check_skeleton.checks.data.signals import (
-    NONE,
     Numbers,
     Signal,
     groups_of,
@@ -30,10 +29,8 @@ WORTH_SHARE = 0.01
 # More than 20 values of which three in ten became one, and the rest mostly kept their own.
 FEWEST_VALUES = 20
 STAND_IN_SHARE = 0.3
-TELLING_SHARE = 0.95
 # Where types of few bits begin again.
 OVERFLOWS = (128, 256, 32_768, 65_536, 2**31, 2**32)
-IN_ORDER = 0.99999
 
 
 @dataclass(frozen=True)
@@ -236,69 +233,3 @@ def _period(column: pl.Series, encoded: Batch) -> float:
                 return 0.0  # as beside the minutes of a clock its hours
             found.append(sawtooth(values, each))
     return max(found)
-
-
-def telling_columns(subject: Subject) -> CheckResult:
-    """Does a single raw column say the label?"""
-    judge = Judge(
-        "telling_columns",
-        expected=f"no feature that tells {TELLING_SHARE:.0%} of the label by itself, and none that "
-        "counts the rows",
-        source="guides: the target, or what follows from it, used as an input; known when the "
-        "prediction is made?",
-    )
-    columns = subject.task.columns
-    if columns.label in columns.features or subject.task.kind == "statistic":
-        return judge.skipped("the label is a feature by design, or there is no one label")
-    rows, labels = probed_rows(subject)
-    plain = [name for name in columns.features if is_plain(rows[name])]
-    same = [name for name in plain if _is_label(rows[name], rows[columns.label], labels)]
-    if same:
-        return judge.failed(
-            f"{shown(same)} says the label of every row",
-            hint="it is the label under another name or in another unit: take it out of the "
-            "features",
-        )
-    found = {name: signal_of(groups_of(rows[name]), labels).share for name in plain}
-    empty = {
-        name: signal_of(np.where(rows[name].is_null().to_numpy(), NONE, 0), labels).share
-        for name in plain
-        if rows[name].null_count()
-    }
-    if telling := [name for name, share in {**found, **empty}.items() if share > TELLING_SHARE]:
-        first = telling[0]
-        by_absence = empty.get(first, 0.0) > TELLING_SHARE
-        return judge.warned(
-            f"{shown(telling)}: {max(found[first], empty.get(first, 0.0)):.1%} of the label by "
-            + ("what is missing of it" if by_absence else "itself"),
-            hint="is it known when the prediction is made? What is written once the outcome is "
-            "known tells it: leave it out, or declare data.available_at",
-        )
-    if counting := [name for name in plain if _counts(rows[name])]:
-        return judge.warned(
-            f"{shown(counting)} counts the rows",
-            hint="a row's number says where it stands, and labels may stand in order: name it "
-            "under data.ids",
-        )
-    best = max(found, key=lambda name: found[name], default="")
-    return judge.passed(f"the most telling is {best}, {found[best]:.1%}" if best else "no column")
-
-
-def _is_label(column: pl.Series, label: pl.Series, labels: Numbers) -> bool:
-    """Whether each value goes with one label and each label with one value, in every row."""
-    if column.null_count() or (not column.dtype.is_numeric() and labels.shape[1] == 1):
-        return False
-    pairs = pl.DataFrame({"value": column, "label": label}).unique()
-    is_paired = pairs["value"].n_unique() == pairs.height == pairs["label"].n_unique()
-    if labels.shape[1] == 1:  # numbers: all different in any column, so their order must agree
-        order = np.corrcoef(column.rank().to_numpy(), labels[:, 0])[0, 1]
-        return is_paired and pairs.height > FEWEST_VALUES and abs(order) > IN_ORDER
-    return is_paired and pairs.height > 1
-
-
-def _counts(column: pl.Series) -> bool:
-    """Whether whole numbers, all different, rise evenly with the rows."""
-    if not column.dtype.is_integer() or column.n_unique() < column.len() or column.len() < 64:
-        return False
-    places = np.corrcoef(column.cast(pl.Float64).to_numpy(), np.arange(column.len()))[0, 1]
-    return bool(places > 0.999 and (column.diff().drop_nulls() > 0).all())

@@ -12,6 +12,7 @@ from components.engine.task import LABEL
 
 ROWS = 4096
 BINS = 16
+FEWEST_IN_BIN = 16
 MOST_CLASSES = 10
 DRAWS = 40
 NONE = -1
@@ -46,13 +47,14 @@ def probed_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
     return rows, (labels[:, None] == common).astype(np.float64)
 
 
-def groups_of(column: pl.Series) -> Codes:
-    """Values, or bins of many numbers, as codes; missing values have one of their own."""
+def groups_of(column: pl.Series, most: int = BINS) -> Codes:
+    """Values, or so many bins of numbers, as codes; missing values have one of their own."""
+    bins_used = max(min(most, len(column) // FEWEST_IN_BIN), BINS)
     if column.dtype.is_numeric() or column.dtype.is_temporal():
         numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
-        if numbers.n_unique() > 2 * BINS:
+        if numbers.n_unique() > 2 * bins_used:
             present = numbers.drop_nulls().to_numpy()
-            edges = np.unique(np.quantile(present, np.linspace(0, 1, BINS + 1)[1:-1]))
+            edges = np.unique(np.quantile(present, np.linspace(0, 1, bins_used + 1)[1:-1]))
             bins = np.searchsorted(edges, numbers.fill_null(0.0).to_numpy(), side="right")
             return np.where(numbers.is_null().to_numpy(), NONE, bins)
         column = numbers

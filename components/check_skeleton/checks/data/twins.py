@@ -5,8 +5,9 @@ from itertools import combinations
 import polars as pl
 import torch
 
+from components.check_skeleton.checks.data.reading import are_equal
 from components.check_skeleton.subject import Subject
-from components.engine.task import Batch, inputs_of
+from components.engine.task import inputs_of
 
 ROWS = 64
 MOST_COLUMNS = 64
@@ -39,13 +40,6 @@ def _unread(subject: Subject) -> str:
             after = inputs_of(subject.task.encode(rows.with_columns(moved)))
         except Exception:  # only a column that is read can be refused
             continue
-        if _are_equal(before, after):
+        if are_equal(before, after):
             return name
     return ""
-
-
-def _are_equal(before: Batch, after: Batch) -> bool:
-    return before.keys() == after.keys() and all(
-        before[name].shape == after[name].shape and torch.equal(before[name], after[name])
-        for name in before
-    )

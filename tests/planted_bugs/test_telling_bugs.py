@@ -1,0 +1,302 @@
+"""Columns and positions that tell the label: its copies, its definition, its consequences."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from components.check_skeleton.checks.data.telling import telling_columns
+from components.check_skeleton.subject import Subject
+from components.engine.config import TrainingSection
+from components.engine.task import LABEL
+from other_styles import Columns, Module, dataset_of, numbers_table, table_of
+from skeleton_tables import SETTINGS
+
+
+class Numbers(Columns):
+    """Columns and lists of numbers side by side; a text is a number by its place in the order."""
+
+    kind = "regression"
+    unread = ()
+
+    def build_model(self):
+        return Module(self.network(1), lambda output: output.squeeze(-1))
+
+    def losses(self, output, batch):
+        return (output - batch[LABEL].float()) ** 2
+
+    def predict(self, output):
+        return output
+
+    def expected_initial_loss(self):
+        return 1.0
+
+    def fit(self, train):
+        frame = train.collect()
+        x = self.numbers(frame)
+        texts = [name for name in self.used() if frame[name].dtype == pl.String]
+        self.fitted = {
+            "mean": x.mean(0).tolist(), "std": (x.std(0) + 1e-6).tolist(),
+            "texts": {name: sorted(frame[name].drop_nulls().unique()) for name in texts},
+        }  # fmt: skip
+
+    def used(self):
+        return [name for name in sorted(self.columns.features) if name not in self.unread]
+
+    def numbers(self, frame):
+        parts = []
+        for name in self.used():
+            column = frame[name]
+            if column.dtype == pl.String:
+                column = column.fill_null("").rank("dense")
+            if isinstance(column.dtype, pl.List):
+                parts.append(self.window(np.array(column.to_list(), dtype=np.float64)))
+            else:
+                parts.append(column.to_physical().cast(float).fill_null(-9).to_numpy()[:, None])
+        return np.concatenate(parts, axis=1)
+
+    def window(self, values):
+        return values
+
+    def encode(self, rows):
+        x = self.numbers(rows)
+        x = (x - np.array(self.fitted["mean"])) / np.array(self.fitted["std"])
+        batch = {"x": torch.from_numpy(x.astype(np.float32))}
+        if self.columns.label in rows.columns:
+            batch[LABEL] = torch.tensor(rows[self.columns.label].to_list(), dtype=torch.float32)
+        return batch
+
+
+class TwoClasses(Numbers):
+    kind = "binary"
+
+
+class Cut(Numbers):
+    """Takes the last number of a window away before it reads it."""
+
+    def window(self, values):
+        return values[:, :-1]
+
+
+class ReadsNoCopy(TwoClasses):
+    unread = ("copy",)
+
+
+class Items(Numbers):
+    """Items as codes, lists of them padded on the left."""
+
+    kind = "multiclass"
+
+    def fit(self, train):
+        self.fitted = {}
+
+    def encode(self, rows):
+        lists = [[0] * (12 - len(each)) + [int(item[4:]) for item in each] for each in rows["seen"]]
+        batch = {"x": torch.tensor(lists)}
+        if "label" in rows.columns:
+            batch[LABEL] = torch.tensor([int(item[4:]) for item in rows["label"]])
+        return batch
+
+
+RNG = np.random.default_rng
+X, SCORE = numbers_table()
+ROWS = len(X)
+CLASS = (SCORE > 0).astype(int)
+AMOUNT = 50 + 10 * SCORE
+
+
+def classes(**more):
+    return table_of(X, CLASS, **more)
+
+
+def delay():
+    """Positive for one class, as it was decided."""
+    return np.where(CLASS == 1, RNG(1).exponential(40, ROWS), -RNG(2).exponential(20, ROWS))
+
+
+def sorted_classes():
+    rows = classes().sort("label")
+    return rows.with_columns(number=pl.int_range(1, ROWS + 1), row=pl.int_range(ROWS))
+
+
+def with_dose():
+    """What was given once the outcome was known."""
+    label = AMOUNT + 15 * RNG(4).normal(size=ROWS)
+    return table_of(X, label, dose=0.04 * (label + 5 * RNG(1).normal(size=ROWS)))
+
+
+def walk(length=3000, seed=5):
+    steps = RNG(seed).normal(size=length)
+    return np.cumsum(steps) * 0.3 + np.sin(np.arange(length) / 9) + steps
+
+
+def windows(ahead=0, *, of=None, size=16, every=2):
+    """Windows, and as labels the values so many steps behind them, or within them below 0."""
+    series = walk() if of is None else of
+    ends = range(size, len(series) - max(ahead, 0) - 1, every)
+    return pl.DataFrame(
+        {
+            "row": range(len(ends)),
+            "history": [series[i - size : i].tolist() for i in ends],
+            "label": [float(series[i + ahead]) for i in ends],
+        }
+    )
+
+
+def ups(step):
+    """Whether a series rises behind its window, or in its last move already."""
+    rows, series = windows(), walk()
+    ends = range(16, len(series) - 1, 2)
+    label = [int(series[i + step] > series[i + step - 1]) for i in ends]
+    return rows.with_columns(label=pl.Series(label))
+
+
+def sessions(*, with_next):
+    rng, rows = RNG(3), []
+    for _ in range(1500):
+        items = [f"item{int(code)}" for code in rng.integers(1, 30, rng.integers(4, 11))]
+        rows.append((items if with_next else items[:-1], items[-1]))
+    frame = pl.DataFrame(rows, schema=["seen", "label"], orient="row")
+    return frame.with_columns(row=pl.int_range(pl.len()))
+
+
+def several_hours(behind):
+    """Six hours behind a window, or its last six."""
+    rows, series = windows(), walk()
+    ends = range(16, len(series) - 1, 2)
+    label = [series[i + behind - 6 : i + behind].tolist() for i in ends if i + behind < 3000]
+    return rows.head(len(label)).with_columns(label=pl.Series(label))
+
+
+class Hours(Numbers):
+    kind = "statistic"
+
+
+BUGS = {
+    "a bound on an amount makes the classes": (
+        TwoClasses, lambda: classes(delay=delay()), "decides the class of every row"),
+    "grades make the classes": (
+        TwoClasses, lambda: classes(grade=CLASS * 5 + RNG(1).integers(0, 5, ROWS)),
+        "decides the class"),
+    "each of several states has one class": (
+        TwoClasses,
+        lambda: classes(state=[("new", "open", "gone", "shut")[2 * c + i % 2]
+                               for i, c in enumerate(CLASS)]),
+        "state: decides the class"),
+    "it is empty for one class": (
+        TwoClasses,
+        lambda: classes(closed=[float(i % 300) if c else None for i, c in enumerate(CLASS)]),
+        "closed: empty in one class only"),
+    "the label stands in another column": (
+        TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "copy says the label"),
+    "the rows were sorted by class and numbered": (
+        TwoClasses, sorted_classes, "each row has a number"),
+    "a column follows from the amount": (
+        Numbers, with_dose, "dose: .*nothing else does"),
+    "the window ends with its label": (Numbers, lambda: windows(-1), r"history\[-1\] is the label"),
+    "the label is shifted backwards": (Numbers, lambda: windows(-4), r"history\[-4\] is the label"),
+    "the direction is known": (
+        TwoClasses, lambda: ups(-1), r"history\[-1\] is above history\[-2\]"),
+    "the last item is the next": (
+        Items, lambda: sessions(with_next=True), r"seen\[-1\] is the label"),
+    "all hours to predict are in the window": (
+        Hours, lambda: several_hours(0), r"x\[15\] is the label"),
+}  # fmt: skip
+
+
+def examined(task_type, frame, folder, **data):
+    dataset = dataset_of(frame, folder, **data)
+    subject = Subject.prepare(
+        lambda: task_type(task_type.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
+        TrainingSection(steps=100, global_batch_size=64),
+    )  # fmt: skip
+    return telling_columns(subject)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_what_tells_the_label_by_itself_is_refused(name, tmp_path):
+    task_type, rows, said = BUGS[name]
+    result = examined(task_type, rows(), tmp_path)
+    assert (result.outcome, result.measured) == ("failed", result.measured)
+    assert pl.Series([result.measured]).str.contains(said)[0], result.measured
+
+
+# Healthy neighbours
+
+
+def blobs():
+    """Two clusters so far apart that one column divides them."""
+    label = RNG(1).integers(0, 2, ROWS)
+    return table_of(RNG(2).normal(size=(ROWS, 2)) + label[:, None] * [9.0, 1.0], label)
+
+
+def flights():
+    """The way tells nearly all of the time in the air; wind and season add to it."""
+    rng = RNG(1)
+    distance, month = rng.gamma(2, 500, ROWS), rng.integers(1, 13, ROWS)
+    headwind = rng.normal(size=ROWS)
+    label = 20 + distance / 8 + 4 * np.cos(month) + 9 * headwind + 5 * rng.normal(size=ROWS)
+    return pl.DataFrame(
+        {"row": range(ROWS), "distance": distance, "month": month, "wind": headwind, "label": label}
+    )
+
+
+def sensors():
+    """A cheap sensor next to a good one: it reads too much in damp air."""
+    rng = RNG(1)
+    damp, heat = rng.random(ROWS), rng.normal(15, 8, ROWS)
+    label = 30 + 2 * heat + 10 * damp + 5 * rng.normal(size=ROWS)
+    cheap = label + 8 * damp + rng.normal(size=ROWS)
+    return pl.DataFrame(
+        {"row": range(ROWS), "cheap": cheap, "damp": damp, "heat": heat, "label": label}
+    )
+
+
+def fahrenheit():
+    celsius = RNG(1).normal(15, 10, ROWS)
+    return pl.DataFrame({"row": range(ROWS), "celsius": celsius, "label": 32 + 1.8 * celsius})
+
+
+def exclusive_or():
+    a, b = RNG(1).integers(0, 2, (2, ROWS))
+    return pl.DataFrame({"row": range(ROWS), "a": a, "b": b, "label": a ^ b})
+
+
+def changing_stream():
+    """A counter rises with time, and so did the rarer class, from one day to the next."""
+    at = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(ROWS)]
+    late = (np.arange(ROWS) + RNG(1).integers(-20, 20, ROWS) > ROWS * 0.45).astype(int)
+    return classes(at=at, number=np.arange(ROWS) + 7).with_columns(label=pl.Series(late))
+
+
+def rates():
+    """A rate that is set now and then, filled forward."""
+    return windows(of=np.repeat(walk(300), 200)[:3000].round(2))
+
+
+HEALTHY = {
+    "clusters far apart": (TwoClasses, blobs, {}),
+    "a physical cause": (Numbers, flights, {}),
+    "a sensor to calibrate": (Numbers, sensors, {}),
+    "a function of one number": (Numbers, fahrenheit, {}),
+    "exclusive or": (TwoClasses, exclusive_or, {}),
+    "a counter in a stream": (TwoClasses, changing_stream, {"time": "at"}),
+    "a copy that is not read": (
+        ReadsNoCopy, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), {}),
+    "the next hour": (Numbers, windows, {}),
+    "the label is cut from the window": (Cut, lambda: windows(-1), {}),
+    "the next direction": (TwoClasses, lambda: ups(0), {}),
+    "the next item": (Items, lambda: sessions(with_next=False), {}),
+    "six hours behind": (Hours, lambda: several_hours(6), {}),
+    "hours of which some are known": (Hours, lambda: several_hours(3), {}),
+    "what is filled forward": (Numbers, rates, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_is_known_beforehand_is_not_refused(name, tmp_path):
+    task_type, rows, data = HEALTHY[name]
+    result = examined(task_type, rows(), tmp_path, **data)
+    assert result.outcome != "failed", (result.measured, result.hint)
