@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from components.check_skeleton.checks.data.lists import judged_lists
+from components.check_skeleton.checks.data.merged import merged_by_mistake
 from components.check_skeleton.checks.data.signals import (
     Numbers,
     Signal,
@@ -90,6 +91,9 @@ def lost_values(subject: Subject) -> CheckResult:
         each.name: {"values": each.values, "inputs": each.codes, "lost": round(each.lost.share, 4)}
         for each in found
     }
+    for name in names[:MOST_COLUMNS]:
+        if merged := merged_by_mistake(subject, rows, labels, name):
+            return judge.failed(merged[0], hint=merged[1], **evidence)
     return _judged_loss(judge, found) or judge.passed(
         f"{len(found)} of {len(names)} columns keep their values apart where it matters", **evidence
     )
