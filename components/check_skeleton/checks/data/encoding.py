@@ -9,6 +9,7 @@ from torch import Tensor
 
 from components.check_skeleton.checks.data.picture_reading import misreading
 from components.check_skeleton.checks.data.relative_labels import are_relative
+from components.check_skeleton.checks.data.reshaped import torn_apart
 from components.check_skeleton.made_up_inputs import made_up
 from components.check_skeleton.subject import (
     Subject,
@@ -75,15 +76,17 @@ def encoding(subject: Subject) -> CheckResult:
 def _judged_pictures(
     judge: Judge, subject: Subject, rows: pl.DataFrame, batch: Batch
 ) -> CheckResult:
+    hint = (
+        "use permute or transpose to move axes: `view` and `reshape` keep the numbers where they "
+        "are and give them other names"
+    )
+    if torn := torn_apart(subject):
+        return judge.failed(torn, hint=hint)
     found = misreading(subject, rows, batch)
     if found is None:
         return judge.passed(f"{rows.height} rows encode alike together, alone and again")
     if found.is_scrambled:
-        return judge.failed(
-            str(found),
-            hint="use permute or transpose to move the channels: `view` and `reshape` keep the "
-            "numbers where they are and give them other names",
-        )
+        return judge.failed(str(found), hint=hint)
     return judge.warned(
         str(found),
         hint="look for a permute that is missing or doubled, a picture read upside down, or BGR "

@@ -1,0 +1,123 @@
+"""Axes that were to change places, and numbers that were reshaped in their stead."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from components.check_skeleton.checks.data.encoding import encoding
+from components.check_skeleton.subject import Subject
+from components.engine.config import TrainingSection
+from components.engine.task import LABEL
+from other_styles import Classes, dataset_of
+from skeleton_tables import SETTINGS
+
+SIDE, HOURS = 12, 8
+
+
+def rows_of_shapes(rows: int = 300) -> pl.DataFrame:
+    """Coloured squares, as one list and by channel; three series of a day beside each other."""
+    generator = np.random.default_rng(6)
+    pictures, series = [], []
+    for _ in range(rows):
+        y, x, size = generator.integers(1, 5, 3)
+        picture = np.full((SIDE, SIDE, 3), generator.integers(0, 90, 3))
+        picture[y : y + size + 2, x : x + size + 2] = generator.integers(120, 250, 3)
+        pictures.append(np.clip(picture + generator.normal(0, 4, picture.shape), 0, 255))
+        start = generator.normal(0, 3, 3)
+        series.append(start[:, None] + generator.normal(0, 1, (3, HOURS)).cumsum(axis=1))
+    return pl.DataFrame({
+        "row": range(rows),
+        "hwc": [each.ravel().tolist() for each in pictures],
+        "chw": [each.transpose(2, 0, 1).ravel().tolist() for each in pictures],
+        "days": [each.T.tolist() for each in series],
+        **{name: [each[place].tolist() for each in series] for place, name in enumerate("abc")},
+        "label": generator.integers(0, 2, rows),
+    })  # fmt: skip
+
+
+def subject_of(folder, columns, read, width=None):
+    """A task that feeds what `read` makes of columns, the first linear layer of a given width."""
+
+    class Shaped(Classes):
+        def fit(self, train):
+            self.fitted = self.fit_label(train.collect()["label"])
+
+        def encode(self, rows):
+            raw = [np.array(rows[each].to_list()) for each in columns]
+            batch = {"x": torch.from_numpy(np.ascontiguousarray(read(*raw))).float()}
+            if "label" in rows.columns:
+                batch[LABEL] = self.encode_label(rows["label"])
+            return batch
+
+        def build_model(self):
+            if width:
+                return nn.Sequential(nn.Linear(width, 4), nn.Flatten(), nn.LazyLinear(2))
+            return nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
+
+    dataset = dataset_of(rows_of_shapes(), folder)
+    return Subject.prepare(
+        lambda: Shaped(Shaped.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
+        TrainingSection(steps=100, global_batch_size=64),
+    )  # fmt: skip
+
+
+def standardised(x):
+    return (x - 120) / np.array([50.0, 60.0, 70.0])[:, None, None]
+
+
+MISTAKES = {
+    "channels first by reshape": (
+        ["hwc"], lambda x: x.reshape(-1, 3, SIDE, SIDE) / 255, "order 12 x 12 x 3"
+    ),
+    "the same, normalised by channel behind it": (
+        ["hwc"], lambda x: standardised(x.reshape(-1, 3, SIDE, SIDE)), "order 12 x 12 x 3"
+    ),
+    "channels last by reshape": (
+        ["chw"], lambda x: x.reshape(-1, SIDE, SIDE, 3) / 255, "order 3 x 12 x 12"
+    ),
+    "series beside each other": (
+        ["a", "b", "c"], lambda *x: np.stack(x, 1).reshape(-1, HOURS, 3), "order 3 x 8"
+    ),
+    "series for a convolution": (
+        ["a", "b", "c"], lambda *x: np.stack(x, 2).reshape(-1, 3, HOURS), "order 8 x 3"
+    ),
+    "lists in lists": (["days"], lambda x: x.reshape(-1, 3, HOURS) * 2 + 1, "order 8 x 3"),
+}  # fmt: skip
+
+HEALTHY = {
+    "channels first": (["hwc"], lambda x: x.reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2)),
+    "channels last": (["hwc"], lambda x: x.reshape(-1, SIDE, SIDE, 3)),
+    "channels as they lie": (["chw"], lambda x: x.reshape(-1, 3, SIDE, SIDE)),
+    "flat": (["hwc"], lambda x: x / 255),
+    "grey": (["hwc"], lambda x: x.reshape(-1, 1, SIDE, SIDE, 3).mean(axis=-1)),
+    "noise alone": (["hwc"], lambda x: np.random.default_rng(0).permutation(x, axis=1).reshape(
+        -1, 3, SIDE, SIDE)),
+    "series transposed": (["a", "b", "c"], lambda *x: np.stack(x, 2)),
+    "series side by side": (["a", "b", "c"], lambda *x: np.stack(x, 1)),
+    "lists in lists": (["days"], lambda x: x),
+    "lists transposed": (["days"], lambda x: x.transpose(0, 2, 1)),
+    "one series in pairs": (["a"], lambda x: x.reshape(-1, HOURS // 2, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_axes_that_were_reshaped_are_refused(name, tmp_path):
+    columns, read, said = MISTAKES[name]
+    result = encoding(subject_of(tmp_path, columns, read))
+    assert result.outcome == "failed", result.measured
+    assert said in result.measured
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_axes_in_their_order_are_not_doubted(name, tmp_path):
+    columns, read = HEALTHY[name]
+    result = encoding(subject_of(tmp_path, columns, read))
+    assert result.outcome == "passed", result.measured
+
+
+def test_parts_of_a_table_that_one_layer_takes_are_not_doubted(tmp_path):
+    read = lambda x: x.reshape(-1, 3, HOURS)  # noqa: E731
+    result = encoding(subject_of(tmp_path, ["days"], read, width=HOURS))
+    assert result.outcome == "passed", result.measured
