@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from components.check_skeleton.checks.data.levels import judged_levels
 from components.check_skeleton.checks.data.lists import judged_lists
 from components.check_skeleton.checks.data.merged import merged_by_mistake
 from components.check_skeleton.checks.data.signals import (
@@ -76,7 +77,7 @@ def lost_values(subject: Subject) -> CheckResult:
         "is left of the label behind it",
         tolerance=f"{LOST_SHARE:.0%} of what the column says, {CLEAR_ERRORS:g} standard errors",
     )
-    if lost := judged_lists(judge, subject):
+    if lost := judged_lists(judge, subject) or judged_levels(judge, subject):
         return lost
     if subject.task.kind == "statistic":
         return judge.skipped("the task measures examples: there is no one label to tell")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from components.check_skeleton.checks.data.units import other_unit
 from components.check_skeleton.subject import (
     Subject,
     distinct_examples,
@@ -31,26 +32,11 @@ def input_scale(subject: Subject) -> CheckResult:
         source="Efficient BackProp §4.3; guides: look at tensors right before the model",
     )
     inputs = inputs_of(subject.train)
-    if broken := _broken(judge, subject):
-        return broken
     distinct = len(distinct_examples(inputs))
-    if distinct == 1:
-        return judge.failed(
-            f"all {subject.num_rows()} sampled rows have the same inputs",
-            hint="encode returns constants; compare the preview with the rows",
-        )
-    frozen = [
-        name
-        for name, tensor in inputs.items()
-        # A table without numbers may have an empty tensor for them.
-        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor[:1]).all())
-    ]
-    if frozen:
-        return judge.warned(
-            f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
-            hint="encode returns constants; compare the preview with the rows. Right for a mask "
-            "that no row needs",
-        )
+    if found := _broken(judge, subject) or _constant(judge, subject, distinct):
+        return found
+    if other := other_unit(subject):
+        return judge.failed(other[0], hint=other[1])
     names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
     columns = [column for name in names for column in _columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
@@ -78,6 +64,29 @@ def input_scale(subject: Subject) -> CheckResult:
     return judge.passed(
         f"{len(columns)} columns, {distinct} of {subject.num_rows()} rows differ", constant=constant
     )
+
+
+def _constant(judge: Judge, subject: Subject, distinct: int) -> CheckResult | None:
+    """What is to be said about rows that are all alike; None where they are not."""
+    inputs = inputs_of(subject.train)
+    if distinct == 1:
+        return judge.failed(
+            f"all {subject.num_rows()} sampled rows have the same inputs",
+            hint="encode returns constants; compare the preview with the rows",
+        )
+    frozen = [
+        name
+        for name, tensor in inputs.items()
+        # A table without numbers may have an empty tensor for them.
+        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor[:1]).all())
+    ]
+    if frozen:
+        return judge.warned(
+            f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
+            hint="encode returns constants; compare the preview with the rows. Right for a mask "
+            "that no row needs",
+        )
+    return None
 
 
 def _broken(judge: Judge, subject: Subject) -> CheckResult | None:
