@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from components.check_skeleton.checks.model.padding import padding_of
+from components.check_skeleton.checks.model.padding import Padding, padding_of
 from components.check_skeleton.checks.model.token_positions import tokens_of
 from components.check_skeleton.free_outputs import probe
 from components.check_skeleton.subject import Subject, rows_of, stirred_model
@@ -121,7 +121,8 @@ def _fused_weights(
 
 def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
     """The attention of a pass over a few examples, and these."""
-    batch = rows_of(probe(subject), slice(PROBED_ROWS))
+    many = probe(subject)
+    batch = rows_of(many, _watched(many))
     model, watch = stirred_model(subject), _Watch()
     with torch.no_grad(), watch:
         model(**inputs_of(batch))
@@ -146,7 +147,7 @@ def attention(subject: Subject) -> CheckResult:
         _judged_heads(judge, found, length)
         or _judged_axes(judge, found, len(next(iter(batch.values()))))
         or _judged_weights(judge, found)
-        or _judged_padding(judge, found, batch)
+        or _judged_padding(judge, subject, found, batch)
         or judge.passed(f"{len(found.weights)} layers over {sorted(found.lengths)} positions")
     )
 
@@ -252,21 +253,10 @@ def _are_even(weights: Tensor) -> bool:
     return bool(several.any()) and float(uneven[several].max()) < EVEN
 
 
-def _judged_padding(judge: Judge, found: Observed, batch: Batch) -> CheckResult | None:
-    tokens = tokens_of(batch)
-    padding = None if tokens is None else padding_of(batch[tokens])
-    if tokens is None or padding is None:
-        return None
-    rows, length = batch[tokens].shape
-    is_padding = padding.covers(length)
-    some = is_padding.any(dim=1) & ~is_padding.all(dim=1)
-    for number, weights in enumerate(found.weights, start=1):
-        if weights.shape[-2:] != (length, length) or weights.shape[0] % rows:
-            continue
-        by_row = weights.reshape(rows, -1, length, length)[some]
-        kept = ~is_padding[some][:, None, :, None]
-        given = (by_row * is_padding[some][:, None, None, :]).sum(dim=-1, keepdim=True)
-        share = float((given * kept).sum() / kept.expand_as(given).sum().clamp_min(1))
+def _judged_padding(
+    judge: Judge, subject: Subject, found: Observed, batch: Batch
+) -> CheckResult | None:
+    for number, share in enumerate(_shares_of_padding(subject, found, batch), start=1):
         if share > 1 - MASKED:
             return judge.failed(
                 f"words of layer {number} attend to padding alone",
@@ -282,3 +272,47 @@ def _judged_padding(judge: Judge, found: Observed, batch: Batch) -> CheckResult 
                 share=share,
             )
     return None
+
+
+def masks_padding(subject: Subject, found: Observed, batch: Batch) -> bool:
+    """Whether attention is seen whose words give nothing to padding."""
+    shares = _shares_of_padding(subject, found, batch)
+    return bool(shares) and max(shares) <= MASKED
+
+
+def _shares_of_padding(subject: Subject, found: Observed, batch: Batch) -> list[float]:
+    """By layer, what words give of their attention to padding; empty where none is seen."""
+    many = probe(subject)
+    tokens = tokens_of(many)
+    padding = None if tokens is None else padding_of(many[tokens])
+    if tokens is None or padding is None:
+        return []
+    rows, length = batch[tokens].shape
+    own = Padding(padding.code, padding.content[_watched(many)], padding.is_left)
+    is_padding = own.covers(length)
+    some = is_padding.any(dim=1) & ~is_padding.all(dim=1)
+    shares = []
+    for weights in found.weights:
+        if weights.shape[-2:] != (length, length) or weights.shape[0] % rows or not some.any():
+            continue
+        by_row = weights.reshape(rows, -1, length, length)[some]
+        kept = ~is_padding[some][:, None, :, None]
+        given = (by_row * is_padding[some][:, None, None, :]).sum(dim=-1, keepdim=True)
+        shares.append(float((given * kept).sum() / kept.expand_as(given).sum().clamp_min(1)))
+    return shares
+
+
+def _watched(many: Batch) -> Tensor:
+    """Positions of a few examples; half of them, where sequences are filled up, are the shortest.
+
+    The first ones alone may all be long.
+    """
+    rows = torch.arange(len(next(iter(many.values()))))
+    tokens = tokens_of(many)
+    padding = None if tokens is None else padding_of(many[tokens])
+    if padding is None:
+        return rows[:PROBED_ROWS]
+    half = PROBED_ROWS // 2
+    shortest = padding.content.argsort(stable=True)
+    shortest = shortest[(padding.content[shortest] > 1) & (shortest >= half)]
+    return torch.cat([rows[:half], shortest[:half]])

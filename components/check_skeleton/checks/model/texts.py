@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from components.check_skeleton.checks.model.attention import observed_attention
 from components.check_skeleton.checks.model.padding import Padding, padding_of
+from components.check_skeleton.checks.model.pooling import pooled_padding
 from components.check_skeleton.checks.model.reading import long_texts, parts_seen, told_by
 from components.check_skeleton.checks.model.sequences import other_characters
 from components.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
@@ -300,6 +301,16 @@ def padding_independence(subject: Subject) -> CheckResult:
     kept = int(padding.content[shortest].max())
     window = slice(length - kept, length) if padding.is_left else slice(0, kept)
     whole, is_padding = rows_of(batch, shortest), padding.covers(length)[shortest]
+    own = Padding(padding.code, padding.content[shortest], padding.is_left)
+    with made_up("steps at the positions of padding"):
+        pooled = pooled_padding(subject, whole, tokens, own)
+    if pooled:
+        return judge.failed(
+            f"answers move {pooled.share:.2g} times as far with the positions of padding as with "
+            f"those of words, behind {pooled.layer}, though {pooled.told_by} tells them apart",
+            hint="what is pooled is padding: leave it out of means and maxima, by the mask, and "
+            "take the state of the last word, not of the last position",
+        )
     codes = whole[tokens][~is_padding]
     filled = torch.where(is_padding, codes[codes != padding.code].mode().values, whole[tokens])
     sees = partial(_text_outputs, stirred_model(subject), window=window, is_padding=is_padding)
@@ -316,17 +327,12 @@ def padding_independence(subject: Subject) -> CheckResult:
     try:
         shown = f"outputs move by up to {_moved(before, sees(cut)):.2g} without "
     except Exception as error:  # a model may be made for sequences of one length
-        own = Padding(padding.code, padding.content[shortest], padding.is_left)
         return _judged_in_place(judge, subject, whole, tokens, own) or judge.skipped(
             f"the model takes no shorter sequences: {type(error).__name__}"
         )
     shown += f"{length - kept} of {length} positions, which are padding"
-    if _moved(before, sees(cut)) <= PADDING:
-        return judge.passed(shown)
-    return judge.warned(
-        shown,
-        hint=SEEN,
-    )
+    is_unseen = _moved(before, sees(cut)) <= PADDING
+    return judge.passed(shown) if is_unseen else judge.warned(shown, hint=SEEN)
 
 
 def _judged_in_place(
