@@ -181,6 +181,14 @@ class PlacesOfBatch(Reader):
         return x + self.places.mean(dim=0)
 
 
+@planted("example_independence", "along dimension 0")
+class PlacesAlongTheBatch(Reader):
+    """places are added along the batch"""
+
+    def positions(self, x):
+        return x + self.places[torch.arange(len(x)) % len(self.places)][:, None]
+
+
 @planted("padding_independence", "out of means")
 class MeanOfAll(Reader):
     """the mean runs over the padding, too, of a model of one length"""
@@ -340,6 +348,14 @@ class WindowsOfAll(Windows):
         return self.head(seen.amax(dim=2)).squeeze(1)
 
 
+class NoiseOfOneSeed(Reader):
+    """Noise that is the same each time, so that losses are."""
+
+    def pooled(self, x, is_word):
+        noise = torch.randn(len(x), self.width, generator=torch.Generator().manual_seed(7))
+        return super().pooled(x, is_word) + 0.1 * noise
+
+
 class FirstAnswers(Reader):
     """The first position answers, as [CLS] does."""
 
@@ -371,3 +387,9 @@ def test_padding_that_is_near_or_has_no_mask_does_not_fail(network, workshop):
     subject = workshop.subject(reading_with(network), "reviews")
     result = results_of(subject, "padding_independence")["padding_independence"]
     assert result.outcome != "failed", (result.measured, result.hint)
+
+
+def test_noise_of_one_seed_is_no_place_in_the_batch(workshop):
+    subject = workshop.subject(reading_with(NoiseOfOneSeed), "reviews")
+    result = results_of(subject, "example_independence")["example_independence"]
+    assert result.outcome == "passed", (result.measured, result.hint)

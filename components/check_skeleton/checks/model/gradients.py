@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.model.drawing import Drawing
 from components.check_skeleton.checks.model.silent_parameters import (
     Silence,
     drawn_at_random,
@@ -44,7 +45,8 @@ def example_independence(subject: Subject) -> CheckResult:
     what = "outputs" if compares else "losses"
     judge = Judge(
         "example_independence",
-        expected=f"replacing one example leaves the {what} of all others as they are",
+        expected=f"replacing one example leaves the {what} of all others as they are, and so does "
+        "another order of the batch",
         source="guides: gradients must depend on their own example only (view instead of permute)",
     )
     batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
@@ -53,6 +55,9 @@ def example_independence(subject: Subject) -> CheckResult:
     before, again = measure(model, batch), measure(model, batch)
     if float((again - before).abs().max()) > MIXING:
         return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+    with Drawing() as drawing:
+        turned = measure(model, rows_of(batch, torch.arange(rows).flip(0))).flip(0)
+    moved = ((turned - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
     mixed: dict[str, float] = {}
     changes: list[Tensor] = []
     for replaced in range(rows):
@@ -72,6 +77,15 @@ def example_independence(subject: Subject) -> CheckResult:
             f"{mixed[pair]:.2g}",
             hint="the model mixes the batch: look for view or reshape where permute is meant, a "
             "reduction over dimension 0, attention over examples, or a wrong batch_first",
+            **seen,
+        )
+    # Noise of a fixed seed belongs to the place, as where a loss must be the same each time.
+    if float(moved.max()) > MIXING and not drawing.has_drawn:
+        return judge.failed(
+            f"{int((moved > MIXING).sum())} of {rows} examples have other {what} once the batch is "
+            f"in reverse order, by up to {float(moved.max()):.2g}",
+            hint="an example's place in the batch reaches the model: look for positions that are "
+            "added along dimension 0 (x.size(0), pe[: len(x)]), and for batch_first",
             **seen,
         )
     return judge.passed(
