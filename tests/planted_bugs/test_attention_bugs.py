@@ -189,6 +189,42 @@ class PlacesAlongTheBatch(Reader):
         return x + self.places[torch.arange(len(x)) % len(self.places)][:, None]
 
 
+@planted("input_use", "other triangle")
+class FirstSeesItself(Reader):
+    """the first position answers, and may look at those before it alone"""
+
+    def weights(self, scores, is_word):
+        is_later = torch.ones(scores.shape[-2:]).triu(1).bool()
+        return scores.masked_fill(is_later, -1e9).softmax(dim=-1)
+
+    def pooled(self, x, is_word):
+        return x[:, 0]
+
+
+@planted("input_use", "first step")
+class FirstStateAnswers(nn.Module):
+    """the state of the first word answers, which has seen no other"""
+
+    def __init__(self, words, length):
+        super().__init__()
+        self.words, self.head = nn.Embedding(words, 32), nn.Linear(32, 1)
+        self.reader = nn.LSTM(32, 32, batch_first=True)
+
+    def forward(self, tokens):
+        return self.head(self.reader(self.words(tokens))[0][:, 0]).squeeze(1)
+
+
+@planted("attention", "wrong dimension")
+class EinsumOverQueries(Reader):
+    """einsum strings hide that the softmax runs over the queries"""
+
+    def attended(self, x, is_word):
+        q, k, v = (self.heads_of(each(x)) for each in (self.queries, self.keys, self.values))
+        scores = torch.einsum("b h i d, b h j d -> b h i j", q, k) * q.shape[-1] ** -0.5
+        mixed = torch.einsum("b h i j, b h j d -> b h i d", scores.softmax(dim=-2), v)
+        return self.output(self.joined(mixed))
+
+
 @planted("padding_independence", "out of means")
 class MeanOfAll(Reader):
     """the mean runs over the padding, too, of a model of one length"""
@@ -313,6 +349,28 @@ class Packed(nn.Module):
         return self.head(self.reader(packed)[1][0][-1]).squeeze(1)
 
 
+class LastWord(nn.Module):
+    """A plain forecast of the last word alone, as of a chain."""
+
+    def __init__(self, words, length):
+        super().__init__()
+        self.words, self.head = nn.Embedding(words, 32), nn.Linear(32, 1)
+
+    def forward(self, tokens):
+        last = (tokens != 0).sum(dim=1).sub(1).clamp_min(0)
+        return self.head(self.words(tokens[torch.arange(len(tokens)), last])).squeeze(1)
+
+
+class KeysFirst(Reader):
+    """Einsum with keys before queries, and a softmax over what are keys then."""
+
+    def attended(self, x, is_word):
+        q, k, v = (self.heads_of(each(x)) for each in (self.queries, self.keys, self.values))
+        scores = torch.einsum("bhjd,bhid->bhji", k, q) / math.sqrt(q.shape[-1])
+        weights = scores.masked_fill(~is_word[:, None, :, None], -1e9).softmax(dim=-2)
+        return self.output(self.joined(torch.einsum("bhji,bhjd->bhid", weights, v)))
+
+
 class Keys(Reader):
     """Keys before queries in the product, and a softmax over what are keys then."""
 
@@ -366,7 +424,7 @@ class FirstAnswers(Reader):
 VIT = {"architecture": "vit", "resnet": {}, "vit": {"depth": 2, "width": 32}}
 HEALTHY = [
     *((reading_with(each), "reviews", {}) for each in (Reader, Fused, Encoder, Bag, Flat, Packed)),
-    (reading_with(Keys), "reviews", {}),
+    *((reading_with(each), "reviews", {}) for each in (Keys, KeysFirst)),
     (CausalLanguageModel, "documents", {}),
     (CausalLanguageModel, "documents", {"options": {"variant": "gpt2", "kv_heads": 1}}),
     (ImageClassification, "digits", {"options": VIT}),
@@ -393,3 +451,9 @@ def test_noise_of_one_seed_is_no_place_in_the_batch(workshop):
     subject = workshop.subject(reading_with(NoiseOfOneSeed), "reviews")
     result = results_of(subject, "example_independence")["example_independence"]
     assert result.outcome == "passed", (result.measured, result.hint)
+
+
+@pytest.mark.parametrize("network", [Packed, LastWord, FirstAnswers, Encoder])
+def test_sequences_that_are_read_do_not_fail(network, workshop):
+    result = results_of(workshop.subject(reading_with(network), "reviews"), "input_use")
+    assert result["input_use"].outcome != "failed", result["input_use"].measured

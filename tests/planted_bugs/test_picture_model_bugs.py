@@ -7,6 +7,7 @@ from torch import nn
 
 from components.tasks.image_classification import ImageClassification
 from planted import Bug, planted, require_caught
+from workshop import results_of
 
 BUGS: list[Bug] = []
 VIT = {"architecture": "vit", "resnet": {}, "vit": {"depth": 2, "width": 32}}
@@ -131,7 +132,7 @@ class ReshapedOverBatch(Rebuilt):
         return model
 
 
-@planted(BUGS, "input_use", "position", material="digits", outcome="warned", options=VIT)
+@planted(BUGS, "input_use", "position", material="digits", options=VIT)
 class NoPositions(Rebuilt):
     """the vision transformer adds no positions to its patches"""
 
@@ -139,6 +140,25 @@ class NoPositions(Rebuilt):
         del model.positions
         model.register_buffer("positions", torch.zeros(16, 32))
         return model
+
+
+class PartsInOrder(NoPositions):
+    """Parts of pictures are sorted by their brightness: what is left to read is in them alone."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        side = batch["image"].shape[-1] // 4
+        tiles = nn.functional.unfold(batch["image"], side, stride=side)
+        order = tiles.sum(dim=1, keepdim=True).argsort(dim=2).expand_as(tiles)
+        size = batch["image"].shape[2:]
+        image = nn.functional.fold(tiles.gather(2, order), size, side, stride=side)
+        return {**batch, "image": image}
+
+
+def test_a_bag_of_parts_is_only_doubted(workshop):
+    subject = workshop.subject(PartsInOrder, "digits", options=VIT)
+    result = results_of(subject, "input_use")["input_use"]
+    assert result.outcome == "warned", (result.measured, result.hint)
 
 
 @planted(BUGS, "input_use", "ignores", material="digits")

@@ -85,6 +85,8 @@ class _Watch(TorchFunctionMode):
                 self.seen.softmaxes.append((tuple(result.shape), from_end))
         elif func in PRODUCTS and isinstance(args[0], Tensor):
             self._note_product(args[0], result)
+        elif func is torch.einsum and isinstance(args[0], str):
+            self._note_sum(args[0].replace(" ", ""), args[1:], result)
         elif func is functional.scaled_dot_product_attention:
             self.seen.queries.append(tuple(cast("Tensor", args[0]).shape))
             self._joined.append(result)
@@ -93,6 +95,18 @@ class _Watch(TorchFunctionMode):
             is_joined = any(args[0] is each for each in self._joined)
             self.seen.shapings.append((tuple(args[0].shape), tuple(result.shape), is_joined))
         return result
+
+    def _note_sum(self, equation: str, operands: Sequence[object], result: Tensor) -> None:
+        """Note weights of positions for each other by the letter that they are summed over."""
+        taken, _, given = equation.partition("->")
+        shapes = {each for each, _ in self.seen.softmaxes}
+        for letters, operand in zip(taken.split(","), operands, strict=False):
+            if not isinstance(operand, Tensor) or tuple(operand.shape) not in shapes:
+                continue
+            summed = [place for place, letter in enumerate(letters) if letter not in given]
+            is_square = operand.ndim > 2 and operand.shape[-1] == operand.shape[-2]
+            if is_square and len(summed) == 1 and summed[0] >= operand.ndim - 2 > 0:
+                self._note_product(operand.movedim(summed[0], -1), result)
 
     def _note_product(self, weights: Tensor, result: Tensor) -> None:
         shape = tuple(weights.shape)

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from components.check_skeleton.checks.model.drawing import Drawing
+from components.check_skeleton.checks.model.patches import blind_to_positions, told_by_places
 from components.check_skeleton.checks.model.silent_parameters import (
     Silence,
     drawn_at_random,
     explain_silence,
 )
+from components.check_skeleton.checks.model.single_step import single_step
 from components.check_skeleton.checks.model.ties import copies_of_embeddings
 from components.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from components.check_skeleton.short_training import shuffled_batches, updates
@@ -28,7 +30,6 @@ from components.engine.parallelism.replica import leaves_of
 from components.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 16
-TILED_ROWS = 4
 # Zero-initialised last layers give the layers below no gradient before their own first updates.
 STEPS = 4
 MORE_BATCHES = 12
@@ -119,9 +120,17 @@ def input_use(subject: Subject) -> CheckResult:
             f"no loss changes when {', '.join(unused)} of other examples is given",
             hint="the model's forward ignores it, or multiplies it by zero",
         )
-    if blind := _blind_to_positions(subject, model, batch):
-        return judge.warned(
-            f"the output is the same wherever in the picture its parts lie: {blind}",
+    if step := single_step(subject, model):
+        return judge.failed(
+            f"the answer sees one position alone of a sequence: {step}",
+            hint="look for a causal mask that is the other triangle, and for a state that is read "
+            "off the first step in place of the last",
+        )
+    if blind := blind_to_positions(subject, model, batch):
+        told = told_by_places(subject, *blind)
+        return (judge.failed if told else judge.warned)(
+            f"the output is the same wherever in the picture its parts lie: {blind[0]}, parts of "
+            f"{blind[1]} x {blind[1]}" + (f"; {told}" if told else ""),
             hint="no positions reach the model: add learned or sinusoidal ones to the patches. "
             "Right only for a bag of patches that is meant",
         )
@@ -336,38 +345,6 @@ def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> 
         with seeded(subject.seed), torch.no_grad():
             losses.append(task.training_losses(model(**inputs_of(each)), each))
     return not torch.equal(losses[0], losses[1])
-
-
-def _blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> str:
-    """A picture whose square parts can change places without any effect, and the parts' side."""
-    few = rows_of(batch, slice(TILED_ROWS))
-    order = torch.Generator().manual_seed(subject.seed)
-    for name, tensor in inputs_of(few).items():
-        if tensor.ndim != 4 or not tensor.is_floating_point():
-            continue
-        height, width = tensor.shape[2:]
-        for side in range(1, min(height, width) + 1):
-            if height % side or width % side or (height, width) == (side, side):
-                continue
-            moved = _tiles_moved(tensor, side, order)
-            if not torch.equal(moved, tensor) and _is_same(model, few, {name: moved}):
-                return f"{name}, parts of {side} x {side}"
-    return ""
-
-
-def _tiles_moved(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
-    """Pictures [B, C, H, W] with their square parts in another order."""
-    height, width = pictures.shape[2:]
-    tiles = nn.functional.unfold(pictures, side, stride=side)  # [B, C * side * side, tiles]
-    moved = tiles[:, :, torch.randperm(tiles.shape[2], generator=order)]
-    return nn.functional.fold(moved, (height, width), side, stride=side)
-
-
-def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
-    """Whether other values of some inputs leave every output as it is."""
-    with torch.no_grad():
-        before, after = (model(**inputs_of({**batch, **each})) for each in ({}, other))
-    return bool(((after - before).abs() <= MIXING * (1 + before.abs())).all())
 
 
 def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:
