@@ -12,6 +12,7 @@ finds 80% on independent normal days.
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -29,7 +30,7 @@ Floats: TypeAlias = NDArray[np.float64]
 GATE = GateSection()
 DAYS = (4, 9, 12, 18, 27, 40, 60)
 CORRELATIONS = (0.0, 0.3, 0.6, 0.9)
-FAMILY = 30
+FAMILY, CHAIN, MARGIN = 30, 14, 0.005
 RARE_DAYS = ((9, 3.0), (9, 6.0), (18, 1.0), (18, 3.0), (27, 1.0), (27, 3.0), (60, 0.3), (60, 1.0))
 BEFORE_PAIRS_FROM = 8
 
@@ -231,6 +232,50 @@ def families(trials: int) -> Iterator[str]:
             yield f"| {count} | {name} | {correlation:g} | {shares} |"
 
 
+def chains(trials: int) -> Iterator[str]:
+    """Fourteen challengers, each worse than the champion it meets, judged as not worse."""
+    before_and_now = "promoted, before | now | champion worse by, before | now"
+    yield f"| days | noise of a day | each worse by | {before_and_now} |"
+    yield "|---|---|---|---|---|---|---|"
+    for count, noise, step in product((27, 60), (0.005, 0.01), (0.002, 0.004)):
+        found = np.array(
+            [
+                [_chain(np.random.default_rng([count, trial]), (count, noise, step), has_anchor)
+                 for trial in range(trials)]
+                for has_anchor in (False, True)
+            ]
+        )  # fmt: skip
+        promoted = " | ".join(f"{mean:.1f} of {CHAIN}" for mean in found[:, :, 0].mean(axis=1))
+        worse = " | ".join(
+            f"{each.mean():.3f}, {np.quantile(each, 0.95):.3f} in one of 20"
+            for each in found[:, :, 1]
+        )
+        yield f"| {count} | {noise:g} | {step:g} | {promoted} | {worse} |"
+
+
+def _chain(
+    random: np.random.Generator, stream: tuple[int, float, float], has_anchor: bool
+) -> tuple[int, float]:
+    """Promotions, and how much worse than the first the last champion is. New days every time."""
+    count, noise, step = stream
+    champion = anchor = 0.0
+    promoted = 0
+    for _ in range(CHAIN):
+        challenger = champion - step
+        own, theirs, first = random.normal(scale=noise / np.sqrt(2), size=(3, count))
+        beside = next(streams((challenger - champion + own - theirs)[None]))
+        bounds = [lower_bound(beside, 0.05)]
+        if has_anchor and anchor != champion:
+            bounds.append(
+                lower_bound(next(streams((challenger - anchor + own - first)[None])), 0.05)
+            )
+        if min(bounds) <= -MARGIN:
+            continue
+        promoted, champion = promoted + 1, challenger
+        anchor = challenger if bounds[0] > 0 else anchor  # shown to be better: a new record
+    return promoted, -champion
+
+
 def simulated_tables(trials: int) -> Iterator[str]:
     """All tables, as Markdown."""
     for title, lines in (
@@ -238,6 +283,7 @@ def simulated_tables(trials: int) -> Iterator[str]:
         ("True improvements that are promoted", power(trials)),
         ("One positive in 1,000 rows: equal challengers that are promoted", rare_positives(trials)),
         ("Families of thirty equal challengers that promote any", families(trials // 4)),
+        (f"Fourteen challengers in a row, margin {MARGIN:g}, not worse", chains(trials // 4)),
     ):
         yield f"\n## {title}\n"
         yield from lines
