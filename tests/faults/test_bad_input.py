@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from click_stream import add_month
+from pipelines.cli import main
 from pipelines.runs import Home, step_records
 
 
@@ -53,10 +54,10 @@ def broken_task(project: Path) -> None:
 
 
 def incomplete_task(project: Path) -> None:
-    (project / "mine.py").write_text(
+    (project / "unfinished.py").write_text(
         "from components.engine.task import Task\nclass Mine(Task):\n    pass\n"
     )
-    in_contract("components.tasks.tabular:TabularClassification", "mine:Mine")(project)
+    in_contract("components.tasks.tabular:TabularClassification", "unfinished:Mine")(project)
 
 
 def move_data_away(project: Path) -> None:
@@ -89,7 +90,7 @@ CHECKED = {
     "folder that does not exist": (move_data_away, ["data", "does not exist or is empty"]),
     "folder that is a file": (data_is_a_file, ["data"]),
     "task that does not import": (broken_task, ["mine:Mine", "nothing_of_this_name"]),
-    "task without its methods": (incomplete_task, ["mine:Mine", "build_model", "losses"]),
+    "task without its methods": (incomplete_task, ["unfinished:Mine", "build_model", "losses"]),
     "task class misspelt": (
         in_contract("TabularClassification", "TabularClasification"),
         ["TabularClasification", "TabularClassification"],
@@ -134,14 +135,22 @@ def perennial(project: Path, verb: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize("mistake", CHECKED)
-def test_mistake_is_found_by_check(project, mistake):
+def test_mistake_is_found_by_check(project, mistake, capsys, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_HOME", str(project / "home"))
     plant, named = CHECKED[mistake]
     plant(project)
+    assert main(["check", str(project / "contract.toml")]) == 2
+    said = capsys.readouterr().err
+    for part in named:
+        assert part in said
+
+
+def test_a_mistake_leaves_no_traceback_at_a_prompt(project):
+    broken_task(project)
     done = perennial(project, "check")
     assert done.returncode == 2
+    assert "nothing_of_this_name" in done.stderr
     assert "Traceback" not in done.stderr
-    for part in named:
-        assert part in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("mistake", VALIDATED)
