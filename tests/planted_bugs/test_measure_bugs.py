@@ -36,6 +36,15 @@ class AreaOfAnswers(TabularClassification):
         return {**found, "roc_auc": roc_auc(answers, labels == 1)}
 
 
+@planted(BUGS, "metric_values", "another tokenizer", material="documents")
+class FourBytesForEach(CausalLanguageModel):
+    """each token counts as four bytes, whatever it stands for"""
+
+    def statistic(self, output, batch):
+        found = super().statistic(output, batch)
+        return torch.stack([found[:, 0], torch.full_like(found[:, 1], 4.0)], dim=1)
+
+
 @planted(BUGS, "metric_values", "probability of 0.3", material="binary", outcome="warned")
 class LowThreshold(TabularClassification):
     """accuracy counts a probability of 0.3 as a yes"""

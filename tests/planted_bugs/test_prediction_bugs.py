@@ -1,10 +1,14 @@
 """Predictions that say less than the model, and class weights that pull the wrong way."""
 
+import math
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from components.engine.metrics.catalogue import directions_of
 from components.engine.task import LABEL, WEIGHT
 from components.tasks.image_classification import ImageClassification
 from components.tasks.tabular import TabularClassification
@@ -21,6 +25,49 @@ def planted(check, hint, *, material="customers", outcome="failed", **how):
 
 
 # What predict makes of outputs
+
+
+class Weighted(Leaving):
+    """Those who leave weigh three times as much in training."""
+
+    def training_losses(self, output, batch):
+        return self.losses(output, batch) * torch.where(batch[LABEL] > 0.5, 3.0, 1.0)
+
+
+class Corrected(Weighted):
+    """The weight is taken back from the predictions."""
+
+    def predict(self, output):
+        return torch.sigmoid(output - math.log(3.0))
+
+
+@planted("predictions", "in the wrong direction")
+class CorrectedTwice(Weighted):
+    """the weight is added to the predictions once more"""
+
+    def predict(self, output):
+        return torch.sigmoid(output + math.log(3.0))
+
+
+@pytest.mark.parametrize("task_type", [Weighted, Corrected])
+def test_weights_that_are_left_or_taken_back_pass(task_type, workshop):
+    result = results_of(workshop.subject(task_type, "customers"), "predictions")["predictions"]
+    assert result.outcome == "passed", (result.measured, result.hint)
+
+
+@planted("metric_direction", "see the rare class", outcome="warned")
+class AccuracyOfTheRare(Leaving):
+    """one in forty leaves, and accuracy alone judges"""
+
+    metrics: ClassVar = directions_of("accuracy")
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        if LABEL in batch:
+            place = batch["numbers"].abs().sum(dim=1) if "numbers" in batch else None
+            is_kept = (place * 1e4).long() % 20 == 0
+            batch[LABEL] = torch.where(is_kept, batch[LABEL], torch.zeros_like(batch[LABEL]))
+        return batch
 
 
 @planted("prediction_detail", "rounds, cuts, thresholds")

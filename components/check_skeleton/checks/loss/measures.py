@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from components.check_skeleton.checks.loss.claims import counts_too_many_bytes
 from components.check_skeleton.checks.loss.known_metrics import (
     Floats,
     Quantities,
@@ -68,6 +69,17 @@ def metric_values(subject: Subject) -> CheckResult:
     )
     if subject.task.kind != "statistic" and len(np.unique(_labels(subject))) < 2:
         return judge.skipped("the training sample holds one label only")
+    if bytes_counted := counts_too_many_bytes(subject):
+        return judge.failed(
+            bytes_counted,
+            hint="bits per byte are flattered: count the bytes of the text that each token stands "
+            "for, not those of another tokenizer's tokens",
+        )
+    return _compared(judge, subject)
+
+
+def _compared(judge: Judge, subject: Subject) -> CheckResult:
+    """The metrics beside other code's."""
     with made_up(MADE_UP):
         trials = _trials(subject)
     names = [name for name in subject.task.metrics if name in trials[0].measured]

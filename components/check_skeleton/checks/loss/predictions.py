@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from components.check_skeleton.checks.loss.claims import blind_to_the_rare, doubled_correction
 from components.check_skeleton.checks.loss.outputs_alike import (
     flattered_metric,
     flattered_statistic,
@@ -67,6 +68,12 @@ def predictions(subject: Subject) -> CheckResult:
             hint="losses and predict disagree: order of classes, sigmoid or softmax twice, or a "
             "target that is scaled in losses and not scaled back in predict",
         )
+    if doubled := doubled_correction(subject):
+        return judge.failed(
+            doubled,
+            hint="predict corrects for the weight of a class in the wrong direction: take its "
+            "logarithm from the logit where the weight is of class 1",
+        )
     return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
 
 
@@ -126,7 +133,19 @@ def metric_direction(subject: Subject) -> CheckResult:
                 f"{name} depends on the rows' order",
                 hint="score all examples alike; over the classes, argmax and mean take axis 1",
             )
-    return _judged_ties(judge, flattered_metric(subject, labels, perfect, scores), scores)
+    flattered = flattered_metric(subject, labels, perfect, scores)
+    return _judged_blindness(judge, subject) or _judged_ties(judge, flattered, scores)
+
+
+def _judged_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
+    blind = blind_to_the_rare(subject)
+    if not blind:
+        return None
+    return judge.warned(
+        f"{blind}; no metric but {', '.join(subject.task.metrics)} judges",
+        hint="add average_precision, roc_auc or log_loss, which see the rare class, and let the "
+        "gate judge by one of them",
+    )
 
 
 def _judged_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
