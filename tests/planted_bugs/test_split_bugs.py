@@ -31,17 +31,17 @@ class Twice(Leaving):
     """each row stands twice in the data"""
 
 
-@planted("split_overlap", "overlap", material="series", stride=1)
+@planted("split_overlap", "overlap", outcome="failed", material="series", stride=1)
 class Overlapping(Next):
     """windows that move by one step are drawn into both splits"""
 
 
-@planted("split_overlap", "data.time", material="series", stride=3)
+@planted("split_overlap", "data.time", outcome="failed", material="series", stride=3)
 class OverlappingByMost(Next):
     """windows that move by an eighth of their length are drawn into both splits"""
 
 
-@planted("split_overlap", "windows that do not overlap", material="series", stride=6)
+@planted("split_overlap", "not overlap", outcome="failed", material="series", stride=6)
 class OverlappingByHalf(Next):
     """windows that move by a quarter of their length are drawn into both splits"""
 

@@ -8,69 +8,9 @@ import pytest
 import torch
 
 from components.check_skeleton.checks.data.telling import telling_columns
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
 from components.engine.task import LABEL
-from other_styles import Columns, Module, dataset_of, numbers_table, table_of
-from skeleton_tables import SETTINGS
-
-
-class Numbers(Columns):
-    """Columns and lists of numbers side by side; a text is a number by its place in the order."""
-
-    kind = "regression"
-    unread = ()
-
-    def build_model(self):
-        return Module(self.network(1), lambda output: output.squeeze(-1))
-
-    def losses(self, output, batch):
-        return (output - batch[LABEL].float()) ** 2
-
-    def predict(self, output):
-        return output
-
-    def expected_initial_loss(self):
-        return 1.0
-
-    def fit(self, train):
-        frame = train.collect()
-        x = self.numbers(frame)
-        texts = [name for name in self.used() if frame[name].dtype == pl.String]
-        self.fitted = {
-            "mean": x.mean(0).tolist(), "std": (x.std(0) + 1e-6).tolist(),
-            "texts": {name: sorted(frame[name].drop_nulls().unique()) for name in texts},
-        }  # fmt: skip
-
-    def used(self):
-        return [name for name in sorted(self.columns.features) if name not in self.unread]
-
-    def numbers(self, frame):
-        parts = []
-        for name in self.used():
-            column = frame[name]
-            if column.dtype == pl.String:
-                column = column.fill_null("").rank("dense")
-            if isinstance(column.dtype, pl.List):
-                parts.append(self.window(np.array(column.to_list(), dtype=np.float64)))
-            else:
-                parts.append(column.to_physical().cast(float).fill_null(-9).to_numpy()[:, None])
-        return np.concatenate(parts, axis=1)
-
-    def window(self, values):
-        return values
-
-    def encode(self, rows):
-        x = self.numbers(rows)
-        x = (x - np.array(self.fitted["mean"])) / np.array(self.fitted["std"])
-        batch = {"x": torch.from_numpy(x.astype(np.float32))}
-        if self.columns.label in rows.columns:
-            batch[LABEL] = torch.tensor(rows[self.columns.label].to_list(), dtype=torch.float32)
-        return batch
-
-
-class TwoClasses(Numbers):
-    kind = "binary"
+from mixed_numbers import Numbers, TwoClasses, subject_of, walk
+from other_styles import numbers_table, table_of
 
 
 class Cut(Numbers):
@@ -125,11 +65,6 @@ def with_dose():
     """What was given once the outcome was known."""
     label = AMOUNT + 15 * RNG(4).normal(size=ROWS)
     return table_of(X, label, dose=0.04 * (label + 5 * RNG(1).normal(size=ROWS)))
-
-
-def walk(length=3000, seed=5):
-    steps = RNG(seed).normal(size=length)
-    return np.cumsum(steps) * 0.3 + np.sin(np.arange(length) / 9) + steps
 
 
 def windows(ahead=0, *, of=None, size=16, every=2):
@@ -206,13 +141,8 @@ BUGS = {
 }  # fmt: skip
 
 
-def examined(task_type, frame, folder, **data):
-    dataset = dataset_of(frame, folder, **data)
-    subject = Subject.prepare(
-        lambda: task_type(task_type.Options(), dataset.snapshot.task_columns), dataset, SETTINGS,
-        TrainingSection(steps=100, global_batch_size=64),
-    )  # fmt: skip
-    return telling_columns(subject)
+def examined(task_type, rows, folder, **data):
+    return telling_columns(subject_of(task_type, rows, folder, **data))
 
 
 @pytest.mark.parametrize("name", BUGS)

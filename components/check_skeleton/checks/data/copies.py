@@ -1,17 +1,21 @@
-"""Copies across splits that no chance explains: whole examples, windows, entities."""
+"""Copies across splits that no chance explains: whole examples, entities."""
 
 import math
 
-import numpy as np
 import polars as pl
 
-from components.check_skeleton.checks.data.signals import groups_of, probed_rows, signal_of
+from components.check_skeleton.checks.data.repeats import MOST_COLUMNS, independent_columns
+from components.check_skeleton.checks.data.signals import (
+    groups_of,
+    is_plain,
+    probed_rows,
+    signal_of,
+)
 from components.check_skeleton.subject import Subject
 
 # Columns depend on each other, so half of the bits that they have one by one are counted on.
 BITS_COUNTED = 0.5
 BEYOND_CHANCE = 10.0
-SHORTEST_WINDOW = 8
 FEWEST_GROUPS = 20
 # Rows of a group that nearly all have one label: a model that knows the group knows the label.
 SAME_LABEL = 0.9
@@ -21,9 +25,13 @@ SHARED_SHARE = 0.5
 def expected_by_chance(subject: Subject) -> float:
     """The share of examples that repeat one of the training sample where columns are drawn anew.
 
-    From how often different rows agree in each column; of texts, in each word.
+    From how often different rows agree in each column that no other one decides; of texts, in each
+    word.
     """
     rows = subject.train_rows.select(list(subject.task.columns.features)).unique()
+    plain = [each.name for each in rows if is_plain(each)][:MOST_COLUMNS]
+    decided = set(plain) - set(independent_columns(rows, plain))
+    rows = rows.drop(decided)
     bits = 0.0
     for column in rows:
         if column.dtype == pl.String and (words := column.drop_nulls().str.split(" ")).len():
@@ -39,32 +47,6 @@ def _agreement(column: pl.Series) -> float:
     counts = column.to_frame("value").group_by("value").len()["len"].to_numpy().astype(float)
     total = float(counts.sum())
     return float((counts * (counts - 1)).sum()) / max(total * (total - 1), 1.0)
-
-
-def shared_windows(subject: Subject) -> tuple[str, float]:
-    """The list column whose windows overlap most across the splits, and how many of them do."""
-    found = [("", 0.0)]
-    for name in subject.task.columns.features:
-        kind = subject.train_rows[name].dtype
-        if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_float():
-            continue
-        train, held = (
-            [np.asarray(each) for each in rows[name].drop_nulls().to_list()]
-            for rows in (subject.train_rows, subject.validation_rows)
-        )
-        lengths = {len(each) for each in (*train, *held)}
-        if len(lengths) != 1 or min(lengths) < SHORTEST_WINDOW:
-            continue
-        size = min(lengths) // 2
-        known = {
-            each[start : start + size].tobytes()
-            for each in train
-            for start in range(len(each) - size + 1)
-            if each[start] != each[start + size - 1]  # what stands still repeats itself
-        }
-        middle = [each[size // 2 : size // 2 + size].tobytes() for each in held]
-        found.append((name, float(np.mean([each in known for each in middle]))))
-    return max(found, key=lambda each: each[1])
 
 
 def shared_entities(subject: Subject) -> tuple[str, float, float]:

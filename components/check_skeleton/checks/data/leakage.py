@@ -11,9 +11,14 @@ from components.check_skeleton.checks.data.copies import (
     BEYOND_CHANCE,
     expected_by_chance,
     shared_entities,
-    shared_windows,
 )
 from components.check_skeleton.checks.data.encoding import REBUILT
+from components.check_skeleton.checks.data.repeats import copied_share
+from components.check_skeleton.checks.data.windows import (
+    are_interleaved,
+    known_targets,
+    shared_windows,
+)
 from components.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from components.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
 from components.check_skeleton.made_up_inputs import made_up
@@ -35,6 +40,11 @@ SAME_DATA_SHARE = 0.5
 CLEAR_ERRORS = 5.0
 # Windows of one series that was cut in time overlap at the cut, in few examples.
 SHARED_WINDOWS = 0.1
+# Labels of validation that stand in training's windows: what a random split of windows makes.
+KNOWN_TARGETS = 0.3
+# Copied rows where columns as different as these would never agree.
+COPIED_ROWS = 0.05
+NO_CHANCE = 1e-6
 
 
 def shuffled_labels(subject: Subject) -> CheckResult:
@@ -103,6 +113,18 @@ def split_overlap(subject: Subject) -> CheckResult:
             overlap=overlap,
             chance=chance,
         )
+    expected = expected_by_chance(subject) if overlap > COPIED_SHARE else 1.0
+    copied = copied_share(subject) if expected < NO_CHANCE else 0.0
+    if copied >= COPIED_ROWS:
+        return judge.failed(
+            f"{copied:.1%} of validation rows are copies of training rows, label and all; "
+            "hardly any more agree in all columns but one",
+            hint="rows were multiplied by a join, an export or oversampling before the split. "
+            "Deduplicate first, oversample in training alone, or split by a group that keeps "
+            "copies together",
+            copied=copied,
+            expected=expected,
+        )
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(
             shown,
@@ -111,7 +133,6 @@ def split_overlap(subject: Subject) -> CheckResult:
             overlap=overlap,
             chance=chance,
         )
-    expected = expected_by_chance(subject)
     if overlap > max(COPIED_SHARE, BEYOND_CHANCE * expected):
         say = judge.failed if overlap >= SAME_DATA_SHARE else judge.warned
         return say(
@@ -127,7 +148,26 @@ def split_overlap(subject: Subject) -> CheckResult:
 
 def _judged_relations(judge: Judge, subject: Subject) -> CheckResult | None:
     """Rows that are no copies and yet say what others in the other split are."""
-    column, share = shared_windows(subject)
+    return _judged_windows(judge, subject) or _judged_entities(judge, subject)
+
+
+def _judged_windows(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Windows of one series; what those of validation share with the past is no harm."""
+    is_random = are_interleaved(subject)
+    column, known = known_targets(subject)
+    if known > KNOWN_TARGETS:
+        say = judge.failed if is_random else judge.warned
+        return say(
+            f"labels of {known:.0%} of the validation examples stand in training windows of "
+            f"{column}, right behind the same values",
+            hint="windows that overlap were split at random, so training has read what validation "
+            "asks: name data.time and split by it, or let windows of both splits not overlap"
+            if is_random
+            else "windows of the next period reach back over validation: choose a longer "
+            "split.period, or shorter windows",
+            known=known,
+        )
+    column, share = shared_windows(subject) if is_random else ("", 0.0)
     if share > SHARED_WINDOWS:
         return judge.warned(
             f"half of the window in {column} stands in a training window for {share:.0%} of the "
@@ -136,6 +176,10 @@ def _judged_relations(judge: Judge, subject: Subject) -> CheckResult | None:
             "validation asks: name data.time and split by it, with windows that do not overlap",
             windows=share,
         )
+    return None
+
+
+def _judged_entities(judge: Judge, subject: Subject) -> CheckResult | None:
     entity, told, shared = shared_entities(subject)
     if entity:
         return judge.warned(

@@ -1,0 +1,197 @@
+"""Copies and windows across splits: what no chance explains is refused, what nature repeats is not."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from components.check_skeleton.checks.data.leakage import split_overlap
+from components.check_skeleton.checks.data.repeats import independent_columns
+from mixed_numbers import Numbers, TwoClasses, subject_of, walk
+from other_styles import numbers_table, table_of
+
+RNG = np.random.default_rng
+X, SCORE = numbers_table(rows=1200)
+CLASS = (SCORE > 0.9).astype(int)
+
+
+def numbered(frame):
+    return frame.sample(fraction=1.0, shuffle=True, seed=1).with_columns(row=pl.int_range(pl.len()))
+
+
+def twice():
+    rows = table_of(X.round(3), CLASS)
+    return numbered(pl.concat([rows, rows]))
+
+
+def oversampled():
+    """The rarer class six times."""
+    rows = table_of(X.round(3), CLASS)
+    return numbered(pl.concat([rows, *[rows.filter(pl.col("label") == 1)] * 5]))
+
+
+def doubled_by_a_join():
+    """A quarter of the rows found two partners."""
+    rows = table_of(X.round(3), CLASS, place=[f"p{i % 40}" for i in range(len(X))])
+    return numbered(pl.concat([rows, rows.gather_every(4), rows.gather_every(4)]))
+
+
+def windows(every=1, *, of=None, size=24, label="next"):
+    """Windows of one series and what comes next, or whether it rises."""
+    series = walk(1600) if of is None else of
+    ends = range(size, len(series) - 3, every)
+    labels = {
+        "next": [float(series[i]) for i in ends],
+        "in three": [float(series[i + 2]) * 1.8 + 32 for i in ends],
+        "rises": [int(series[i] > series[i - 1]) for i in ends],
+    }[label]
+    return pl.DataFrame(
+        {
+            "row": range(len(ends)),
+            "history": [series[i - size : i].tolist() for i in ends],
+            "label": labels,
+        }
+    )
+
+
+def lags():
+    """The last twelve values as columns."""
+    rows = windows(size=12)
+    columns = [pl.col("history").list.get(11 - k).alias(f"lag_{k:02}") for k in range(12)]
+    return rows.with_columns(columns).drop("history")
+
+
+BUGS = {
+    "each row stands twice": (TwoClasses, twice, "copies"),
+    "the rarer class was repeated": (TwoClasses, oversampled, "copies"),
+    "a join multiplied rows": (TwoClasses, doubled_by_a_join, "copies"),
+    "windows are split at random": (Numbers, windows, "labels of .* history"),
+    "labels stand three steps on": (
+        Numbers, lambda: windows(label="in three"), "labels of .* history"),
+    "directions of overlapping windows": (
+        TwoClasses, lambda: windows(label="rises"), "labels of .* history"),
+    "windows that move by some steps": (Numbers, lambda: windows(3), "labels of .* history"),
+    "lags as columns": (Numbers, lags, "labels of .* lag_11 … lag_00"),
+}  # fmt: skip
+
+
+def examined(task_type, rows, folder, **data):
+    return split_overlap(subject_of(task_type, rows, folder, **data))
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_rows_and_labels_that_both_splits_hold_are_refused(name, tmp_path):
+    task_type, rows, said = BUGS[name]
+    result = examined(task_type, rows(), tmp_path)
+    assert (result.outcome, result.measured) == ("failed", result.measured)
+    assert pl.Series([result.measured]).str.contains(said)[0], result.measured
+
+
+# Healthy neighbours
+
+
+def clicks():
+    """Few values in each column, drawn again and again."""
+    rng, n = RNG(1), 6000
+    user, item = rng.zipf(1.5, n) % 50, rng.zipf(1.5, n) % 40
+    columns = {
+        "user": user, "item": item, "hour": rng.integers(0, 24, n), "device": rng.integers(0, 3, n),
+        "label": (rng.random(n) < 0.1 + 0.2 * (user % 3 == 0)).astype(int),
+    }  # fmt: skip
+    return numbered(pl.DataFrame(columns))
+
+
+def stations():
+    """A station brings place, height and six more numbers along."""
+    rng, n = RNG(2), 4000
+    station = rng.integers(0, 25, n)
+    known = rng.normal(size=(25, 9)).round(4)[station]
+    rain = rng.poisson(1, n)
+    columns = {f"known_{k}": known[:, k] for k in range(9)}
+    return numbered(
+        pl.DataFrame(
+            {
+                **columns,
+                "hour": rng.integers(0, 4, n),
+                "rain": rain,
+                "label": (rng.random(n) < 0.2 + 0.1 * rain).astype(int),
+            }
+        )
+    )
+
+
+def stuck():
+    """Sensors that report the same for hours."""
+    values = RNG(3).normal(size=(2000, 8)).round(4)
+    values[700:900] = values[700]
+    values[1500:1650] = values[1500]
+    label = (values[:, 0] + RNG(4).normal(size=2000) > 0).astype(int)
+    label[700:900], label[1500:1650] = 1, 0
+    return table_of(values, label)
+
+
+def passengers():
+    """Class, sex, age in years, fare by class: many are alike."""
+    rng, n = RNG(5), 2500
+    rank = rng.integers(1, 4, n)
+    female = rng.integers(0, 2, n)
+    fare = np.array([60.0, 13.0, 7.9])[rank - 1] + rng.choice([0, 0, 0, 0.35, 1.2], n)
+    columns = {
+        "rank": rank, "female": female, "fare": fare,
+        "age": np.where(rng.random(n) < 0.3, -1, rng.normal(30, 10, n).round()),
+        "siblings": rng.poisson(0.4, n),
+        "label": (rng.random(n) < 0.2 + 0.5 * female).astype(int),
+    }  # fmt: skip
+    return numbered(pl.DataFrame(columns))
+
+
+def by_time(frame):
+    start = datetime(2024, 1, 1)
+    return frame.with_columns(
+        at=pl.Series([start + timedelta(hours=3 * i) for i in range(frame.height)])
+    )
+
+
+def series_of_their_own():
+    """A window of each of many series."""
+    series = [walk(25, seed) for seed in range(800)]
+    return pl.DataFrame(
+        {
+            "row": range(800),
+            "history": [each[:24].tolist() for each in series],
+            "label": [float(each[24]) for each in series],
+        }
+    )
+
+
+HEALTHY = {
+    "a log of clicks": (TwoClasses, clicks, {}),
+    "a station's own numbers": (TwoClasses, stations, {}),
+    "sensors that are stuck": (TwoClasses, stuck, {}),
+    "passengers who are alike": (TwoClasses, passengers, {}),
+    "rows that all differ": (TwoClasses, lambda: table_of(X, CLASS), {}),
+    "windows that were cut in time": (Numbers, lambda: by_time(windows()), {"time": "at"}),
+    "windows that do not overlap": (Numbers, lambda: windows(24, of=walk(20000)), {}),
+    "series of their own": (Numbers, series_of_their_own, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_repeats_by_nature_is_not_refused(name, tmp_path):
+    task_type, rows, data = HEALTHY[name]
+    result = examined(task_type, rows(), tmp_path, **data)
+    assert result.outcome != "failed", (result.measured, result.hint)
+
+
+def test_windows_that_reach_back_over_a_border_in_time_are_not_even_doubted(tmp_path):
+    result = examined(Numbers, by_time(windows()), tmp_path, time="at")
+    assert (result.outcome, result.measured) == ("passed", result.measured)
+
+
+def test_a_column_that_another_decides_is_no_evidence():
+    rows = stations()
+    names = [name for name in rows.columns if name not in ("row", "label")]
+    kept = independent_columns(rows, names)
+    assert sorted(name for name in kept if "known" not in name) == ["hour", "rain"]
+    assert len(kept) == 3
