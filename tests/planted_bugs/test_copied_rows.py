@@ -62,7 +62,13 @@ def lags():
     return rows.with_columns(columns).drop("history")
 
 
+def pictures_twice():
+    rows = windows(24, of=walk(24 * 900))
+    return numbered(pl.concat([rows, rows]))
+
+
 BUGS = {
+    "lists of numbers stand twice": (Numbers, pictures_twice, "as many copies"),
     "each row stands twice": (TwoClasses, twice, "copies"),
     "the rarer class was repeated": (TwoClasses, oversampled, "copies"),
     "a join multiplied rows": (TwoClasses, doubled_by_a_join, "copies"),
@@ -146,6 +152,14 @@ def passengers():
     return numbered(pl.DataFrame(columns))
 
 
+def draws():
+    """Drawn from a thousand that exist, as pictures of few shapes are."""
+    kinds = RNG(8).normal(size=(1000, 16)).round(2)
+    drawn = RNG(9).integers(0, 1000, 1100)
+    labels = {"label": kinds[drawn].sum(axis=1)}
+    return numbered(pl.DataFrame({"history": kinds[drawn].tolist(), **labels}))
+
+
 def by_time(frame):
     start = datetime(2024, 1, 1)
     return frame.with_columns(
@@ -170,6 +184,7 @@ HEALTHY = {
     "a station's own numbers": (TwoClasses, stations, {}),
     "sensors that are stuck": (TwoClasses, stuck, {}),
     "passengers who are alike": (TwoClasses, passengers, {}),
+    "pictures of few shapes": (Numbers, draws, {}),
     "rows that all differ": (TwoClasses, lambda: table_of(X, CLASS), {}),
     "windows that were cut in time": (Numbers, lambda: by_time(windows()), {"time": "at"}),
     "windows that do not overlap": (Numbers, lambda: windows(24, of=walk(20000)), {}),

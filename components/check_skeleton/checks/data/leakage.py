@@ -13,7 +13,8 @@ from components.check_skeleton.checks.data.copies import (
     shared_entities,
 )
 from components.check_skeleton.checks.data.encoding import REBUILT
-from components.check_skeleton.checks.data.repeats import copied_share
+from components.check_skeleton.checks.data.repeats import copied_share, multiplied_share
+from components.check_skeleton.checks.data.signals import is_free_text
 from components.check_skeleton.checks.data.windows import (
     are_interleaved,
     known_targets,
@@ -114,17 +115,8 @@ def split_overlap(subject: Subject) -> CheckResult:
             chance=chance,
         )
     expected = expected_by_chance(subject) if overlap > COPIED_SHARE else 1.0
-    copied = copied_share(subject) if expected < NO_CHANCE else 0.0
-    if copied >= COPIED_ROWS:
-        return judge.failed(
-            f"{copied:.1%} of validation rows are copies of training rows, label and all; "
-            "hardly any more agree in all columns but one",
-            hint="rows were multiplied by a join, an export or oversampling before the split. "
-            "Deduplicate first, oversample in training alone, or split by a group that keeps "
-            "copies together",
-            copied=copied,
-            expected=expected,
-        )
+    if copied := _judged_copies(judge, subject, overlap, expected):
+        return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(
             shown,
@@ -134,8 +126,7 @@ def split_overlap(subject: Subject) -> CheckResult:
             chance=chance,
         )
     if overlap > max(COPIED_SHARE, BEYOND_CHANCE * expected):
-        say = judge.failed if overlap >= SAME_DATA_SHARE else judge.warned
-        return say(
+        return judge.warned(
             f"{shown}; columns as different as these agree in {expected:.1g} of them",
             hint="whole examples are repeated, in the splits as across them: rows multiplied by a "
             "join, by oversampling or by augmentation that was stored. Deduplicate before the "
@@ -144,6 +135,36 @@ def split_overlap(subject: Subject) -> CheckResult:
             expected=expected,
         )
     return _judged_relations(judge, subject) or judge.passed(shown, overlap=overlap, chance=chance)
+
+
+def _judged_copies(
+    judge: Judge, subject: Subject, overlap: float, expected: float
+) -> CheckResult | None:
+    """Rows that were multiplied: repeats by nature leave other traces, whatever their share."""
+    if overlap < max(COPIED_ROWS, BEYOND_CHANCE * expected):
+        return None
+    is_clear = expected < NO_CHANCE or overlap >= SAME_DATA_SHARE
+    copied = copied_share(subject) if is_clear else 0.0
+    # Of short texts pairs have reasons of their own.
+    is_text = any(map(is_free_text, subject.train_rows[list(subject.task.columns.features)]))
+    multiplied = 0.0 if is_text and overlap < SAME_DATA_SHARE else multiplied_share(subject)
+    if max(copied, multiplied) < COPIED_ROWS:
+        return None
+    trace = (
+        "hardly any more agree in all columns but one"
+        if copied >= COPIED_ROWS
+        else "each row has about as many copies, as no draws have"
+    )
+    return judge.failed(
+        f"{max(copied, multiplied):.1%} of validation rows are copies of training rows, label and "
+        f"all; {trace}",
+        hint="rows were multiplied by a join, an export or oversampling before the split. "
+        "Deduplicate first, oversample in training alone, or split by a group that keeps "
+        "copies together",
+        copied=copied,
+        multiplied=multiplied,
+        expected=expected,
+    )
 
 
 def _judged_relations(judge: Judge, subject: Subject) -> CheckResult | None:

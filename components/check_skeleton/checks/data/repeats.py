@@ -6,6 +6,7 @@ brings its latitude along. What tells copies from repeats is what lies between: 
 by nature have many more that agree in all columns but one.
 """
 
+import numpy as np
 import polars as pl
 
 from components.check_skeleton.checks.data.signals import is_plain
@@ -18,6 +19,10 @@ FEWEST_COPIES = 20
 DIFFERENT_SHARE = 0.3
 # Rows that agree but for one column, of those that agree in all.
 NEARLY_SHARE = 0.1
+# How unequal the counts of rows are, of what they are where rows are drawn from a pool.
+EVEN = 0.7
+FEWEST_REPEATED = 100
+CLEAR_ERRORS = 4.0
 
 
 def copied_share(subject: Subject) -> float:
@@ -41,6 +46,30 @@ def copied_share(subject: Subject) -> float:
         if not others or _shared(held, train, others).height > (1 + NEARLY_SHARE) * found:
             return 0.0
     return found / held.height
+
+
+def multiplied_share(subject: Subject) -> float:
+    """The share of validation rows that are copies of training rows, where all have as many.
+
+    What is drawn again and again from a pool comes once, twice or five times, as in a Poisson
+    distribution, and the more unequally the more some are preferred. 0 where rows are as unequal.
+    """
+    columns = subject.task.columns
+    names = list(dict.fromkeys((*columns.features, columns.label)))
+    train, held = (
+        rows.select(names).hash_rows() for rows in (subject.train_rows, subject.validation_rows)
+    )
+    counts = pl.concat([train, held]).value_counts()["count"].to_numpy().astype(np.float64)
+    if (counts > 1).sum() < FEWEST_REPEATED:
+        return 0.0
+    mean = counts.mean()
+    rate = mean
+    for _ in range(100):  # of a Poisson distribution without its zeros that has this mean
+        rate = mean * (1 - np.exp(-rate))
+    unequal = counts.var() / max(mean * (1 + rate - mean), 1e-9)
+    if unequal > min(EVEN, 1 - CLEAR_ERRORS * np.sqrt(2 / len(counts))):
+        return 0.0
+    return float(held.is_in(train.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:

@@ -103,9 +103,14 @@ def _means(codes: Codes, labels: Numbers) -> Numbers:
 def is_plain(column: pl.Series) -> bool:
     """Whether a column holds single values: no pictures, lists, structs, no free text."""
     kind = column.dtype
-    if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Null):
+    return not (kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Null) or is_free_text(column))
+
+
+def is_free_text(column: pl.Series) -> bool:
+    """Whether a column holds texts of several words."""
+    if column.dtype != pl.String:
         return False
-    return kind != pl.String or float(column.str.count_matches(r"\s+").mean() or 0.0) < 3  # type: ignore[arg-type]
+    return float(column.str.count_matches(r"\s+").mean() or 0.0) >= 3  # type: ignore[arg-type]
 
 
 def shown(names: Sequence[str], most: int = 4) -> str:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import polars as pl
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -202,6 +203,14 @@ def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult
             hint="the last layer has too many outputs, or the loss takes the wrong ones",
         )
     extra = _classes_without_labels(subject, output)
+    if extra and (merged := _merged_values(subject, output.shape[1])):
+        return judge.failed(
+            f"{output.shape[1]} outputs for as many values of the label column, but {merged} have "
+            f"one code, and no label is {extra[:8]}",
+            hint="labels that begin at 0 are shifted as if they began at 1, cut off, or looked up "
+            "by a name that is missing: give each value a code of its own, or, if the classes are "
+            "merged on purpose, the model fewer outputs",
+        )
     if extra:
         return judge.warned(
             f"{output.shape[1]} outputs, and no label among {subject.num_rows()} is {extra[:8]}",
@@ -266,6 +275,18 @@ def _classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
     if bool((counts == 1).any()):
         return []
     return ((counts == 0) & (expected > SURELY_SEEN)).nonzero().flatten().tolist()
+
+
+def _merged_values(subject: Subject, width: int) -> list[object]:
+    """Values of the label column that share a code although each value has an output."""
+    raw, codes = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    if raw.dtype.is_nested() or raw.n_unique() != width or codes.ndim != 1:
+        return []
+    pairs = pl.DataFrame({"raw": raw, "code": codes.numpy()}).unique().sort("code", "raw")
+    if pairs.height != width:
+        return []
+    shared = pairs.filter(pl.col("code").is_duplicated())
+    return shared.filter(pl.col("code") == shared["code"].first())["raw"].to_list()
 
 
 def _judged_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -> CheckResult:
