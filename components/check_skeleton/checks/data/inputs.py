@@ -6,6 +6,7 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
+from components.check_skeleton.checks.data.cut import cuts, is_next, telling_end
 from components.check_skeleton.checks.data.embeddings import misused_tables
 from components.check_skeleton.checks.data.twins import twin_inputs
 from components.check_skeleton.checks.model.padding import padding_of
@@ -49,6 +50,8 @@ def repeated_inputs(subject: Subject) -> CheckResult:
             f"{one} and {other} are the same in every row, and no input depends on {unread}",
             hint=f"copy and paste: is one of them to be made of {unread}?",
         )
+    if found := _judged_cuts(judge, subject):
+        return found
     features = list(subject.task.columns.features)
     raw, encoded = subject.train_rows.select(features), inputs_of(subject.train)
     different, left = raw.n_unique(), len(distinct_examples(encoded))
@@ -72,6 +75,24 @@ def repeated_inputs(subject: Subject) -> CheckResult:
             **evidence,
         )
     return judge.passed(shown, **evidence)
+
+
+def _judged_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
+    """What is to be said of texts and lists of which one end never enters."""
+    for cut in cuts(subject):
+        if cut.has_room:
+            return judge.failed(
+                f"{cut}, though as many places of the tensor hold padding in every row",
+                hint="texts or lists are cut by another limit than the tensor's length: one of the "
+                "two is wrong, or left over from a trial",
+            )
+        if said := telling_end(subject, cut):
+            return (judge.failed if is_next(subject, cut) else judge.warned)(
+                f"{cut}; {said}",
+                hint="the wrong end is cut off: keep the other one, `[-n:]` in place of `[:n]` for "
+                "what was read or bought last. Right where labels are told early, by design",
+            )
+    return None
 
 
 def input_form(subject: Subject) -> CheckResult:
