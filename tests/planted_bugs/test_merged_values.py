@@ -89,6 +89,9 @@ MISTAKES = {
     "limit of another column": (
         lambda c: [np.clip(c["person"], 0, 1), c["hour"]], (PEOPLE, 24), "99% of them the same"
     ),
+    "limit that was too low": (
+        lambda c: [np.minimum(c["person"], 9), c["hour"]], (PEOPLE, 24), "become 10 inputs, 92% of"
+    ),
     "range that ends too early": (
         lambda c: [c["person"], ending(c["hour"], 18)], (PEOPLE, 24), "hour from 19 to 23"
     ),

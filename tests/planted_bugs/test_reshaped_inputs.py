@@ -10,7 +10,7 @@ from components.check_skeleton.checks.data.encoding import encoding
 from components.check_skeleton.subject import Subject
 from components.engine.config import TrainingSection
 from components.engine.task import LABEL
-from other_styles import Classes, dataset_of
+from other_styles import Classes, Module, dataset_of
 from skeleton_tables import SETTINGS
 
 SIDE, HOURS = 12, 8
@@ -37,7 +37,7 @@ def rows_of_shapes(rows: int = 300) -> pl.DataFrame:
     })  # fmt: skip
 
 
-def subject_of(folder, columns, read, width=None):
+def subject_of(folder, columns, read, width=None, layers=None):
     """A task that feeds what `read` makes of columns, the first linear layer of a given width."""
 
     class Shaped(Classes):
@@ -52,9 +52,8 @@ def subject_of(folder, columns, read, width=None):
             return batch
 
         def build_model(self):
-            if width:
-                return nn.Sequential(nn.Linear(width, 4), nn.Flatten(), nn.LazyLinear(2))
-            return nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
+            first = [nn.Linear(width, 4)] if width else []
+            return Module(nn.Sequential(*(layers() if layers else [*first, nn.Flatten()])))
 
     dataset = dataset_of(rows_of_shapes(), folder)
     return Subject.prepare(
@@ -121,3 +120,26 @@ def test_parts_of_a_table_that_one_layer_takes_are_not_doubted(tmp_path):
     read = lambda x: x.reshape(-1, 3, HOURS)  # noqa: E731
     result = encoding(subject_of(tmp_path, ["days"], read, width=HOURS))
     assert result.outcome == "passed", result.measured
+
+
+def viewed(*shape):
+    return lambda: (nn.Flatten(), nn.Unflatten(1, shape), nn.Conv2d(shape[0], 2, 3), nn.Flatten())
+
+
+def in_order():
+    """Channels last, with a layer that puts them first."""
+
+    class Moved(nn.Module):
+        def forward(self, x):
+            return x.permute(0, 3, 1, 2)
+
+    return Moved(), nn.Conv2d(3, 2, 3), nn.Flatten()
+
+
+@pytest.mark.parametrize(("layers", "outcome"), [
+    (viewed(3, SIDE, SIDE), "failed"), (in_order, "passed"), (viewed(1, 3 * SIDE, SIDE), "passed"),
+])  # fmt: skip
+def test_axes_that_the_model_reshapes_are_refused(layers, outcome, tmp_path):
+    columns, read = HEALTHY["channels last"]
+    result = encoding(subject_of(tmp_path, columns, read, layers=layers))
+    assert result.outcome == outcome, result.measured

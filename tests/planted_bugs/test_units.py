@@ -32,6 +32,8 @@ def rows_of_pictures(rows: int = 400) -> pl.DataFrame:
         "warm": warm.tolist(),
         "damp": damp.tolist(),
         "label": warm[:, -1] + generator.normal(size=rows),
+        "skewed": np.exp(generator.normal(0, 2.5, rows)),
+        "below": generator.uniform(-1, 0.1, rows),
     })  # fmt: skip
 
 
@@ -93,6 +95,7 @@ def files(column):
 
 FRAME = rows_of_pictures()
 GREY = np.array(FRAME["grey"].to_list()) / 255
+SKEWED = FRAME["skewed"].to_numpy()
 CENTS = FRAME["cents"].to_numpy()
 WARM, DAMP = (np.array(FRAME[each].to_list()) for each in ("warm", "damp"))
 
@@ -125,6 +128,8 @@ UNITS = {
     "each by its own": ("grey", lambda x: by(x.T, x).T - x.mean(1, keepdims=True)),
     "logarithms of cents": ("cents", lambda x: by(np.log(x), np.log(CENTS))[:, None]),
     "thousands less one": ("cents", lambda x: (x / 100 - 1)[:, None]),
+    "between their ends": ("below", lambda x: (x + 1)[:, None] / 1.1),
+    "around the median": ("skewed", lambda x: (x - np.median(SKEWED))[:, None] / np.std(SKEWED) * 10),
     "before a year to come": ("cents", lambda x: (x / 1000 - 500)[:, None]),
 }  # fmt: skip
 

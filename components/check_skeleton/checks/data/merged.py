@@ -23,7 +23,8 @@ FEWEST_VALUES = 6
 MOST_VALUES = 1000
 # Days, hours, minutes and months begin again by design.
 CALENDAR = (7, 12, 24, 30, 31, 52, 53, 60, 365, 366)
-SHARED = 0.9
+# Of values and of rows; what is rare may well share an input.
+SHARED = 0.5
 RESERVED = 0.9
 UNKNOWN = 0.1
 # A vocabulary of the most frequent leaves out what is rarer than what it keeps.

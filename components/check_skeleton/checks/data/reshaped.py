@@ -6,18 +6,23 @@ points whose axes were exchanged so has the row's numbers in the row's order.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import permutations
 
 import numpy as np
 import polars as pl
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from components.check_skeleton.checks.data.signals import Codes, Numbers
-from components.check_skeleton.subject import Subject, head_of
-from components.engine.task import inputs_of
+from components.check_skeleton.subject import Subject, evaluated, head_of
+from components.engine.task import Batch, inputs_of
 
-ROWS = 512
+ROWS, MODEL_ROWS = 512, 128
 FEWEST_ROWS = 16
+# Numbers that are looked at at once.
+BUDGET = 5_000_000
 FEWEST_PLACES = 4
 MOST_LISTS, MOST_ORDERED = 16, 3
 CHANNELS = (2, 3, 4)
@@ -31,8 +36,9 @@ OTHER = 0.9
 
 def torn_apart(subject: Subject) -> str:
     """The input that was reshaped where its axes were to be exchanged; empty for none."""
-    for name, tensor in inputs_of(head_of(subject.train, ROWS)).items():
-        numbers = tensor.double().numpy()
+    batch = inputs_of(head_of(subject.train, ROWS))
+    for name, tensor in (*batch.items(), *_taken(subject, batch)):
+        numbers = tensor[: max(BUDGET // max(tensor[0].numel(), 1), FEWEST_ROWS)].double().numpy()
         if len(numbers) < FEWEST_ROWS or not np.isfinite(numbers).all():
             continue
         if numbers.ndim == 4 and (found := _torn_picture(numbers)):
@@ -40,6 +46,38 @@ def torn_apart(subject: Subject) -> str:
         if numbers.ndim == 3 and (found := _torn_table(subject, numbers)):
             return f"{name} is {found}"
     return ""
+
+
+class _SeenError(Exception):
+    """What a layer takes is seen, and the rest of the model need not be run."""
+
+
+def _taken(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
+    """What the first layer that knows axes takes, where the model gave an input another shape."""
+    model, taken = evaluated(subject.build_model()), list[tuple[str, Tensor]]()
+
+    def note(name: str, _: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if given and isinstance(given[0], Tensor):
+            taken.append((f"what {name or 'the model'} takes", given[0]))
+        raise _SeenError
+
+    knowing = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.RNNBase)
+    }
+    for name, module in knowing.items():
+        module.register_forward_pre_hook(partial(note, name))
+    if knowing:
+        with torch.no_grad(), suppress(_SeenError):
+            model(**head_of(batch, MODEL_ROWS))
+    sizes = {tuple(each.shape[1:]): each[0].numel() for each in batch.values()}
+    return [
+        (name, tensor)
+        for name, tensor in taken
+        if tuple(tensor.shape[1:]) not in sizes and tensor[0].numel() in sizes.values()
+        and len(tensor) == min(MODEL_ROWS, subject.num_rows())
+    ]  # fmt: skip
 
 
 def _torn_picture(pictures: Numbers) -> str:

@@ -19,7 +19,7 @@ ROWS, FEWEST_ROWS = 32, 8
 MOST_COLUMNS = 32
 PICTURES = 256
 # What two ratios may differ by; how far from one they are where nobody chose them so.
-SAME, OTHER_UNIT = 0.05, 3.0
+SAME, OTHER_UNIT = 0.05, 8.0
 BEYOND_DEVIATIONS = 20.0
 EXACT, OWN, NEAR = 0.05, 0.3, 0.15
 
@@ -31,7 +31,7 @@ class Scaling:
     Attributes:
         column: Its name.
         is_list: Whether each row has many of them.
-        low, high, mean, deviation: Of the raw numbers.
+        low, high, median, mean, deviation: Of the raw numbers.
         centre, scale: What is taken away, and what the rest is divided by; NaN where it is not so.
     """
 
@@ -39,6 +39,7 @@ class Scaling:
     is_list: bool
     low: float
     high: float
+    median: float
     mean: float
     deviation: float
     centre: float
@@ -77,8 +78,11 @@ def _of_another_unit(each: Scaling) -> str:
         return ""
     by_mean, by_deviation = each.mean / each.centre, each.deviation / each.scale
     is_other = max(by_mean, 1 / by_mean) > OTHER_UNIT if by_mean > 0 else False
-    is_one_constant = abs(each.centre / each.scale - 1) < SAME  # x / c - 1
-    if is_other and not is_one_constant and abs(by_mean / by_deviation - 1) < SAME:
+    # x / c - 1, scaled between its ends, or around the median.
+    is_chosen = abs(each.centre / each.scale - 1) < SAME or any(
+        abs(each.centre - end) < SAME * each.scale for end in (each.low, each.high, each.median)
+    )
+    if is_other and not is_chosen and abs(by_mean / by_deviation - 1) < SAME:
         much = "small" if by_mean > 1 else "large"
         return f"both {max(by_mean, 1 / by_mean):.3g} times too {much}"
     beyond = (each.centre - each.mean) / each.deviation
@@ -125,7 +129,17 @@ def _label(subject: Subject) -> Scaling | None:
     slope, start = np.polyfit(x, y, 1)
     if slope <= 0 or np.abs(slope * x + start - y).max() > 1e-3 * y.std():
         return None
-    return Scaling(raw.name, False, x.min(), x.max(), x.mean(), x.std(), -start / slope, 1 / slope)
+    return Scaling(
+        raw.name,
+        False,
+        x.min(),
+        x.max(),
+        float(np.median(x)),
+        x.mean(),
+        x.std(),
+        -start / slope,
+        1 / slope,
+    )
 
 
 def _scalings(subject: Subject) -> list[Scaling]:
@@ -150,10 +164,10 @@ def _scaling(subject: Subject, name: str) -> Scaling | None:
         centre, scale = _affine(subject, column, raw[:ROWS])
     except Exception:  # a task may refuse values of other rows
         centre, scale = np.nan, np.nan
-    return Scaling(
-        name, column.dtype.is_nested() or column.dtype == pl.Binary, float(numbers.min()),
-        float(numbers.max()), float(numbers.mean()), deviation, centre, scale,
-    )  # fmt: skip
+    low, middle, high = (float(np.quantile(numbers, each)) for each in (0, 0.5, 1))
+    is_list = column.dtype.is_nested() or column.dtype == pl.Binary
+    mean = float(numbers.mean())
+    return Scaling(name, is_list, low, high, middle, mean, deviation, centre, scale)
 
 
 def _raw(column: pl.Series) -> list[Numbers] | None:
