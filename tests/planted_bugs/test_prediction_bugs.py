@@ -55,6 +55,26 @@ def test_weights_that_are_left_or_taken_back_pass(task_type, workshop):
     assert result.outcome == "passed", (result.measured, result.hint)
 
 
+class InColumns(Next):
+    """Labels of shape [B, 1], as from a table's values."""
+
+    def encode(self, rows):
+        batch = super().encode(rows)
+        return {**batch, LABEL: batch[LABEL].reshape(-1, 1)} if LABEL in batch else batch
+
+    def losses(self, output, batch):
+        return super().losses(output, {**batch, LABEL: batch[LABEL].squeeze(1)})
+
+    def score(self, predictions, labels):
+        return super().score(predictions, labels.reshape(-1))
+
+
+@pytest.mark.parametrize("check", ["predictions", "metric_direction", "metric_values"])
+def test_labels_in_a_column_of_their_own_pass(check, workshop):
+    result = results_of(workshop.subject(InColumns, "series"), check)[check]
+    assert result.outcome == "passed", (result.measured, result.hint)
+
+
 @planted("metric_direction", "see the rare class", outcome="warned")
 class AccuracyOfTheRare(Leaving):
     """one in forty leaves, and accuracy alone judges"""

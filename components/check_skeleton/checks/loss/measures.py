@@ -126,9 +126,11 @@ def _trials(subject: Subject) -> list[Trial]:
     labels = _labels(subject)
     generator = np.random.default_rng(subject.seed)
     if task.kind == "regression":
+        # Labels may have shape [B, 1], predictions have [B].
+        flat = labels.reshape(-1) if labels.size == len(labels) else labels
         return [
-            Trial(name, task.score(each, labels), number_quantities(each, labels))
-            for name, each in _numbers(labels, generator).items()
+            Trial(name, task.score(each, labels), number_quantities(each, flat))
+            for name, each in _numbers(flat, generator).items()
         ]
     width = 2
     if task.kind == "multiclass":

@@ -49,7 +49,8 @@ def predictions(subject: Subject) -> CheckResult:
         )
     best = task.predict(best_outputs(subject).ideal).detach().double().numpy()
     if task.kind == "regression":
-        error = float(np.sqrt(np.mean((best - labels) ** 2)) / max(float(np.std(labels)), 1e-12))
+        off = best - _one_each(labels)
+        error = float(np.sqrt(np.mean(off**2)) / max(float(np.std(labels)), 1e-12))
         agree, shown = error < 0.1, f"off by {error:.2g} standard deviations of the label"
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
@@ -80,7 +81,8 @@ def predictions(subject: Subject) -> CheckResult:
 def _scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.float64]) -> bool:
     """Whether predictions at the loss's minimum score no worse than the labels themselves."""
     with made_up("predictions at the loss's minimum"):
-        scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, labels))
+        right = _one_each(labels)
+        scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, right))
     gains = [
         (scores[name] - perfect[name]) * (1 if task.metrics[name] == "maximize" else -1)
         for name in scores
@@ -259,11 +261,16 @@ def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
     return ""
 
 
+def _one_each(labels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Labels of shape [B, 1] as [B], which is the form of predictions."""
+    return labels.reshape(-1) if labels.size == len(labels) else labels
+
+
 def _perfect_predictions(
     task: Task, labels: NDArray[np.float64], classes: int
 ) -> NDArray[np.float64]:
     if task.kind == "regression":
-        return labels
+        return _one_each(labels)
     if task.kind == "binary":
         return np.where(labels > 0.5, 0.999, 0.001)
     chance = np.full((len(labels), classes), 0.001 / classes)
