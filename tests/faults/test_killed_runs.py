@@ -22,8 +22,9 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize(
-    "victim", ["supervisor", pytest.param("driver", marks=pytest.mark.full), "training rank"]
-)
+    "victim", [*(pytest.param(each, marks=pytest.mark.full) for each in ("supervisor", "driver")),
+               "training rank"]
+)  # fmt: skip
 def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, victim):
     home = tmp_path / "home"
     process = start(project, home)

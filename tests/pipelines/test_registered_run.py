@@ -92,6 +92,7 @@ def rewrite(file: Path, *keys: str, value: object) -> None:
     file.write_text(json.dumps(content))
 
 
+@pytest.mark.full
 def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
     repository, project, tmp_path_factory
 ):
