@@ -85,8 +85,9 @@ class GateSection(Section):
     """Baselines of check_skeleton that the challenger must beat on the gate's metric: `last_value`
     repeats the label before, `task` is the task's own, `human` the figure in the contract's
     `skeleton.human`. The others are shown only. Add `linear` when a network that is no better is
-    not worth its upkeep. A baseline is beaten when the lower bound of the difference on the same
-    rows is above 0; `human`, whose rows nobody knows, by the bound of the challenger's own figure.
+    not worth its upkeep. Where no champion is compared with, the lower bound of the difference on
+    the same rows must be above 0; beside a champion, which had to beat them, the estimate decides.
+    `human`, whose rows nobody knows, must be beaten by the bound of the challenger's own figure.
     Where there is no bound (a single block, `loss`, more than 10 million predictions), the estimate
     decides and the page says so."""
     replace_unscored_champion: bool = False

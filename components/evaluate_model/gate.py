@@ -281,6 +281,9 @@ def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
         if name == "human":
             shown, own = _worst(evidence, metric, comparison.challenger)
             held = sign * (shown - score) > 0
+        elif comparison.champion is not None:  # which had to beat it by the bound
+            held = sign * (comparison.challenger - score) > 0
+            own = "by the estimate, beside a champion"
         elif paired is not None and paired.improvement is not None:
             bound = paired.improvement.low
             held, own = bound > 0, f"lower bound of the difference {bound:+.2g}"
