@@ -14,7 +14,7 @@ from components.check_skeleton.battery import CHECKS, Check, run_checks
 from components.check_skeleton.config import CheckSkeletonConfig
 from components.check_skeleton.input_preview import preview
 from components.check_skeleton.report import page_of
-from components.check_skeleton.subject import Subject, sample_positions, sample_rows
+from components.check_skeleton.subject import Subject, rows_at, sample_positions
 from components.clients.dataset import Dataset
 from components.contracts.data import Split
 from components.contracts.skeleton import CheckResult, SkeletonReport
@@ -52,15 +52,14 @@ def examine(
         load_task, settings.model.task, settings.model.options, dataset.snapshot.task_columns
     )
     subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training)
-    test_rows = sample_rows(dataset, Split.TEST, settings.skeleton.baseline_rows, subject.seed)
+    most = settings.skeleton.baseline_rows
+    positions = sample_positions(dataset, Split.TEST, most, subject.seed)
+    test_rows = rows_at(dataset, Split.TEST, positions)
     results = run_checks(subject, checks, show)
     baselines = Baselines()
     if len(checks) < len(CHECKS):
         baselines = Baselines(notes=("not measured: only some checks were asked for",))
     elif not any(result.blocks for result in results):
-        positions = sample_positions(
-            dataset, Split.TEST, settings.skeleton.baseline_rows, subject.seed
-        )
         baselines = _measured(subject, test_rows, dataset.snapshot.data.time, positions)
     found = SkeletonReport(results=results, baselines=baselines.scores)
     tolerance = settings.skeleton.initial_loss_tolerance

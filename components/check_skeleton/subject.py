@@ -153,10 +153,15 @@ def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.Data
     Raises:
         BadDataError: the split has fewer than 16 rows.
     """
-    chosen = sample_positions(dataset, split, size, seed)
+    return rows_at(dataset, split, sample_positions(dataset, split, size, seed))
+
+
+def rows_at(dataset: Dataset, split: Split, positions: NDArray[np.int64]) -> pl.DataFrame:
+    """The rows of a split at these positions, ascending; streamed."""
     parts, start = [], 0
     for rows in dataset.batches(split, READ_ROWS):
-        within = chosen[(chosen >= start) & (chosen < start + rows.height)] - start
+        is_here = (positions >= start) & (positions < start + rows.height)
+        within = positions[is_here] - start
         parts.append(rows[within])
         start += rows.height
     return pl.concat(parts)

@@ -41,7 +41,7 @@ class StoredRecord(Generic[Content]):
         return self._parsed(self.store.read(self.key))
 
     def update(self, change: Callable[[Content | None], tuple[Content | None, Result]]) -> Result:
-        """Change what is stored; where another writer was first, its content is changed anew.
+        """Change what is stored; where another writer was first, its content is changed again.
 
         Args:
             change: From what is stored to what is to be stored, and the result. It is called once

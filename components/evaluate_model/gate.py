@@ -53,7 +53,8 @@ class Evidence:
         repeats: Earlier tests of the champion on these days; None where nobody counted.
         figures: Of the challenger by itself, with their bounds.
         anchor: Beside the last champion that was shown to be better; None for the champion itself.
-        beside_baselines: Baseline → the comparison with it, where its rows are on record.
+        beside_baselines: Baseline → the comparison with it; only where there is none with a
+            champion, and the baseline's rows are on record.
     """
 
     comparisons: Sequence[Comparison]
@@ -277,19 +278,17 @@ def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
             detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
             reasons.append(_reason(condition, False, detail))
             continue
-        paired = evidence.beside_baselines.get(name)
+        shown, own = comparison.challenger, "estimates alone: there is no bound for the difference"
         if name == "human":
             shown, own = _worst(evidence, metric, comparison.challenger)
-            held = sign * (shown - score) > 0
         elif comparison.champion is not None:  # which had to beat it by the bound
-            held = sign * (comparison.challenger - score) > 0
             own = "by the estimate, beside a champion"
-        elif paired is not None and paired.improvement is not None:
-            bound = paired.improvement.low
-            held, own = bound > 0, f"lower bound of the difference {bound:+.2g}"
-        else:
-            own = "estimates alone: there is no bound for the difference"
-            held = sign * (comparison.challenger - score) > 0
+        lead = sign * (shown - score)
+        paired = evidence.beside_baselines.get(name)
+        if paired is not None and paired.improvement is not None:
+            lead = paired.improvement.low
+            own = f"lower bound of the difference {lead:+.2g}"
+        held = lead > 0
         verb = "beats" if held else "does not clearly beat"
         detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
         reasons.append(_reason(condition, held, detail))

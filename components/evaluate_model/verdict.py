@@ -90,7 +90,9 @@ def reach_verdict(
     anchor = compare_with_anchor(match, champion.anchor, names[0])
     figures = figures_of(match, names)
     slices = compare_slices(match, names[0], gate, test.searchable)
-    beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])
+    beside = {}
+    if comparisons[0].champion is None:
+        beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])
     evidence = Evidence(
         comparisons=comparisons,
         directions=directions,

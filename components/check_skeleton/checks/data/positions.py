@@ -20,7 +20,7 @@ MOST_LABELS = 64
 MOST_POSITIONS = 64
 # Of the label's deviation: what single precision leaves of equality.
 ROUNDING = 1e-4
-# What stands still is equal at many positions, and says nothing of where the label was taken.
+# A constant series is equal at many positions, and says nothing of where the label was taken.
 MOST_EQUAL = 0.25
 
 

@@ -119,7 +119,7 @@ def _has_own(label: Scaling, other: Scaling, found: list[Scaling]) -> bool:
 
 
 def _label(subject: Subject) -> Scaling | None:
-    """How the label enters; None where it is no number, or not normalised."""
+    """How the label enters; None where it is not a number, or not normalised."""
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if subject.task.kind != "regression" or not raw.dtype.is_numeric() or raw.null_count():
         return None

@@ -44,7 +44,7 @@ def shared_windows(subject: Subject) -> tuple[str, float]:
         known: set[int] = set()
         for start in range(train.shape[1] - size + 1):
             parts = train[:, start : start + size]
-            moves = parts[:, 0] != parts[:, -1]  # what stands still repeats itself
+            moves = parts[:, 0] != parts[:, -1]  # a constant series repeats itself
             known.update(hash(each.tobytes()) for each in parts[moves])
         middle = held[:, size // 2 : size // 2 + size]
         found.append((name, float(np.mean([hash(each.tobytes()) in known for each in middle]))))

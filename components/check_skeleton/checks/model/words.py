@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from components.check_skeleton.checks.data.reading import are_equal
 from components.check_skeleton.subject import Subject, example_keys
 from components.engine.task import inputs_of
 
@@ -192,10 +192,7 @@ def _is_read(subject: Subject, name: str) -> bool:
         after = inputs_of(subject.task.encode(rows.drop(name)))
     except Exception:  # only a column that is read can be missed
         return True
-    return before.keys() != after.keys() or any(
-        before[each].shape != after[each].shape or not torch.equal(before[each], after[each])
-        for each in before
-    )
+    return not are_equal(before, after)
 
 
 def _unseen(words: dict[str, int]) -> list[str]:
