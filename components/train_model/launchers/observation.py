@@ -1,5 +1,6 @@
 """Observation: how does a training job on a cluster stand, and is it time to give it up?"""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,7 @@ from components.train_model.launchers.pods import (
     PodView,
 )
 
+logger = logging.getLogger(__name__)
 Phase = Literal["queued", "starting", "running", "ended"]
 DELETED = "Deleted"  # by whom is not known
 # Nothing that a launcher may read tells more: the refusal is in the events alone.
@@ -98,30 +100,55 @@ def not_joined(machines: int) -> Standing:
     )
 
 
-def overdue(now: Standing, phase_seconds: float, stuck_seconds: float, budgets: Budgets) -> str:
-    """Why the job is to be given up; empty when it is not.
+class Progress:
+    """How long each phase has taken, logged when it changes.
 
     Args:
-        now: How it stands.
-        phase_seconds: Since the phase began.
-        stuck_seconds: Since it first could not go on by itself, without a pause.
         budgets: The contract's.
     """
-    limits = {
-        "queued": (budgets.queued_hours * SECONDS_PER_HOUR, "queued_hours"),
-        "starting": (budgets.starting_minutes * SECONDS_PER_MINUTE, "starting_minutes"),
-        "running": (budgets.running_hours * SECONDS_PER_HOUR, "running_hours"),
-    }
-    stuck_limit = budgets.stuck_minutes * SECONDS_PER_MINUTE
-    if now.is_stuck and stuck_seconds > stuck_limit:
-        what = "it cannot start" if now.phase == "queued" else "a pod cannot start"
-        return f"{what}, for {stuck_seconds:.0f} s (stuck_minutes)"
-    if now.phase == "ended":
-        return ""
-    limit, name = limits[now.phase]
-    if phase_seconds > limit:
-        return f"it has been {now.phase} for {phase_seconds:.0f} s ({name})"
-    return ""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._limits = {
+            "queued": (budgets.queued_hours * SECONDS_PER_HOUR, "queued_hours"),
+            "starting": (budgets.starting_minutes * SECONDS_PER_MINUTE, "starting_minutes"),
+            "running": (budgets.running_hours * SECONDS_PER_HOUR, "running_hours"),
+        }
+        self._stuck_limit = budgets.stuck_minutes * SECONDS_PER_MINUTE
+        self._now: Standing | None = None
+        self._since = 0.0
+        self._stuck_since: float | None = None
+
+    def update(self, now: Standing, moment: float) -> str:
+        """Take note; returns why the job is to be given up, or nothing.
+
+        A job is stuck from the first observation that says so: one that comes late, from a
+        launcher that was itself held up, does not tell how long it has been so.
+
+        Args:
+            now: How it stands.
+            moment: When, in seconds of a steady clock.
+        """
+        if self._now is None or now.phase != self._now.phase:
+            self._since = moment
+        if now != self._now:
+            logger.info("training is %s: %s", now.phase, now.reason)
+        self._now = now
+        if not now.is_stuck:
+            self._stuck_since = None
+            return self._overdue(now, moment - self._since)
+        if self._stuck_since is None:
+            self._stuck_since = moment
+        stuck_seconds = moment - self._stuck_since
+        if stuck_seconds > self._stuck_limit:
+            what = "it cannot start" if now.phase == "queued" else "a pod cannot start"
+            return f"{what}, for {stuck_seconds:.0f} s (stuck_minutes)"
+        return self._overdue(now, moment - self._since)
+
+    def _overdue(self, now: Standing, seconds: float) -> str:
+        if now.phase == "ended":
+            return ""
+        limit, name = self._limits[now.phase]
+        return f"it has been {now.phase} for {seconds:.0f} s ({name})" if seconds > limit else ""
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,11 @@ from components.train_model.launchers.kind import DEADLINE, JobKind, JobView
 from components.train_model.launchers.launcher import JobState, Launcher, forget_last_attempt
 from components.train_model.launchers.observation import (
     Ending,
-    Standing,
+    Progress,
     ending,
     given_up,
     is_past_deadline,
     not_joined,
-    overdue,
     standing,
 )
 from components.train_model.launchers.pace import Pace
@@ -190,7 +189,7 @@ class ClusterLauncher(Launcher):
     ) -> JobView | None:
         """The job when nothing of the attempt runs any more; None when somebody deleted it."""
         machines = self._resources.cluster.machines
-        progress = _Progress(self._resources)
+        progress = Progress(self._resources.cluster.budgets)
         while True:
             pods.wait(self._pace)
             view = self._look(followed)
@@ -204,7 +203,7 @@ class ClusterLauncher(Launcher):
             now = standing(view, seen, machines, said)
             if now.phase == "running" and not traces.have_joined():
                 now = not_joined(machines)
-            reason = progress.update(now)
+            reason = progress.update(now, time.monotonic())
             if is_past_deadline(view, seen):
                 reason = DEADLINE
             elif now.phase == "ended":
@@ -294,24 +293,3 @@ class ClusterLauncher(Launcher):
             if found is not None and self._delete_at_once(self._kind.view(found)):
                 return
             time.sleep(LOOK_SECONDS)
-
-
-class _Progress:
-    """How long each phase has taken, said aloud when it changes."""
-
-    def __init__(self, resources: ResourcesSection) -> None:
-        self._budgets = resources.cluster.budgets
-        self._now: Standing | None = None
-        self._since = self._stuck_since = time.monotonic()
-
-    def update(self, now: Standing) -> str:
-        """Take note; returns why the job is to be given up, or nothing."""
-        moment = time.monotonic()
-        if self._now is None or now.phase != self._now.phase:
-            self._since = moment
-        if not now.is_stuck:
-            self._stuck_since = moment
-        if now != self._now:
-            logger.info("training is %s: %s", now.phase, now.reason)
-        self._now = now
-        return overdue(now, moment - self._since, moment - self._stuck_since, self._budgets)

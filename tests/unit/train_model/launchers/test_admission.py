@@ -75,12 +75,10 @@ def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster,
 
 
 @each_kind
-def test_waiting_for_quota_costs_one_right_and_nothing_of_that_budget(
-    cluster, launched, kind, caplog
-):
+def test_waiting_for_quota_is_said_and_costs_one_right(cluster, launched, kind, caplog):
     job = launched("admitted_after_a_while")
     with caplog.at_level("INFO"):
-        run_to_end(job, launcher_for(kind, patient(stuck=1.0)), max_restarts=0)
+        run_to_end(job, launcher_for(kind, patient()), max_restarts=0)
     said = [line for line in caplog.messages if line.startswith("training is")]
     assert "queued: it waits to be admitted: couldn't assign flavors" in said[0]
     assert any("running: 2 pods run" in line for line in said)
