@@ -38,12 +38,12 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.distributed.fsdp import fully_shard
 from typing_extensions import override
 
-from components.contracts.data import ModelSection
-from components.engine.checkpoints.checkpointer import Checkpointer
-from components.engine.checkpoints.folder import Progress
-from components.engine.config import TrainingSection
-from components.engine.distributed import World
-from components.engine.job import TrainingJob
+from perennial.contracts.data import ModelSection
+from perennial.engine.checkpoints.checkpointer import Checkpointer
+from perennial.engine.checkpoints.folder import Progress
+from perennial.engine.config import TrainingSection
+from perennial.engine.distributed import World
+from perennial.engine.job import TrainingJob
 
 WIDTH, DEPTH, HEADS, VOCABULARY = 512, 8, 8, 256
 ROWS, LENGTH = 2, 128  # per process: a step of about the length that the goals were set for

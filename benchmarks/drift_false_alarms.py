@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.monitoring import Reference
-from components.contracts.snapshot import Snapshot
-from components.contracts.triggers import TriggersSection
-from components.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
-from components.detect_drift.reference import Measured, measure_windows
-from components.detect_drift.windows import choose_blocks
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.monitoring import Reference
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
+from perennial.detect_drift.reference import Measured, measure_windows
+from perennial.detect_drift.windows import choose_blocks
 
 TIME = "scheduled_departure"
 LABEL = "arrived_late"

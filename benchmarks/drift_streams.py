@@ -20,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from components.contracts.block import BlockFile
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.monitoring import Reference
-from components.contracts.snapshot import DataFile, Snapshot
-from components.contracts.triggers import TriggersSection
-from components.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
-from components.detect_drift.dependence import ALL_COLUMNS, SAMPLED_ROWS, tell_apart
-from components.detect_drift.dependence import MIN_ROWS as MIN_PAIRED_ROWS
-from components.detect_drift.file_windows import choose_files
-from components.detect_drift.reference import measure_windows
-from components.detect_drift.two_sample import Profile
+from perennial.contracts.block import BlockFile
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.monitoring import Reference
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
+from perennial.detect_drift.dependence import ALL_COLUMNS, SAMPLED_ROWS, tell_apart
+from perennial.detect_drift.dependence import MIN_ROWS as MIN_PAIRED_ROWS
+from perennial.detect_drift.file_windows import choose_files
+from perennial.detect_drift.reference import measure_windows
+from perennial.detect_drift.two_sample import Profile
 
 RESULTS = Path(__file__).parent / "results" / "drift_streams.md"
 COLUMNS, ROWS, WINDOWS = 8, 500, 4

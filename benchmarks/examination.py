@@ -39,7 +39,7 @@ from examination.tasks import Case  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results"
 JUDGED = RESULTS / "examination_judged.json"
 LONGEST_SECONDS = 900.0
-COMMAND = "import sys; from pipelines.cli import main; sys.exit(main())"
+COMMAND = "import sys; from perennial.cli import main; sys.exit(main())"
 
 
 def main() -> None:
@@ -91,8 +91,7 @@ def examined(case: Case) -> dict[str, object]:
     try:
         contract = case.write(folder)
         command = [sys.executable, "-c", COMMAND, "sanity", contract.name, "--home", "home"]
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
         try:
             done = subprocess.run(
                 command, cwd=folder, env=environment, capture_output=True, text=True, check=False,

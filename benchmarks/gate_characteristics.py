@@ -32,18 +32,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from components.contracts.data import DataSection, TaskColumns
-from components.contracts.gate import Comparison, Interval
-from components.engine.evaluation.resampling import Blocks, blocks_of
-from components.engine.evaluation.scoring import Scored
-from components.engine.metrics.probabilities import log_losses
-from components.engine.task import Task, load_task
-from components.evaluate_model.comparison import Contender, Match, compare
-from components.evaluate_model.conditions import Conditions
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.gate import Evidence, judge
-from components.evaluate_model.power import reach_of
-from pipelines.contract import load_contract
+from perennial.contract import load_contract
+from perennial.contracts.data import DataSection, TaskColumns
+from perennial.contracts.gate import Comparison, Interval
+from perennial.engine.evaluation.resampling import Blocks, blocks_of
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.metrics.probabilities import log_losses
+from perennial.engine.task import Task, load_task
+from perennial.evaluate_model.comparison import Contender, Match, compare
+from perennial.evaluate_model.conditions import Conditions
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.gate import Evidence, judge
+from perennial.evaluate_model.power import reach_of
 
 Floats: TypeAlias = NDArray[np.float64]
 Days: TypeAlias = NDArray[np.int64]
@@ -184,7 +184,7 @@ def drawn_days(count: int, of: int, mean_run: float, random: np.random.Generator
 def losses_only() -> Task:
     """A task of which only the loss is asked."""
     columns = TaskColumns(label="label", features={"x": "Float64"})
-    task = load_task("components.tasks.tabular:TabularClassification", {}, columns)
+    task = load_task("perennial.tasks.tabular:TabularClassification", {}, columns)
     empty: dict[str, JsonValue] = {"numeric": {}, "categories": {}, "classes": ["0", "1"]}
     rest: dict[str, JsonValue] = {"class_shares": [0.5, 0.5], "target_mean": 0.0}
     task.load_state({**empty, **rest, "target_scale": 1.0, "rows": 1})

@@ -21,10 +21,10 @@ from scipy.signal import lfilter
 from scipy.special import stdtrit
 from scipy.stats import beta, norm, t
 
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.uncertainty import Estimate, Spread
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.repeats import spent_level
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.uncertainty import Estimate, Spread
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.repeats import spent_level
 
 Floats: TypeAlias = NDArray[np.float64]
 GATE = GateSection()

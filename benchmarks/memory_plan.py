@@ -32,27 +32,27 @@ from torch import Tensor, nn
 from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.nn import functional
 
-from components.contracts.data import TaskColumns
-from components.contracts.memory import MemoryEstimate
-from components.engine.config import TrainingSection
-from components.engine.data.batching import BatchPlan
-from components.engine.distributed import World
-from components.engine.memory.device import device_name
-from components.engine.memory.footprint import Candidate, Circumstances, estimate
-from components.engine.memory.plan import Activations
-from components.engine.objective import forward
-from components.engine.optimization.optimizer import build_optimizer
-from components.engine.parallelism.parallelize import (
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.memory import MemoryEstimate
+from perennial.engine.config import TrainingSection
+from perennial.engine.data.batching import BatchPlan
+from perennial.engine.distributed import World
+from perennial.engine.memory.device import device_name
+from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
+from perennial.engine.memory.plan import Activations
+from perennial.engine.objective import forward
+from perennial.engine.optimization.optimizer import build_optimizer
+from perennial.engine.parallelism.parallelize import (
     PASSENGERS,
     parallelize,
     set_gradient_sync,
     settle_buckets,
 )
-from components.engine.parallelism.replica import Replica
-from components.engine.reproducibility import seeded_model
-from components.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
-from components.tasks.decoder import Decoder, DecoderOptions
-from components.tasks.resnet import RESNETS, ResNet
+from perennial.engine.parallelism.replica import Replica
+from perennial.engine.reproducibility import seeded_model
+from perennial.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
+from perennial.tasks.decoder import Decoder, DecoderOptions
+from perennial.tasks.resnet import RESNETS, ResNet
 
 STEPS = 3
 GOAL = 0.15

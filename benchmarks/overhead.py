@@ -19,9 +19,9 @@ import time
 from datetime import date
 from pathlib import Path
 
-from components.contracts.training import TrainingResult
-from pipelines.compilation import PIPELINES, compile_pipeline
-from pipelines.runs import Home, step_records
+from perennial.compilation import PIPELINES, compile_pipeline
+from perennial.contracts.training import TrainingResult
+from perennial.runs import Home, step_records
 
 EXAMPLE = Path("examples/flights/contract.toml")
 TARGET_SECONDS = 2.0
@@ -31,7 +31,7 @@ def measure(home: Path) -> dict[str, float]:
     """Wall, own work and overhead of one fresh run, in seconds."""
     started = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", str(EXAMPLE), "--home", str(home),
+        [sys.executable, "-m", "perennial.cli", "run", str(EXAMPLE), "--home", str(home),
          "--replay", "--first", "3", "--until", "3"],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip

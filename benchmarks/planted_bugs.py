@@ -1,6 +1,6 @@
 """Planted bugs and healthy tasks, through the skeleton checks.
 
-    PYTHONPATH=.:tests python benchmarks/planted_bugs.py [--whole]
+    PYTHONPATH=tests python benchmarks/planted_bugs.py [--whole]
 
 Every bug of `tests/planted_bugs` is a few lines away from a healthy task. It is detected when the
 check that is meant for it says so (warned or failed, as the test demands) and its hint names the
@@ -24,7 +24,7 @@ from types import ModuleType
 
 import torch
 
-from components.contracts.skeleton import CheckResult
+from perennial.contracts.skeleton import CheckResult
 from planted import Bug, Healthy
 from workshop import Workshop, results_of
 

@@ -1,6 +1,6 @@
 """How fast a training goes on after a kill, a lost machine or a signal, and if it is the same.
 
-    PYTHONPATH=.:tests python benchmarks/recovery.py [--rounds 20]
+    PYTHONPATH=tests python benchmarks/recovery.py [--rounds 20]
 
 Trains the tests' tiny task on two processes, as `train_model` does, so that the figures are those
 of the machinery: noticing, starting processes, importing, encoding, loading, the first step.
@@ -28,14 +28,14 @@ from pathlib import Path
 import torch
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from components.clients.lease import RunLease
-from components.contracts.artifact import write_atomically
-from components.contracts.training import TrainingResult
-from components.engine.checkpoints.folder import MARKER, committed
-from components.engine.job import TrainingJob
-from components.train_model.attempts import run_to_end
-from components.train_model.launchers.launcher import JobState
-from components.train_model.launchers.local import LocalLauncher, worker_environment
+from perennial.clients.lease import RunLease
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.folder import MARKER, committed
+from perennial.engine.job import TrainingJob
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.launchers.launcher import JobState
+from perennial.train_model.launchers.local import LocalLauncher, worker_environment
 from tiny_training import TinyOptions, largest_difference, tiny_job, weights, write_snapshot
 
 RESULTS = Path(__file__).parent / "results" / "recovery.md"
@@ -111,7 +111,7 @@ def start_agent(job: TrainingJob, port: int, lease: RunLease) -> subprocess.Pope
              "--nproc-per-node", "1", "--max-restarts", "2", "--rdzv-backend", "c10d",
              "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "recovery",
              "--rdzv-conf", RENDEZVOUS, "--local-addr", "127.0.0.1",
-             "-m", "components.engine.worker", str(job.root / "job.json")],
+             "-m", "perennial.engine.worker", str(job.root / "job.json")],
             env=worker_environment(os.environ, 1, lease), stdout=log, stderr=log,
         )  # fmt: skip
 

@@ -30,21 +30,21 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from components.clients.dataset import Dataset
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.contracts.data import Split
-from components.contracts.gate import Verdict
-from components.contracts.monitoring import RetrainingDecision
-from components.contracts.snapshot import Snapshot
-from components.engine.evaluation.scoring import score_batch
-from components.engine.export import load_model
-from components.engine.task import Task
-from pipelines.console import Console
-from pipelines.contract import load_contract
-from pipelines.replay import Arrival, Replay
-from pipelines.runs import Home, RunRecord
-from pipelines.supervisor import Launch, execute
+from perennial.clients.dataset import Dataset
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.console import Console
+from perennial.contract import load_contract
+from perennial.contracts.data import Split
+from perennial.contracts.gate import Verdict
+from perennial.contracts.monitoring import RetrainingDecision
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.evaluation.scoring import score_batch
+from perennial.engine.export import load_model
+from perennial.engine.task import Task
+from perennial.replay import Arrival, Replay
+from perennial.runs import Home, RunRecord
+from perennial.supervisor import Launch, execute
 
 EXAMPLE = Path("examples/flights")
 FIRST = 3

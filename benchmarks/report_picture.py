@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from components.contracts.gate import Verdict
-from pipelines.runs import Home
+from perennial.contracts.gate import Verdict
+from perennial.runs import Home
 
 WIDTH, HEIGHT = 1330, 1480
 LARGEST_BYTES = 300_000

@@ -1,6 +1,6 @@
 """What the design costs at 1,000 models, 10⁹ rows and 512 GPUs, from figures measured small.
 
-    PYTHONPATH=. python benchmarks/scale.py --write
+    python benchmarks/scale.py --write
 
 Nothing here has run at these sizes. Every input names where it comes from; change it and run again.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from components.contracts.snapshot import DataFile
+from perennial.contracts.snapshot import DataFile
 
 RESULTS = Path(__file__).parent / "results" / "scale.md"
 # Seen on a live backend (KFP 2.16.1, Argo 3.7): pods are looked at every 10 s, and each task is a

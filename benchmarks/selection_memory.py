@@ -22,23 +22,23 @@ import polars as pl
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.snapshot import Snapshot
-from components.contracts.training import CheckpointRecord, TrainingResult
-from components.engine.checkpoints.folder import (
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import CheckpointRecord, TrainingResult
+from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,
     commit,
     partial_path,
 )
-from components.engine.task import Task, load_task
-from components.select_checkpoint.candidates import score_checkpoints
-from components.select_checkpoint.rescoring import Rescoring
-from components.select_checkpoint.selection import select
-from components.snapshot_data.manifest import take_snapshot
+from perennial.engine.task import Task, load_task
+from perennial.select_checkpoint.candidates import score_checkpoints
+from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.select_checkpoint.selection import select
+from perennial.snapshot_data.manifest import take_snapshot
 
-TASK = "components.tasks.tabular:TabularClassification"
+TASK = "perennial.tasks.tabular:TabularClassification"
 STEPS = (1, 2)
 ROWS_PER_FILE, MONTH_DAYS = 400_000, 30.4
 SIZES = (1_200_000, 3_600_000)

@@ -26,19 +26,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from components.contracts.data import TaskColumns
-from components.contracts.training import CheckpointRecord, EvaluationPoint
-from components.engine.checkpoints.config import Checkpoints
-from components.engine.checkpoints.retention import Retention
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.scoring import Scored
-from components.engine.task import Task, load_task
-from components.reports.charts import line_chart
-from components.reports.page import standalone
-from components.select_checkpoint.alternatives import early_stop
-from components.select_checkpoint.config import SelectionSection
-from components.select_checkpoint.diagnosis import is_still_improving
-from components.select_checkpoint.selection import Candidate, select
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.training import CheckpointRecord, EvaluationPoint
+from perennial.engine.checkpoints.config import Checkpoints
+from perennial.engine.checkpoints.retention import Retention
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.task import Task, load_task
+from perennial.reports.charts import line_chart
+from perennial.reports.page import standalone
+from perennial.select_checkpoint.alternatives import early_stop
+from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.diagnosis import is_still_improving
+from perennial.select_checkpoint.selection import Candidate, select
 
 Floats = NDArray[np.float64]
 
@@ -172,7 +172,7 @@ def _scored(losses: Floats) -> Scored:
 def any_task() -> Task:
     """`select` asks one for its metrics; here the loss alone counts."""
     columns = TaskColumns(label="label", features={"x": "Float64"})
-    task = load_task("components.tasks.tabular:TabularRegression", {}, columns)
+    task = load_task("perennial.tasks.tabular:TabularRegression", {}, columns)
     task.load_state(
         {"numeric": {}, "categories": {}, "classes": [], "class_shares": [],
          "target_mean": 0.0, "target_scale": 1.0, "rows": ROWS}

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from components.check_skeleton.battery import run_checks
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.contracts.skeleton import CheckResult
-from components.engine.task import load_task
-from components.snapshot_data.manifest import take_snapshot
-from pipelines.contract import load_contract
+from perennial.check_skeleton.battery import run_checks
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.contract import load_contract
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import load_task
+from perennial.snapshot_data.manifest import take_snapshot
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "skeleton_cost.md"

@@ -1,6 +1,6 @@
 """What a lost machine costs a training over two containers, and if the weights stay the same.
 
-    PYTHONPATH=.:tests python benchmarks/two_machines.py [--rounds 5]
+    PYTHONPATH=tests python benchmarks/two_machines.py [--rounds 5]
 
 Builds the images (see images/README.md) and runs the trainer's twice on a network of podman, with
 the variables that the training operator injects, sharded by FSDP over gloo, checkpoints in a store
@@ -25,11 +25,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from components.contracts.training import TrainingResult
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.job import TrainingJob
 from container_services import new_bucket, store_server
 from containers import built_images, new_network, podman
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.job import TrainingJob
 from two_machines import (
     Machines,
     clicks_job,

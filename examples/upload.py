@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from components.clients.object_store import open_store
-from components.contracts.errors import PerennialError
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError
 
 
 def upload(folder: Path, address: str) -> list[str]:

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from components.contracts.data import DataSection, ModelSection, SplitSection
-from components.contracts.snapshot import Snapshot
-from components.engine.config import TrainingSection
-from components.engine.job import TrainingJob
-from components.snapshot_data.manifest import take_snapshot
-from components.tasks.image_text import ImageTextContrastive
+from perennial.contracts.data import DataSection, ModelSection, SplitSection
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.config import TrainingSection
+from perennial.engine.job import TrainingJob
+from perennial.snapshot_data.manifest import take_snapshot
+from perennial.tasks.image_text import ImageTextContrastive
 
 SIZE = 8
-TASK = "components.tasks.image_text:ImageTextContrastive"
+TASK = "perennial.tasks.image_text:ImageTextContrastive"
 OPTIONS = {
     "shape": [SIZE, SIZE],
     "text": {"length": 32, "layers": 1, "width": 32, "heads": 2},

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from components.engine.checkpoints.folder import CheckpointManifest, Progress, partial_path
-from components.engine.checkpoints.shelf import Shelf
+from perennial.engine.checkpoints.folder import CheckpointManifest, Progress, partial_path
+from perennial.engine.checkpoints.shelf import Shelf
 
 FILES = {"__0_0.distcp": b"x" * 300, "__1_0.distcp": b"y" * 100, ".metadata": b"where"}
 

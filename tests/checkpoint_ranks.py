@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from components.engine import worker
-from components.engine.checkpoints import checkpointer
-from components.engine.checkpoints.checkpointer import Checkpointer
-from components.engine.checkpoints.folder import Progress
-from components.engine.checkpoints.shard import Shard
-from components.engine.checkpoints.shelf import StoreShelf
-from components.engine.distributed import StopSignal, World
-from components.engine.job import TrainingJob, read_job
+from perennial.engine import worker
+from perennial.engine.checkpoints import checkpointer
+from perennial.engine.checkpoints.checkpointer import Checkpointer
+from perennial.engine.checkpoints.folder import Progress
+from perennial.engine.checkpoints.shard import Shard
+from perennial.engine.checkpoints.shelf import StoreShelf
+from perennial.engine.distributed import StopSignal, World
+from perennial.engine.job import TrainingJob, read_job
 
 
 def save_again(folder: str) -> int:

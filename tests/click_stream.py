@@ -10,7 +10,7 @@ import pytest
 CONTRACT = """
 [model]
 name = "clicks"
-task = "components.tasks.tabular:TabularClassification"
+task = "perennial.tasks.tabular:TabularClassification"
 options = { hidden = [16], dropout = 0.0, embedding_size = 4 }
 
 [data]

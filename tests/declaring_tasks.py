@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import Task
 from tiny_training import TinyTask
 
 

@@ -1,8 +1,8 @@
 """A contract and a profile to deploy with, and the server that they are deployed to."""
 
-from components.contracts.data import DataSection, ModelSection
-from pipelines.contract import Contract
-from pipelines.deployment.profile import Profile
+from perennial.contract import Contract
+from perennial.contracts.data import DataSection, ModelSection
+from perennial.deployment.profile import Profile
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -28,7 +28,7 @@ def profile(url="http://127.0.0.1:1", **sections):
 
 def contract(name="flights-late", uri="s3://perennial/flights", **sections):
     return Contract(
-        model=ModelSection(name=name, task="components.tasks.tabular:TabularClassification"),
+        model=ModelSection(name=name, task="perennial.tasks.tabular:TabularClassification"),
         data=DataSection(uri=uri, label="late", ids=("flight",)),
         **sections,
     )

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from components.check_skeleton.config import SkeletonSection
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.snapshot import Snapshot
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
-from components.snapshot_data.manifest import take_snapshot
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
+from perennial.snapshot_data.manifest import take_snapshot
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
 from skeleton_tables import WITHOUT_TRIALS
 
 WORDS = ("array", "axis", "mean", "of", "over", "returns", "shape", "sum", "the", "value")

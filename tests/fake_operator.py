@@ -11,9 +11,9 @@ import time
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from components.clients.object_store import open_store
-from components.engine.job import AttemptEnd, RankFailure
 from fake_kueue import ADMITTED, WAITING, workload
+from perennial.clients.object_store import open_store
+from perennial.engine.job import AttemptEnd, RankFailure
 
 TICK = 0.02
 EXIT_TERMINATED = 143

@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from components.engine.job import TrainingJob
-from components.engine.task import LABEL
+from perennial.engine.job import TrainingJob
+from perennial.engine.task import LABEL
 from tiny_training import TinyOptions, TinyTask, tiny_job
 
 FILE_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")

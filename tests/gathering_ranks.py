@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from components.engine.data.global_batch import gather_rows
-from components.engine.distributed import StopSignal, World
+from perennial.engine.data.global_batch import gather_rows
+from perennial.engine.distributed import StopSignal, World
 
 
 def gather_beside_a_shared_gradient() -> int:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.journal import Journal
-from components.clients.lease import RunLease
-from components.contracts.gate import Registration
-from pipelines.runs import Home
+from perennial.clients.journal import Journal
+from perennial.clients.lease import RunLease
+from perennial.contracts.gate import Registration
+from perennial.runs import Home
 
 
 def start(project: Path, home: Path, output: Path = Path(os.devnull)) -> subprocess.Popen[bytes]:
     arguments = ("run", str(project / "contract.toml"), "--home", str(home))
     with output.open("ab") as stream:
         return subprocess.Popen(
-            [sys.executable, "-m", "pipelines.cli", *arguments],
+            [sys.executable, "-m", "perennial.cli", *arguments],
             stdout=stream, stderr=stream, start_new_session=True,
         )  # fmt: skip
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from components.engine.task import LABEL, WEIGHT, Task
-from components.tasks.columns.tokenization import IGNORED
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel, DocumentOptions
+from perennial.engine.task import LABEL, WEIGHT, Task
+from perennial.tasks.columns.tokenization import IGNORED
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel, DocumentOptions
 
 BERT_SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.cluster import Cluster
-from components.clients.environment import CACHE, ClusterAddress
-from components.clients.outages import Persistence
-from components.contracts.data import ModelSection
-from components.engine.config import TrainingSection
-from components.engine.job import TrainingJob
-from components.train_model.config import Budgets, ClusterSection, ResourcesSection
-from components.train_model.launchers.launcher import JobState
-from components.train_model.launchers.on_cluster import ClusterLauncher
-from components.train_model.launchers.pace import Pace
-from components.train_model.launchers.pytorchjob import PyTorchJob
-from components.train_model.launchers.request import RunIdentity
-from components.train_model.launchers.trainjob import TrainJob
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
 from fake_trainer import TrainJobs
 from fake_training_operator import PyTorchJobs
+from perennial.clients.cluster import Cluster
+from perennial.clients.environment import CACHE, ClusterAddress
+from perennial.clients.outages import Persistence
+from perennial.contracts.data import ModelSection
+from perennial.engine.config import TrainingSection
+from perennial.engine.job import TrainingJob
+from perennial.train_model.config import Budgets, ClusterSection, ResourcesSection
+from perennial.train_model.launchers.launcher import JobState
+from perennial.train_model.launchers.on_cluster import ClusterLauncher
+from perennial.train_model.launchers.pace import Pace
+from perennial.train_model.launchers.pytorchjob import PyTorchJob
+from perennial.train_model.launchers.request import RunIdentity
+from perennial.train_model.launchers.trainjob import TrainJob
 
 # One second of a real cluster is about a hundredth of one here.
 PACE = Pace(
@@ -37,7 +37,7 @@ STEP = """
 import sys
 from pathlib import Path
 import launching
-from components.train_model.attempts import run_to_end
+from perennial.train_model.attempts import run_to_end
 
 folder, store_uri, launcher, kind = sys.argv[1:]
 job = launching.training_job(Path(folder), store_uri)
@@ -170,10 +170,9 @@ def environment_of(cluster, pod) -> dict[str, str]:
 
 def start_step(cluster, folder, store_uri, launcher=launcher_for, kind=PyTorchJobs):
     """The step in a process of its own, with a launcher of this module."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     return subprocess.Popen(
         [sys.executable, "-c", STEP, str(folder), store_uri, launcher.__name__, kind.__name__],
-        env=environment_of(cluster, "step-1") | {"PYTHONPATH": path},
+        env=environment_of(cluster, "step-1") | {"PYTHONPATH": str(ROOT / "tests")},
         stderr=subprocess.DEVNULL,
     )
 

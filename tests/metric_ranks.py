@@ -5,9 +5,9 @@ import math
 import numpy as np
 import torch
 
-from components.engine.distributed import World
-from components.engine.metrics.catalogue import find_metric
-from components.engine.metrics.metric import Metric, one_group
+from perennial.engine.distributed import World
+from perennial.engine.metrics.catalogue import find_metric
+from perennial.engine.metrics.metric import Metric, one_group
 from ranking_queries import PLACES, drawn, statistics_of
 
 STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")

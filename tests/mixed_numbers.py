@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import torch
 
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
 from other_styles import Columns, Module, dataset_of
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.engine.task import LABEL, Task
 from other_styles import Binary, Classes, Columns, Module, Numbers
+from perennial.engine.task import LABEL, Task
 
 LONGEST = 12
 

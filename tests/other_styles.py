@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, SplitSection
-from components.engine.task import LABEL, Task
-from components.snapshot_data.manifest import take_snapshot
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.engine.task import LABEL, Task
+from perennial.snapshot_data.manifest import take_snapshot
 
 ROWS = 1500
 

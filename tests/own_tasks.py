@@ -10,11 +10,11 @@ import polars as pl
 import torch
 from torch import nn
 
-from components.check_skeleton.config import SkeletonSection
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.snapshot import Snapshot
-from components.engine.task import LABEL, Task
-from components.snapshot_data.manifest import take_snapshot
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.task import LABEL, Task
+from perennial.snapshot_data.manifest import take_snapshot
 from skeleton_tables import WITHOUT_TRIALS
 
 JOBS = ("admin", "chef", "clerk", "driver", "nurse", "pilot", "smith", "tutor")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.check_skeleton.config import CHECK_NAMES
-from components.check_skeleton.subject import Subject
+from perennial.check_skeleton.config import CHECK_NAMES
+from perennial.check_skeleton.subject import Subject
 from workshop import Workshop, results_of
 
 

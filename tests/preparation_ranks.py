@@ -7,9 +7,9 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from components.engine import worker
-from components.engine.data import preparation
-from components.engine.distributed import COLLECTIVE_TIMEOUT
+from perennial.engine import worker
+from perennial.engine.data import preparation
+from perennial.engine.distributed import COLLECTIVE_TIMEOUT
 from tiny_training import TinyTask
 
 TIMEOUT = timedelta(seconds=0.5)

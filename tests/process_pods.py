@@ -11,13 +11,13 @@ import sys
 import threading
 from pathlib import Path
 
-from components.clients.object_store import open_store
 from fake_training_operator import PyTorchJobs
+from perennial.clients.object_store import open_store
 
 SECRETS = {"s3": {"secret": "nothing"}}
 # An image's own variables: where its Python and its packages are.
 ROOT = Path(__file__).resolve().parents[1]
-OF_THE_IMAGE = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+OF_THE_IMAGE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "tests")}
 LOOK_SECONDS = 0.1
 
 

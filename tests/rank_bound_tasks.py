@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from components.engine.data.batching import BatchPlan
-from components.tasks.tabular import TabularClassification
+from perennial.engine.data.batching import BatchPlan
+from perennial.tasks.tabular import TabularClassification
 
 
 class Around(nn.Module):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.metrics.right_answers import right_answers
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.metrics.right_answers import right_answers
+from perennial.engine.task import LABEL, Task
 from tiny_training import FEATURES, TinyTask
 
 CANDIDATES, PLACES = 7, 4

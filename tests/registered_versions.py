@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.model_registry import open_registry
-from components.clients.tracking import open_tracking
-from components.contracts.data import DataSection
-from components.contracts.gate import Comparison, GateReason, Interval, Verdict
-from components.contracts.skeleton import CheckResult, SkeletonReport
-from components.contracts.training import TrainingResult
-from components.contracts.validation import ValidationReport
-from components.evaluate_model.config import GateSection
-from components.register_model.model_card import CardContent
-from components.register_model.package import candidate_of, trace_lineage, write_package
-from components.register_model.promotion import promote
-from pipelines.contract import Contract
+from perennial.clients.model_registry import open_registry
+from perennial.clients.tracking import open_tracking
+from perennial.contract import Contract
+from perennial.contracts.data import DataSection
+from perennial.contracts.gate import Comparison, GateReason, Interval, Verdict
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.contracts.training import TrainingResult
+from perennial.contracts.validation import ValidationReport
+from perennial.evaluate_model.config import GateSection
+from perennial.register_model.model_card import CardContent
+from perennial.register_model.package import candidate_of, trace_lineage, write_package
+from perennial.register_model.promotion import promote
 from small_models import OPTIONS, TASK, stream, write_challenger, write_snapshot
 
 NAME = "clicks"

@@ -20,16 +20,16 @@ from types import FrameType
 
 from mlflow.store.model_registry import sqlalchemy_store
 
-from components.clients import model_registry
-from components.clients.environment import Environment
-from components.clients.model_registry import CHALLENGER, CHAMPION, Move, open_registry
-from components.clients.object_store import open_store
-from components.contracts import artifact
-from components.contracts.moves import Said
-from components.contracts.training import Challenger
-from components.engine.export import WEIGHTS_FILE, load_model
-from components.register_model import promotion
-from components.register_model.step import register_model_step
+from perennial.clients import model_registry
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import CHALLENGER, CHAMPION, Move, open_registry
+from perennial.clients.object_store import open_store
+from perennial.contracts import artifact
+from perennial.contracts.moves import Said
+from perennial.contracts.training import Challenger
+from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.register_model import promotion
+from perennial.register_model.step import register_model_step
 from registration_inputs import NAME
 
 OURS = (Path(promotion.__file__).parent, Path(model_registry.__file__).parent, artifact.__file__)

@@ -4,12 +4,12 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from components.contracts.data import ModelSection
-from components.contracts.gate import BlockPerformance, GateReason, Verdict
-from components.contracts.training import Challenger, TrainingResult
-from components.contracts.validation import ValidationReport
-from components.evaluate_model.config import GateSection
-from components.register_model.config import RegisterModelConfig, RegistrySection
+from perennial.contracts.data import ModelSection
+from perennial.contracts.gate import BlockPerformance, GateReason, Verdict
+from perennial.contracts.training import Challenger, TrainingResult
+from perennial.contracts.validation import ValidationReport
+from perennial.evaluate_model.config import GateSection
+from perennial.register_model.config import RegisterModelConfig, RegistrySection
 from small_models import GOOD, TASK, stream, write_challenger, write_skeleton, write_snapshot
 
 NAME = "clicks"

@@ -15,16 +15,16 @@ from pathlib import Path
 from shutil import copytree
 from tempfile import TemporaryDirectory
 
-from components.clients.environment import Environment
-from components.clients.model_registry import CHAMPION, ChampionMovedError, open_registry
-from components.clients.tracking import open_tracking
-from components.contracts.errors import PerennialError
-from components.contracts.gate import Verdict
-from components.engine.export import WEIGHTS_FILE, load_model
-from components.register_model.promotion import Candidate, promote
-from pipelines.registry import moves
-from pipelines.registry.catalogue import Catalogue
-from pipelines.runs import Home
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import CHAMPION, ChampionMovedError, open_registry
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Verdict
+from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.register_model.promotion import Candidate, promote
+from perennial.registry_commands import moves
+from perennial.registry_commands.catalogue import Catalogue
+from perennial.runs import Home
 
 NAME = "clicks"
 QUALITY = "quality"

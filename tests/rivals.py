@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import DataSection, TaskColumns
-from components.engine.evaluation.resampling import blocks_of
-from components.engine.evaluation.scoring import Scored
-from components.engine.task import load_task
-from components.evaluate_model.comparison import Contender, Match
+from perennial.contracts.data import DataSection, TaskColumns
+from perennial.engine.evaluation.resampling import blocks_of
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.task import load_task
+from perennial.evaluate_model.comparison import Contender, Match
 
 BY_DAY = DataSection(uri="u", label="label", time="day")
 BY_ROW = DataSection(uri="u", label="label")
@@ -20,7 +20,7 @@ DAYS, ROWS_PER_DAY = 20, 20
 @pytest.fixture(scope="module")
 def task():
     columns = TaskColumns(label="label", features={"x": "Float64"})
-    made = load_task("components.tasks.tabular:TabularClassification", {}, columns)
+    made = load_task("perennial.tasks.tabular:TabularClassification", {}, columns)
     state = {"numeric": {}, "categories": {}, "classes": ["0", "1"], "class_shares": [0.5, 0.5]}
     made.load_state({**state, "target_mean": 0.0, "target_scale": 1.0, "rows": 1})
     return made

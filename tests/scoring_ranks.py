@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.snapshot import Snapshot
-from components.engine.distributed import World
-from components.engine.evaluation.scoring import score_split_together
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.distributed import World
+from perennial.engine.evaluation.scoring import score_split_together
 from tiny_training import TinyOptions, TinyTask
 
 KEPT = ("id", "y")

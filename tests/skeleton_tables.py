@@ -7,15 +7,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.check_skeleton.config import SkeletonSection
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.skeleton import CheckResult
-from components.contracts.snapshot import Snapshot
-from components.engine.config import TrainingSection
-from components.snapshot_data.manifest import take_snapshot
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.skeleton import CheckResult
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.config import TrainingSection
+from perennial.snapshot_data.manifest import take_snapshot
 
 ROWS = 4000
 # Several seconds for each task; tests of their own ask for them.

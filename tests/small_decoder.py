@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from components.contracts.data import ModelSection
-from components.engine.task import LABEL, WEIGHT, Task
-from components.tasks.decoder import Decoder, DecoderOptions, decoder_plan
+from perennial.contracts.data import ModelSection
+from perennial.engine.task import LABEL, WEIGHT, Task
+from perennial.tasks.decoder import Decoder, DecoderOptions, decoder_plan
 from tiny_training import FEATURES, tiny_job
 
 LENGTH = 16

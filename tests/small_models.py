@@ -10,20 +10,20 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from components.clients.dataset import Dataset
-from components.clients.environment import Environment
-from components.clients.tracking import open_mlflow
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.skeleton import SkeletonReport
-from components.contracts.snapshot import Snapshot
-from components.contracts.training import Challenger
-from components.engine.evaluation.baseline_rows import BaselineRows
-from components.engine.export import write_weights
-from components.engine.serving.servable import make_servable
-from components.engine.task import load_task
-from components.snapshot_data.manifest import take_snapshot
+from perennial.clients.dataset import Dataset
+from perennial.clients.environment import Environment
+from perennial.clients.tracking import open_mlflow
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.engine.evaluation.baseline_rows import BaselineRows
+from perennial.engine.export import write_weights
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import load_task
+from perennial.snapshot_data.manifest import take_snapshot
 
-TASK = "components.tasks.tabular:TabularClassification"
+TASK = "perennial.tasks.tabular:TabularClassification"
 OPTIONS = {"hidden": [], "dropout": 0.0}
 DAYS, ROWS_PER_DAY = 90, 30
 GOOD, NOISY, USELESS = (2.0, 0.0), (2.0, 2.0), (0.0, 0.5)

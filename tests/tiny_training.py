@@ -24,19 +24,19 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from components.clients.dataset import split_expression
-from components.clients.environment import LEASE
-from components.clients.object_store import sha256_of_file
-from components.contracts.artifact import write_atomically
-from components.contracts.data import DataSection, ModelSection, Split, SplitSection
-from components.contracts.section import Section
-from components.contracts.snapshot import DataFile, Snapshot
-from components.contracts.training import TrainingResult
-from components.engine import worker
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.config import TrainingSection
-from components.engine.job import TrainingJob
-from components.engine.task import LABEL, Task
+from perennial.clients.dataset import split_expression
+from perennial.clients.environment import LEASE
+from perennial.clients.object_store import sha256_of_file
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
+from perennial.contracts.section import Section
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.contracts.training import TrainingResult
+from perennial.engine import worker
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.config import TrainingSection
+from perennial.engine.job import TrainingJob
+from perennial.engine.task import LABEL, Task
 
 FEATURES = 6
 

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from click_stream import CONTRACT, add_month
-from components.clients.environment import Environment, data_cache
-from components.clients.object_store import open_store
-from components.contracts.artifact import write_atomically
-from components.contracts.training import TrainingResult
-from components.engine.checkpoints.folder import MARKER
-from components.engine.job import TrainingJob
-from components.snapshot_data.manifest import take_snapshot
-from components.train_model.config import ResourcesSection, TrainModelConfig
-from components.train_model.identity import training_job
-from components.train_model.launchers.worker_settings import MALLOC
 from containers import Network, Pod, podman
-from pipelines.contract import load_contract
+from perennial.clients.environment import Environment, data_cache
+from perennial.clients.object_store import open_store
+from perennial.contract import load_contract
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.folder import MARKER
+from perennial.engine.job import TrainingJob
+from perennial.snapshot_data.manifest import take_snapshot
+from perennial.train_model.config import ResourcesSection, TrainModelConfig
+from perennial.train_model.identity import training_job
+from perennial.train_model.launchers.worker_settings import MALLOC
 
 JOB = "clicks-training"
-COMMAND = ("python3", "-m", "torch.distributed.run", "-m", "components.engine.worker")
+COMMAND = ("python3", "-m", "torch.distributed.run", "-m", "perennial.engine.worker")
 STEPS = 300
 
 

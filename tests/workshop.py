@@ -18,15 +18,6 @@ from sklearn.datasets import load_digits
 
 from captioned_shapes import OPTIONS as SHAPE_OPTIONS
 from captioned_shapes import write_shapes
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.check_skeleton.config import SkeletonSection
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.skeleton import CheckResult
-from components.contracts.snapshot import Snapshot
-from components.engine.config import TrainingSection
-from components.snapshot_data.manifest import take_snapshot
 from documents import SETTINGS as TEXT_SETTINGS
 from documents import SMALL, TOPIC_SETTINGS, documents, write_topics
 from documents import TRAINING as TEXT_TRAINING
@@ -34,6 +25,15 @@ from documents import pinned as pinned_documents
 from own_tasks import SETTINGS as OWN_SETTINGS
 from own_tasks import TRAINING as OWN_TRAINING
 from own_tasks import write_customers, write_reviews, write_series
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.skeleton import CheckResult
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.config import TrainingSection
+from perennial.snapshot_data.manifest import take_snapshot
 from skeleton_tables import SETTINGS as TABLE_SETTINGS
 from skeleton_tables import TRAINING as TABLE_TRAINING
 from skeleton_tables import WITHOUT_TRIALS, table

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from benchmarks.throughput.cells import SEED, Subject, blocks_of, language
-from components.tasks.decoder import DecoderOptions
-from components.tasks.resnet import RESNETS, ResNet
+from perennial.tasks.decoder import DecoderOptions
+from perennial.tasks.resnet import RESNETS, ResNet
 
 CLASSES = 1000
 

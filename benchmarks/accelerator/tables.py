@@ -14,8 +14,8 @@ from benchmarks.accelerator.sizes import Sizes
 from benchmarks.memory_plan import GOAL
 from benchmarks.throughput.by_hand import BestLoop
 from benchmarks.throughput.perennial import Perennial
-from components.contracts.memory import MemoryEstimate
-from components.tasks.decoder import Decoder
+from perennial.contracts.memory import MemoryEstimate
+from perennial.tasks.decoder import Decoder
 
 MFU_GOAL = 0.5
 TORCHTITAN = (

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
-from components.tasks.decoder import Decoder, DecoderOptions
+from perennial.tasks.decoder import Decoder, DecoderOptions
 
 LEARNING_RATE = 3e-4
 MAX_NORM = 1.0

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 
 from benchmarks.throughput.cells import Cell, Subject
-from components.engine.distributed import World
+from perennial.engine.distributed import World
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ from benchmarks.throughput.cells import (
     losses_of,
 )
 from benchmarks.throughput.contender import Contender, Place
-from components.contracts.data import ModelSection, TaskColumns
-from components.engine.config import TrainingSection
-from components.engine.data.encoded import EncodedSplit
-from components.engine.distributed import StopSignal, World
-from components.engine.job import TrainingJob
-from components.engine.loop import update
-from components.engine.task import LABEL, Batch, NoOptions, Task
-from components.engine.worker import assemble
+from perennial.contracts.data import ModelSection, TaskColumns
+from perennial.engine.config import TrainingSection
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.distributed import StopSignal, World
+from perennial.engine.job import TrainingJob
+from perennial.engine.loop import update
+from perennial.engine.task import LABEL, Batch, NoOptions, Task
+from perennial.engine.worker import assemble
 
 
 class CellTask(Task):

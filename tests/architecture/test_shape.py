@@ -9,21 +9,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPONENTS = ROOT / "components" / "perennial"
 SOURCES = sorted([*(ROOT / "components").rglob("*.py"), *(ROOT / "pipelines").rglob("*.py")])
-STEPS = sorted(path.parent for path in (ROOT / "components").glob("*/component.py"))
+STEPS = sorted(path.parent for path in COMPONENTS.glob("*/component.py"))
 FOUNDATIONS = {"contracts", "clients", "engine", "reports", "tasks"}
 
 # Outside package → the only places that may import it.
 DOORS = {
-    "kfp": r"components/\w+/component\.py|pipelines/(deployment/)?\w+\.py",
-    "kfp_server_api": r"components/clients/pipeline_(api|records)\.py",
-    "great_expectations": r"components/validate_data/expectations\.py",
-    "mlflow": r"components/clients/(mlflow_client|tracking|model_registry|pyfunc_flavor|pyfunc_process)\.py",
-    "boto3": r"components/clients/s3_(store|errors)\.py",
-    "botocore": r"components/clients/s3_(store|errors)\.py",
-    "kubernetes": r"components/clients/cluster\.py",
-    "torch": r"components/(engine|tasks|check_skeleton|select_checkpoint|evaluate_model|detect_drift)/.*\.py",
-    "safetensors": r"components/engine/export\.py",
+    "kfp": r"components/perennial/\w+/component\.py|pipelines/perennial/(deployment/)?\w+\.py",
+    "kfp_server_api": r"components/perennial/clients/pipeline_(api|records)\.py",
+    "great_expectations": r"components/perennial/validate_data/expectations\.py",
+    "mlflow": r"components/perennial/clients/(mlflow_client|tracking|model_registry|pyfunc_flavor|pyfunc_process)\.py",
+    "boto3": r"components/perennial/clients/s3_(store|errors)\.py",
+    "botocore": r"components/perennial/clients/s3_(store|errors)\.py",
+    "kubernetes": r"components/perennial/clients/cluster\.py",
+    "torch": r"components/perennial/(engine|tasks|check_skeleton|select_checkpoint|evaluate_model|detect_drift)/.*\.py",
+    "safetensors": r"components/perennial/engine/export\.py",
 }
 BANNED = re.compile(
     r"(^|_)(utils?|helpers?|common|misc|shared|base|manager|handler|types|constants)(_|$)"
@@ -49,9 +50,7 @@ def functions_of(path):
 
 
 def test_every_folder_of_components_is_a_step_or_a_foundation():
-    folders = {
-        path.name for path in (ROOT / "components").iterdir() if (path / "__init__.py").exists()
-    }
+    folders = {path.name for path in COMPONENTS.iterdir() if (path / "__init__.py").exists()}
     assert folders == {path.name for path in STEPS} | FOUNDATIONS
 
 
@@ -133,7 +132,7 @@ def test_package_files_import_nothing():
 def test_pipeline_definitions_load_without_heavy_packages():
     """Compilation must stay fast: each resource setting walks the stack of everything imported."""
     program = (
-        "import sys, pipelines.compilation, pipelines.contract\n"
+        "import sys, perennial.compilation, perennial.contract\n"
         "heavy = {'torch', 'mlflow', 'great_expectations', 'sklearn', 'scipy'} & set(sys.modules)\n"
         "sys.exit(f'imports {heavy}' if heavy else 0)"
     )

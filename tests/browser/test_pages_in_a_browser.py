@@ -5,16 +5,16 @@ import random
 
 import pytest
 
-from components.reports.charts import (
+from perennial.reports.charts import (
     bar_chart,
     gauge_chart,
     histogram_chart,
     interval_chart,
     line_chart,
 )
-from components.reports.heat_map import heat_map
-from components.reports.page import Page
-from components.reports.run_report import StepPage, stitch
+from perennial.reports.heat_map import heat_map
+from perennial.reports.page import Page
+from perennial.reports.run_report import StepPage, stitch
 
 SCREENS = [
     pytest.param(width, dark, id=f"{width}-{'dark' if dark else 'light'}")

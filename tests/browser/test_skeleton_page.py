@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from components.check_skeleton.input_preview import EXAMPLES, preview
-from components.check_skeleton.report import page_of
-from components.contracts.skeleton import CheckResult, SkeletonReport
-from components.tasks.image_classification import ImageClassification
+from perennial.check_skeleton.input_preview import EXAMPLES, preview
+from perennial.check_skeleton.report import page_of
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.tasks.image_classification import ImageClassification
 from workshop import Workshop
 
 

@@ -14,15 +14,6 @@ import yaml
 import fake_operator
 from api_server import needs_api_server
 from cluster_manifests import OVERLAYS, build, label
-from components.clean_up.step import clean_up_step
-from components.clients.api_server import ApiError
-from components.clients.cluster import Cluster
-from components.clients.environment import CACHE, ClusterAddress
-from components.clients.object_store import open_store
-from components.clients.training_jobs import PYTORCHJOBS
-from components.contracts.errors import TrainingFailedError
-from components.train_model.attempts import run_to_end
-from components.train_model.launchers.launcher import JobState
 from fake_operator import step_pod
 from fake_training_operator import PyTorchJobs
 from launching import (
@@ -35,7 +26,16 @@ from launching import (
     start_step,
     training_job,
 )
-from pipelines.reap import reap
+from perennial.clean_up.step import clean_up_step
+from perennial.clients.api_server import ApiError
+from perennial.clients.cluster import Cluster
+from perennial.clients.environment import CACHE, ClusterAddress
+from perennial.clients.object_store import open_store
+from perennial.clients.training_jobs import PYTORCHJOBS
+from perennial.contracts.errors import TrainingFailedError
+from perennial.reap import reap
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.launchers.launcher import JobState
 from real_cluster import LAUNCHER, REAPER, RealCluster
 
 pytestmark = [pytest.mark.full, pytest.mark.alone, needs_api_server]

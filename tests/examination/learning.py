@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import torch
 
-from components.contracts.data import TaskColumns
-from components.engine.task import LABEL, WEIGHT, inputs_of
+from perennial.contracts.data import TaskColumns
+from perennial.engine.task import LABEL, WEIGHT, inputs_of
 
 
 def task_of(case, folder: Path):

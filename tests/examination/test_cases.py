@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 import torch
 
-from components.engine.task import LABEL, WEIGHT, inputs_of
 from examination.learning import fitted, learn, mean_loss, split, task_of
 from examination.planted import all_bugs, all_cases
 from examination.tasks import healthy_tasks
-from pipelines.contract import load_contract
+from perennial.contract import load_contract
+from perennial.engine.task import LABEL, WEIGHT, inputs_of
 
 HEALTHY = healthy_tasks()
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,16 +5,16 @@ import json
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.snapshot import Snapshot
-from components.engine.checkpoints.folder import CheckpointManifest, Progress, committed
-from components.engine.data.batching import GlobalOrder
-from components.engine.job import RankFailure
-from components.engine.precision import INITIAL_LOSS_SCALE
-from components.engine.resilience.not_finite import NotFinite
-from components.engine.task import LABEL, load_task
 from faulty_training import FaultyOptions, faulty_job, traced
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.checkpoints.folder import CheckpointManifest, Progress, committed
+from perennial.engine.data.batching import GlobalOrder
+from perennial.engine.job import RankFailure
+from perennial.engine.precision import INITIAL_LOSS_SCALE
+from perennial.engine.resilience.not_finite import NotFinite
+from perennial.engine.task import LABEL, load_task
 from tiny_training import (
     finished,
     largest_difference,

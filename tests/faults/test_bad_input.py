@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from click_stream import add_month
-from pipelines.cli import main
-from pipelines.runs import Home, step_records
+from perennial.cli import main
+from perennial.runs import Home, step_records
 
 
 def partition(project: Path) -> Path:
@@ -50,14 +50,14 @@ def in_contract(before: str, after: str):
 
 def broken_task(project: Path) -> None:
     (project / "mine.py").write_text("import nothing_of_this_name\n")
-    in_contract("components.tasks.tabular:TabularClassification", "mine:Mine")(project)
+    in_contract("perennial.tasks.tabular:TabularClassification", "mine:Mine")(project)
 
 
 def incomplete_task(project: Path) -> None:
     (project / "unfinished.py").write_text(
-        "from components.engine.task import Task\nclass Mine(Task):\n    pass\n"
+        "from perennial.engine.task import Task\nclass Mine(Task):\n    pass\n"
     )
-    in_contract("components.tasks.tabular:TabularClassification", "unfinished:Mine")(project)
+    in_contract("perennial.tasks.tabular:TabularClassification", "unfinished:Mine")(project)
 
 
 def move_data_away(project: Path) -> None:
@@ -126,7 +126,7 @@ VALIDATED = {
 
 def perennial(project: Path, verb: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", verb, str(project / "contract.toml")],
+        [sys.executable, "-m", "perennial.cli", verb, str(project / "contract.toml")],
         capture_output=True,
         text=True,
         check=False,

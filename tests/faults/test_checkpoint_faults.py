@@ -15,12 +15,12 @@ from checkpoint_ranks import (
     write_slowly,
     write_slowly_without_a_copy,
 )
-from components.clients.environment import CACHE
-from components.contracts.training import TrainingResult
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.checkpoints.folder import DamagedCheckpointError, committed, verify
-from components.engine.checkpoints.shelf import StoreShelf, folder_for
-from components.engine.job import RankFailure
+from perennial.clients.environment import CACHE
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed, verify
+from perennial.engine.checkpoints.shelf import StoreShelf, folder_for
+from perennial.engine.job import RankFailure
 from tiny_training import (
     TinyOptions,
     finished,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from components.register_model.step import register_model_step
+from perennial.register_model.step import register_model_step
 from registration_inputs import step_arguments, write_inputs
 from small_models import NOISY
 
@@ -49,7 +49,7 @@ def attempts(environment, tmp_path, monkeypatch):
         root = Path(__file__).resolve().parents[2]
         done = subprocess.run(
             [sys.executable, str(root / "tests" / "registration_attempts.py"), tmp_path / "job.json"],
-            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
+            env={**os.environ, "PYTHONPATH": str(root / "tests")},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

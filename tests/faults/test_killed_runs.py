@@ -16,7 +16,7 @@ from killing import (
     start,
     wait_for,
 )
-from pipelines.runs import Home
+from perennial.runs import Home
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -34,9 +34,9 @@ def test_killed_run_continues_to_the_same_model(project, tmp_path, undisturbed, 
     workers = [
         pid
         for pid, command in below.items()
-        if "components.engine.worker" in command and "distributed.run" not in command
+        if "perennial.engine.worker" in command and "distributed.run" not in command
     ]
-    drivers = [pid for pid, command in below.items() if "pipelines.local" in command]
+    drivers = [pid for pid, command in below.items() if "perennial.local" in command]
     if victim == "supervisor":
         os.kill(process.pid, signal.SIGKILL)
     elif victim == "driver":

@@ -10,11 +10,11 @@ from datetime import timedelta
 
 import pytest
 
-from components.clean_up.step import clean_up_step
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
 from launching import KINDS, start_step
-from pipelines.reap import reap
+from perennial.clean_up.step import clean_up_step
+from perennial.reap import reap
 
 SCRIPTS = (
     "success", "success_of_the_master_first", "claimed_success", "worker_failure",

@@ -7,18 +7,18 @@ from functools import partial
 
 import pytest
 
-from components.clients.environment import CACHE
-from components.clients.object_store import open_store
-from components.clients.outages import OUTAGE_SECONDS, Persistence, waiting_out_outages
-from components.contracts.training import TrainingResult
-from components.engine.checkpoints.shelf import folder_for
-from components.engine.handover import hand_over, read_end
-from components.engine.job import RankFailure
-from components.train_model.attempts import run_to_end
-from components.train_model.launchers.launcher import JobState
-from components.train_model.launchers.local import LocalLauncher
-from components.train_model.restart_policy import decide_restart
 from faulty_training import FaultyOptions, faulty_job
+from perennial.clients.environment import CACHE
+from perennial.clients.object_store import open_store
+from perennial.clients.outages import OUTAGE_SECONDS, Persistence, waiting_out_outages
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.shelf import folder_for
+from perennial.engine.handover import hand_over, read_end
+from perennial.engine.job import RankFailure
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.launchers.launcher import JobState
+from perennial.train_model.launchers.local import LocalLauncher
+from perennial.train_model.restart_policy import decide_restart
 from tiny_training import finished, largest_difference, run_ranks_at, weights
 
 # Slow enough for an outage to begin and end within the training.
@@ -107,7 +107,7 @@ def test_after_an_outage_beyond_the_budget_the_training_is_restarted(
     outage_after("step-00000008/COMMITTED", job, road, 4.0, "refuse")
     # The launcher itself waits for as long as it takes.
     patient = partial(Persistence, budget_seconds=60.0)
-    monkeypatch.setattr("components.clients.outages.Persistence", patient)
+    monkeypatch.setattr("perennial.clients.outages.Persistence", patient)
     with waiting_out_outages():
         run_to_end(job, LocalLauncher(1), max_restarts=1)
     result = TrainingResult.read(job.root)

@@ -18,10 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.environment import Environment
-from components.clients.journal import Journal
-from components.clients.model_registry import CHAMPION, open_registry
-from components.clients.version_control import commit_of
 from killing import (
     command_of,
     descendants,
@@ -29,7 +25,11 @@ from killing import (
     no_process_is_left,
     start,
 )
-from pipelines.runs import FLOW, Home
+from perennial.clients.environment import Environment
+from perennial.clients.journal import Journal
+from perennial.clients.model_registry import CHAMPION, open_registry
+from perennial.clients.version_control import commit_of
+from perennial.runs import FLOW, Home
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
@@ -44,8 +44,8 @@ MOMENTS = (
 )
 # In a process's command; the first that is found names the process.
 ROLES = {
-    "pipelines.cli": "supervisor", "pipelines.local": "driver", "torch.distributed.run": "torchrun",
-    "components.engine.worker": "rank", "kfp.dsl.executor_main": "step",
+    "perennial.cli": "supervisor", "perennial.local": "driver", "torch.distributed.run": "torchrun",
+    "perennial.engine.worker": "rank", "kfp.dsl.executor_main": "step",
 }  # fmt: skip
 # Locks, which other processes may hold by name, and DCP's own file: none is a temporary file.
 KEPT = {".mlflow.db.lock", ".locks", ".metadata"}

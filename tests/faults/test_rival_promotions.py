@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
-from components.clients.environment import Environment
-from components.clients.model_registry import CHAMPION, open_registry
-from components.clients.tracking import open_mlflow
-from components.contracts.moves import REPLACED_TAG, Said
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import CHAMPION, open_registry
+from perennial.clients.tracking import open_mlflow
+from perennial.contracts.moves import REPLACED_TAG, Said
 from rival_promotions import NAME, QUALITY
 from small_models import GOOD, stream, write_challenger, write_snapshot
 
@@ -37,7 +37,7 @@ def compete(environment, tmp_path):
         root = Path(__file__).resolve().parents[2]
         done = subprocess.run(
             [sys.executable, str(root / "tests" / "rival_promotions.py"), str(job)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr[-8000:]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.lease import RunLease
-from components.contracts.errors import PerennialError, TrainingFailedError
-from components.contracts.training import TrainingResult
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.checkpoints.folder import DamagedCheckpointError, committed
-from components.engine.checkpoints.shelf import LocalShelf, newest_intact
-from components.engine.job import JobFailure, RankFailure
-from components.train_model.attempts import run_to_end, training_failed
-from components.train_model.launchers.local import LocalLauncher
+from perennial.clients.lease import RunLease
+from perennial.contracts.errors import PerennialError, TrainingFailedError
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed
+from perennial.engine.checkpoints.shelf import LocalShelf, newest_intact
+from perennial.engine.job import JobFailure, RankFailure
+from perennial.train_model.attempts import run_to_end, training_failed
+from perennial.train_model.launchers.local import LocalLauncher
 from tiny_training import (
     TinyOptions,
     finished,
@@ -192,9 +192,9 @@ def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
     job = tiny_job(root, options=TinyOptions(dropout=0.2), steps=20_000)
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
-        "from components.engine.job import read_job\n"
-        "from components.train_model.attempts import run_to_end\n"
-        "from components.train_model.launchers.local import LocalLauncher\n"
+        "from perennial.engine.job import read_job\n"
+        "from perennial.train_model.attempts import run_to_end\n"
+        "from perennial.train_model.launchers.local import LocalLauncher\n"
         "run_to_end(read_job(Path(sys.argv[1])), LocalLauncher(1), 3)\n"
     )
     path = tmp_path / "job.json"

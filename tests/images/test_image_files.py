@@ -52,7 +52,7 @@ def test_the_bake_file_says_what_the_dockerfile_asks_and_attests_every_image():
     assert mounted == {secret.partition(",")[0]}
 
 
-@pytest.mark.parametrize("step", sorted((ROOT / "components").glob("*/component.py")))
+@pytest.mark.parametrize("step", sorted((ROOT / "components" / "perennial").glob("*/component.py")))
 def test_every_step_names_an_image_that_is_built(step):
     (image,) = re.findall(r'base_image="perennial-(\w+)"', step.read_text())
     assert image in IMAGES
@@ -181,11 +181,11 @@ def test_an_image_gets_one_build_of_pytorch_and_extras_within_extras(
 
 
 def test_the_example_is_importable_where_the_images_look(tmp_path):
-    program = "from components.engine.task import load_task_type; import sys; print(load_task_type(sys.argv[1]).__name__)"
+    program = "from perennial.engine.task import load_task_type; import sys; print(load_task_type(sys.argv[1]).__name__)"
     done = subprocess.run(
         [sys.executable, "-c", program, "clicks.smooth:SmoothClicks"],
         capture_output=True, text=True, check=False, cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'images' / 'example'}", "OMP_NUM_THREADS": "1"},
+        env={"PYTHONPATH": str(ROOT / "images" / "example"), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.stdout.strip() == "SmoothClicks", done.stderr
 

@@ -23,7 +23,7 @@ import importlib.util, json, os, pathlib, sys, tempfile
 found = {name: bool(importlib.util.find_spec(name)) for name in sys.argv[1:]}
 stray = [str(path) for path in pathlib.Path("/opt/perennial").rglob("*.py")
          if not os.access(path, os.R_OK)]
-compiled = pathlib.Path(importlib.util.cache_from_source(importlib.util.find_spec("pipelines.cli").origin))
+compiled = pathlib.Path(importlib.util.cache_from_source(importlib.util.find_spec("perennial.cli").origin))
 with tempfile.TemporaryFile(dir=pathlib.Path.home()):
     pass
 try:

@@ -6,17 +6,17 @@ from importlib.metadata import version
 import pytest
 
 from click_stream import CONTRACT, add_month
-from components.clients.environment import SECRETS_FOLDER, Environment
-from components.clients.model_registry import open_registry
-from components.clients.object_store import open_store
-from components.decide_retraining.look import newest_look
 from container_services import ACCOUNT
 from containers import ROOT, Pod, podman, reference
 from deployments import profile
 from kfp_backend import Backend
-from pipelines.compilation import compile_pipeline
-from pipelines.contract import load_contract
-from pipelines.deployment.placement import place
+from perennial.clients.environment import SECRETS_FOLDER, Environment
+from perennial.clients.model_registry import open_registry
+from perennial.clients.object_store import open_store
+from perennial.compilation import compile_pipeline
+from perennial.contract import load_contract
+from perennial.decide_retraining.look import newest_look
+from perennial.deployment.placement import place
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 TASK = "clicks.smooth:SmoothClicks"
@@ -44,7 +44,7 @@ def test_both_pipelines_run_in_their_images_and_a_champion_comes_out(
     for index in range(3):
         file = add_month(tmp_path / "data", index)
         data.upload(file.relative_to(tmp_path / "data").as_posix(), file)
-    text = CONTRACT.replace('"components.tasks.tabular:TabularClassification"', f'"{TASK}"')
+    text = CONTRACT.replace('"perennial.tasks.tabular:TabularClassification"', f'"{TASK}"')
     text = text.replace('uri = "data"', f'uri = "{data.uri}"')
     assert TASK in text
     assert data.uri in text

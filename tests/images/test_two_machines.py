@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from components.clients.environment import CACHE
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.job import RankFailure
 from containers import podman
+from perennial.clients.environment import CACHE
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.job import RankFailure
 from two_machines import (
     STEPS,
     Machines,

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.engine.task import LABEL, WEIGHT
-from components.tasks.columns.tokenization import IGNORED
-from components.tasks.decoder import rotate, rotation
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
+from perennial.engine.task import LABEL, WEIGHT
+from perennial.tasks.columns.tokenization import IGNORED
+from perennial.tasks.decoder import rotate, rotation
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
 from planted import Bug, planted
 
 BUGS: list[Bug] = []

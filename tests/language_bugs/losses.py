@@ -8,15 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.engine.task import LABEL, WEIGHT
-from components.tasks.columns.tokenization import BOUNDARY, IGNORED
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
 from language_bugs.building import (
     GPT2,
     Rebuilt,
     Relabelled,
     language,
 )
+from perennial.engine.task import LABEL, WEIGHT
+from perennial.tasks.columns.tokenization import BOUNDARY, IGNORED
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
 
 # What is asked of each position
 

@@ -5,10 +5,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.engine.task import LABEL, WEIGHT
-from components.tasks.columns.tokenization import IGNORED
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
-from components.tasks.transformers_models import LogitsOf, TransformersCausalLM
 from language_bugs.building import (
     GPT2,
     HF_BERT,
@@ -21,6 +17,10 @@ from language_bugs.building import (
     language,
 )
 from language_variants import TopicOfDocument
+from perennial.engine.task import LABEL, WEIGHT
+from perennial.tasks.columns.tokenization import IGNORED
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
+from perennial.tasks.transformers_models import LogitsOf, TransformersCausalLM
 
 # What is seen too early
 

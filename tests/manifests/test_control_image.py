@@ -22,7 +22,7 @@ import {module}
 
 @pytest.mark.parametrize(
     "module",
-    ["pipelines.deployment.watch", "pipelines.deployment.exporter", "pipelines.deployment.verbs"],
+    ["perennial.deployment.watch", "perennial.deployment.exporter", "perennial.deployment.verbs"],
 )
 def test_what_watches_imports_nothing_that_its_image_lacks(module):
     program = PROGRAM.format(absent=set(ABSENT), module=module)

@@ -10,14 +10,14 @@ import yaml
 
 from cluster_manifests import BASE, K8S, build, mistakes, needs_kubectl
 from deployments import contract, profile
+from perennial import cli
+from perennial.deployment.apply import Deployment
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.operations import Site
+from perennial.deployment.signed_event import Event, sign
+from perennial.deployment.verbs import REFUSED
 from pipeline_server import pipeline_server
-from pipelines import cli
-from pipelines.deployment.apply import Deployment
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Site
-from pipelines.deployment.signed_event import Event, sign
-from pipelines.deployment.verbs import REFUSED
 
 FOLDER = K8S / "components" / "events"
 SENSOR = yaml.safe_load((FOLDER / "sensor.yaml").read_text())
@@ -50,7 +50,7 @@ def mounted(tmp_path, bucket, monkeypatch):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
         site = Site(where, connect(where))
         list(Deployment(site.api, desire(contract(), where)).apply())
-        monkeypatch.setattr("pipelines.deployment.profile.load_profile", lambda path: where)
+        monkeypatch.setattr("perennial.deployment.profile.load_profile", lambda path: where)
 
         def run(body, job="job-1"):
             (tmp_path / "event" / "body").write_text(as_argo_hands_on(body))

@@ -77,7 +77,7 @@ def test_the_page_has_the_figures_of_the_script(scale):
     page, kept = SCALING.read_text(), scale.RESULTS.read_text()
     (all_at_once, hour, day) = scale.models_table()[2:]
     for line in (all_at_once, hour, day):
-        assert line in kept, "PYTHONPATH=. python benchmarks/scale.py --write"
+        assert line in kept, "python benchmarks/scale.py --write"
     rows = {
         "monitoring all at 05:30": all_at_once,
         "spread over an hour": hour,

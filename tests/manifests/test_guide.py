@@ -11,10 +11,10 @@ import pytest
 
 from cluster_manifests import K8S, ROOT, build, needs_kubectl
 from deployments import DIGEST
+from perennial.cli import main
+from perennial.contract import load_contract
+from perennial.deployment.profile import load_profile
 from pipeline_server import pipeline_server
-from pipelines.cli import main
-from pipelines.contract import load_contract
-from pipelines.deployment.profile import load_profile
 
 FLIGHTS = ROOT / "examples" / "flights"
 CLUSTER_CONTRACT = FLIGHTS / "kind.toml"
@@ -67,7 +67,7 @@ def test_the_contract_is_deployed_with_the_profile_as_the_guide_says(tmp_path, c
 def run(*arguments):
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=ROOT, env=os.environ,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr

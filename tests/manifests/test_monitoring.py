@@ -6,7 +6,7 @@ import re
 import pytest
 
 from cluster_manifests import K8S, WATCHED, rule_groups
-from pipelines.deployment import exporter
+from perennial.deployment import exporter
 
 RULES = [rule for group in rule_groups() for rule in group["rules"]]
 ALERTS = [rule for rule in RULES if "alert" in rule]

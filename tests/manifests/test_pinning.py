@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cluster_manifests import K8S, build, needs_kubectl
-from pipelines.deployment.profile import load_profile
+from perennial.deployment.profile import load_profile
 
 NEW = "sha256:" + "ab" * 32
 

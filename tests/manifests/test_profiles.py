@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from cluster_manifests import OVERLAYS, build, needs_kubectl, pod_template
-from pipelines import cli
-from pipelines.deployment.profile import load_profile
+from perennial import cli
+from perennial.deployment.profile import load_profile
 
 
 def name_of(path):

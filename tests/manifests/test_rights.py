@@ -14,19 +14,19 @@ from cluster_manifests import (
     label,
     needs_kubectl,
 )
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.clients.object_store import open_store
 from deployments import contract, profile
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.clients.object_store import open_store
+from perennial.deployment.apply import Deployment
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.exporter import ModelCollector
+from perennial.deployment.operations import Site
+from perennial.deployment.watch import watch
 from pipeline_server import pipeline_server
-from pipelines.deployment.apply import Deployment
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.exporter import ModelCollector
-from pipelines.deployment.operations import Site
-from pipelines.deployment.watch import watch
 
-CLUSTER = ROOT / "components" / "clients" / "cluster.py"
+CLUSTER = ROOT / "components" / "perennial" / "clients" / "cluster.py"
 JOBS = {("kubeflow.org", "pytorchjobs"), ("trainer.kubeflow.org", "trainjobs")}
 # What `Cluster` asks for, method by method; the API's discovery is open to every account.
 VERBS = {
@@ -41,9 +41,12 @@ VERBS = {
     "spec_fields": set(),
 }
 # Whose code asks under which account; the clean-up at a run's end is a step, as the launcher is.
-CLEAN_UP = ROOT / "components" / "clean_up"
-LAUNCHING = [*(ROOT / "components" / "train_model").rglob("*.py"), *CLEAN_UP.glob("*.py")]
-REAPING = [ROOT / "pipelines" / "reap.py", CLEAN_UP / "leftovers.py"]
+CLEAN_UP = ROOT / "components" / "perennial" / "clean_up"
+LAUNCHING = [
+    *(ROOT / "components" / "perennial" / "train_model").rglob("*.py"),
+    *CLEAN_UP.glob("*.py"),
+]
+REAPING = [ROOT / "pipelines" / "perennial" / "reap.py", CLEAN_UP / "leftovers.py"]
 # Expression that names a kind in a call → the kinds; a variable stands for both kinds of job.
 RESOURCES = {
     "PODS": {("", "pods")},

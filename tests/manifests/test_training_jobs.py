@@ -8,19 +8,19 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from components.contracts.errors import PerennialError
-from components.train_model.config import ClusterSection, ResourcesSection, Toleration
-from components.train_model.launchers.pods import (
+from fake_operator import step_pod
+from perennial.contracts.errors import PerennialError
+from perennial.train_model.config import ClusterSection, ResourcesSection, Toleration
+from perennial.train_model.launchers.pods import (
     CONTAINER_SECURITY,
     VOLUME_MOUNTS,
     pod_deadline,
     pod_security,
     volumes,
 )
-from components.train_model.launchers.pytorchjob import ANNOTATIONS, PyTorchJob
-from components.train_model.launchers.request import JobRequest, RunIdentity, job_name
-from components.train_model.launchers.trainjob import TrainJob
-from fake_operator import step_pod
+from perennial.train_model.launchers.pytorchjob import ANNOTATIONS, PyTorchJob
+from perennial.train_model.launchers.request import JobRequest, RunIdentity, job_name
+from perennial.train_model.launchers.trainjob import TrainJob
 from text_expansion import evaluate, expand
 
 HERE = Path(__file__).parent

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.errors import PerennialError
-from components.contracts.snapshot import Snapshot
-from components.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
-from components.engine.evaluation.scoring import score_split
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
+from perennial.engine.evaluation.scoring import score_split
 from tiny_training import (
     TinyOptions,
     finished,

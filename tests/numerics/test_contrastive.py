@@ -3,7 +3,7 @@
 import pytest
 
 from captioned_shapes import shapes_job, write_shapes
-from components.engine.job import RankFailure
+from perennial.engine.job import RankFailure
 from tiny_training import finished, largest_difference, run_ranks, weights
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from components.engine.checkpoints.folder import committed
-from components.engine.optimization.config import Sgd
+from perennial.engine.checkpoints.folder import committed
+from perennial.engine.optimization.config import Sgd
 from tiny_training import (
     TinyOptions,
     finished,

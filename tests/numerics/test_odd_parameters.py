@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from components.engine.checkpoints.folder import committed
-from components.engine.config import TrainingSection
-from components.engine.reproducibility import seeded_model
 from odd_parameters import IDLE, OddOptions, OddTask, odd_job, with_fault
+from perennial.engine.checkpoints.folder import committed
+from perennial.engine.config import TrainingSection
+from perennial.engine.reproducibility import seeded_model
 from tiny_training import finished, largest_difference, run_ranks, weights
 
 

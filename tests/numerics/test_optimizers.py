@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from components.train_model.report import training_page
+from perennial.train_model.report import training_page
 from tiny_training import (
     TinyOptions,
     finished,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.engine.checkpoints.folder import committed
+from perennial.engine.checkpoints.folder import committed
 from small_decoder import SmallDecoderOptions, decoder_job
 from tiny_training import (
     TinyOptions,

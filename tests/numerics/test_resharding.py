@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from checkpoint_ranks import all_values, resumed_with, save_again
-from components.engine.checkpoints.folder import CheckpointManifest, committed, step_of
+from perennial.engine.checkpoints.folder import CheckpointManifest, committed, step_of
 from tiny_training import TinyOptions, finished, run_ranks, tiny_job, with_options
 
 full = pytest.mark.full

@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from components.clients.dataset import Dataset
-from components.contracts.data import ModelSection, Split
-from components.contracts.snapshot import Snapshot
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.data.batching import GlobalOrder
-from components.engine.evaluation.scoring import score_split
-from components.engine.task import LABEL, load_task
-from components.tasks.columns.tokenization import IGNORED
-from components.tasks.language_modeling import TOKENS
 from documents import SMALL, documents, pinned
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.data.batching import GlobalOrder
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.task import LABEL, load_task
+from perennial.tasks.columns.tokenization import IGNORED
+from perennial.tasks.language_modeling import TOKENS
 from tiny_training import finished, largest_difference, tiny_job, weights
 
-EXACT = "components.tasks.language_modeling:CausalLanguageModel"
+EXACT = "perennial.tasks.language_modeling:CausalLanguageModel"
 PLANTED = "documents:DocumentsCountAlike"
 BATCH = 12
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.snapshot import Snapshot
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.data.batching import GlobalOrder
-from components.engine.evaluation.scoring import score_split
-from components.engine.task import LABEL, load_task
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.data.batching import GlobalOrder
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.task import LABEL, load_task
 from tiny_training import (
     TinyOptions,
     finished,
@@ -57,8 +57,8 @@ def plain_training(job):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_a_single_process_equals_plain_pytorch(root, optimizer):
-    from components.engine.optimization.config import AdamW, Sgd
-    from components.engine.optimization.schedule_config import Linear
+    from perennial.engine.optimization.config import AdamW, Sgd
+    from perennial.engine.optimization.schedule_config import Linear
 
     job = tiny_job(
         root, strategy="single", micro_batch_size=32, clipping={"method": "none"}, log_every_steps=1,
@@ -73,7 +73,7 @@ def test_a_single_process_equals_plain_pytorch(root, optimizer):
 
 
 def test_the_learning_rate_enters_the_update(root):
-    from components.engine.optimization.config import AdamW
+    from perennial.engine.optimization.config import AdamW
 
     slow = finished(tiny_job(root, strategy="single"))
     fast = finished(tiny_job(root, strategy="single", optimizer=AdamW(learning_rate=1e-3)))

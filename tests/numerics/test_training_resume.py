@@ -3,7 +3,7 @@
 import pytest
 
 from checkpoint_ranks import stop_after_one_step
-from components.engine.checkpoints.folder import CheckpointManifest, committed
+from perennial.engine.checkpoints.folder import CheckpointManifest, committed
 from tiny_training import (
     TinyOptions,
     finished,

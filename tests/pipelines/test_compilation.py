@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.compilation import PIPELINES, compile_pipeline
-from pipelines.runs import FLOW
+from perennial.compilation import PIPELINES, compile_pipeline
+from perennial.runs import FLOW
 
 GOLDEN = Path(__file__).with_name("golden")
 
@@ -23,7 +23,7 @@ def test_pipeline_equals_its_golden_file(name, tmp_path):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_compilation_is_stable_across_processes(name, tmp_path):
     program = (
-        "import sys; from pathlib import Path; from pipelines.compilation import compile_pipeline;"
+        "import sys; from pathlib import Path; from perennial.compilation import compile_pipeline;"
         "compile_pipeline(sys.argv[1], Path(sys.argv[2]))"
     )
     contents = []

@@ -8,17 +8,16 @@ from functools import cache
 
 import pytest
 
-from components.clients.parcels import TRIGGER_BYTES
-from components.clients.pipeline_api import UnreachableError
-from components.contracts.errors import PerennialError
 from deployments import DIGEST, contract, profile
-from pipeline_server import pipeline_server
-from pipelines.cli import main
-from pipelines.deployment.apply import Deployment, OvertakenError, observe
-from pipelines.deployment.cause import Cause
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import (
+from perennial.cli import main
+from perennial.clients.parcels import TRIGGER_BYTES
+from perennial.clients.pipeline_api import UnreachableError
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.apply import Deployment, OvertakenError, observe
+from perennial.deployment.cause import Cause
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.operations import (
     Site,
     Start,
     cancel,
@@ -30,6 +29,7 @@ from pipelines.deployment.operations import (
     switch,
     undeploy,
 )
+from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6
 CHANGED = {"schedules": {"monitoring": "0 4 * * *"}}
@@ -388,7 +388,7 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
         '[schedules]\nmonitoring = "0 3 * * *"\n'
     )  # fmt: skip
     (tmp_path / "contract.toml").write_text(
-        '[model]\nname = "flights"\ntask = "components.tasks.tabular:TabularClassification"\n'
+        '[model]\nname = "flights"\ntask = "perennial.tasks.tabular:TabularClassification"\n'
         '[data]\nuri = "s3://p/flights"\nlabel = "late"\nids = ["flight"]\n'
     )
     where = ["--profile", str(tmp_path / "profile.toml")]

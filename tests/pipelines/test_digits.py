@@ -11,11 +11,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from components.contracts.gate import Verdict
-from components.contracts.monitoring import DriftReport, RetrainingDecision
-from components.contracts.validation import ValidationReport
-from pipelines.contract import load_contract
-from pipelines.runs import FLOW, Home, step_records
+from perennial.contract import load_contract
+from perennial.contracts.gate import Verdict
+from perennial.contracts.monitoring import DriftReport, RetrainingDecision
+from perennial.contracts.validation import ValidationReport
+from perennial.runs import FLOW, Home, step_records
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
 
@@ -52,7 +52,7 @@ def prepare():
 
 def perennial(project: Path, *arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *arguments],
+        [sys.executable, "-m", "perennial.cli", *arguments],
         capture_output=True,
         text=True,
         check=False,

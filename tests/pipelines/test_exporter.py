@@ -14,19 +14,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from components.clients.champion_records import UnclearChampionError
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.clients.object_store import open_store
-from components.contracts.errors import PerennialError
-from components.decide_retraining.look import Look, keep_look
 from deployments import contract, profile
+from perennial.clients.champion_records import UnclearChampionError
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError
+from perennial.decide_retraining.look import Look, keep_look
+from perennial.deployment.apply import Deployment
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.exporter import SERIES, ModelCollector
+from perennial.deployment.operations import Site, switch
 from pipeline_server import pipeline_server
-from pipelines.deployment.apply import Deployment
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.exporter import SERIES, ModelCollector
-from pipelines.deployment.operations import Site, switch
 
 LOOKED = datetime(2026, 11, 20, 3, 10, tzinfo=UTC)
 NEWEST_ROW = datetime(2026, 11, 19, 23, 59)
@@ -174,10 +174,10 @@ def test_a_cancelled_run_is_not_one_that_failed_by_itself(place):
 PROGRAM = """
 import sys
 from pathlib import Path
-from pipelines.deployment import exporter
-from pipelines.deployment.operations import Site
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.profile import Profile
+from perennial.deployment import exporter
+from perennial.deployment.operations import Site
+from perennial.deployment.credentials import connect
+from perennial.deployment.profile import Profile
 
 where = Profile.model_validate_json(sys.argv[1])
 stores = where.stores.model_copy(update={"tracking_uri": sys.argv[2]})

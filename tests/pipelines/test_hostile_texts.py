@@ -9,23 +9,23 @@ import polars as pl
 import pytest
 import yaml
 
-from components.clients import environment
-from components.clients.parcels import receive
-from components.clients.steps import StepResult, pipeline_step
-from components.contracts.errors import PerennialError
-from components.contracts.monitoring import RetrainingDecision
-from components.contracts.section import canonical_json
-from components.decide_retraining.step import trigger_evidence
-from components.snapshot_data.sections import cut_sections
 from deployments import contract, profile
+from perennial import cli
+from perennial.clients import environment
+from perennial.clients.parcels import receive
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.compilation import PIPELINES
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.monitoring import RetrainingDecision
+from perennial.contracts.section import canonical_json
+from perennial.decide_retraining.step import trigger_evidence
+from perennial.deployment.apply import Deployment
+from perennial.deployment.cause import Cause
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.operations import Site, Start, start_deployed, submit
+from perennial.snapshot_data.sections import cut_sections
 from pipeline_server import pipeline_server
-from pipelines import cli
-from pipelines.compilation import PIPELINES
-from pipelines.deployment.apply import Deployment
-from pipelines.deployment.cause import Cause
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Site, Start, start_deployed, submit
 from text_expansion import arguments_of, parameters_in
 
 pytestmark = pytest.mark.hostile
@@ -169,7 +169,7 @@ def test_on_a_laptop_texts_reach_their_steps_as_written(project):
     with (project / "contract.toml").open("a") as stream:
         stream.write(f"\n[expectations.columns.place]\nallowed = {json.dumps(places[:-1])}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", str(project / "contract.toml")],
+        [sys.executable, "-m", "perennial.cli", "run", str(project / "contract.toml")],
         env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.contracts.gate import Registration, Verdict
-from components.contracts.monitoring import DriftReport, RetrainingDecision
-from components.contracts.training import TrainingResult
-from pipelines.runs import FLOW, Home, step_records
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.contracts.gate import Registration, Verdict
+from perennial.contracts.monitoring import DriftReport, RetrainingDecision
+from perennial.contracts.training import TrainingResult
+from perennial.runs import FLOW, Home, step_records
 
 pytestmark = pytest.mark.timeout(600)
 
 
 def perennial(project: Path, *arguments: str, expect: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *arguments],
+        [sys.executable, "-m", "perennial.cli", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -109,7 +109,7 @@ def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
     task = project / "fragile.py"
     task.write_text(
         "from pathlib import Path\n"
-        "from components.tasks.tabular import TabularClassification\n"
+        "from perennial.tasks.tabular import TabularClassification\n"
         "class Fragile(TabularClassification):\n"
         "    def build_model(self):\n"
         "        if Path(__file__).with_name('broken').exists():\n"
@@ -119,7 +119,7 @@ def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
     contract = project / "contract.toml"
     contract.write_text(
         contract.read_text().replace(
-            "components.tasks.tabular:TabularClassification", "fragile:Fragile"
+            "perennial.tasks.tabular:TabularClassification", "fragile:Fragile"
         )
     )
     (project / "broken").touch()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from components.clients.cluster import Cluster
-from components.clients.environment import ClusterAddress
-from components.contracts.errors import PerennialError
-from components.train_model.launchers.pytorchjob import PyTorchJob
-from components.train_model.launchers.trainjob import TrainJob
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
-from pipelines.deployment.logs import run_log_lines
+from perennial.clients.cluster import Cluster
+from perennial.clients.environment import ClusterAddress
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.logs import run_log_lines
+from perennial.train_model.launchers.pytorchjob import PyTorchJob
+from perennial.train_model.launchers.trainjob import TrainJob
 
 NODE = "workflows.argoproj.io/node-name"
 

@@ -6,20 +6,20 @@ import sys
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.contracts.errors import PerennialError
-from components.validate_data.config import ColumnExpectation, ExpectationsSection
 from deployments import contract, profile
+from perennial.clients.object_store import open_store
+from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.apply import Deployment, observe
+from perennial.deployment.cause import Cause
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.operations import Site, Start, difference, start_deployed, submit
+from perennial.deployment.plan import StoreContract, plan
+from perennial.deployment.watch import watch
+from perennial.runs import Home, step_records
+from perennial.validate_data.config import ColumnExpectation, ExpectationsSection
 from pipeline_server import pipeline_server
-from pipelines.contract import Contract
-from pipelines.deployment.apply import Deployment, observe
-from pipelines.deployment.cause import Cause
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Site, Start, difference, start_deployed, submit
-from pipelines.deployment.plan import StoreContract, plan
-from pipelines.deployment.watch import watch
-from pipelines.runs import Home, step_records
 
 PLACES = [f"shelf {number}" for number in range(20_000)]
 MANUAL = Start("training", Cause("looked odd"))
@@ -38,7 +38,7 @@ def test_on_a_laptop_contract_and_section_reach_their_steps_whole(project):
     with (project / "contract.toml").open("a") as file:
         file.write(f"\n[expectations.columns.place]\nallowed = [{allowed}]\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", str(project / "contract.toml")],
+        [sys.executable, "-m", "perennial.cli", "run", str(project / "contract.toml")],
         env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -6,16 +6,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from components.clients.pipeline_api import Connection, PipelineApi
-from components.contracts.errors import PerennialError
 from deployments import contract, profile
+from perennial.cli import main
+from perennial.clients.pipeline_api import Connection, PipelineApi
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.apply import Deployment
+from perennial.deployment.cause import Cause
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.operations import Site, Start, cancel, start_deployed, undeploy
 from pipeline_server import pipeline_server
-from pipelines.cli import main
-from pipelines.deployment.apply import Deployment
-from pipelines.deployment.cause import Cause
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Site, Start, cancel, start_deployed, undeploy
 
 PAGE = b"<!doctype html><title>Log in</title>"
 
@@ -141,7 +141,7 @@ def test_who_stops_waiting_is_told_what_becomes_of_the_run(monkeypatch, capsys, 
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.deployment.verbs._site", interrupted)
+    monkeypatch.setattr("perennial.deployment.verbs._site", interrupted)
     words = {"trigger": ["--reason", "x", "flights"], "deploy": ["contract.toml"]}[verb]
     assert main([verb, "--profile", "profile.toml", *words]) == 130
     assert capsys.readouterr().err.endswith(f"{said}\n" if verb == "trigger" else said)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runs import Home
+from perennial.runs import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -41,7 +41,7 @@ def test_own_task_in_fifteen_minutes_trains_a_champion(tmp_path):
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=tmp_path,
-            env=environment | {"PYTHONPATH": str(ROOT)},
+            env=environment,
             capture_output=True,
             text=True,
             check=False,
@@ -50,8 +50,8 @@ def test_own_task_in_fifteen_minutes_trains_a_champion(tmp_path):
         return done.stdout
 
     run("make_data.py")
-    assert "is valid" in run("-m", "pipelines.cli", "check", "contract.toml")
-    said = run("-m", "pipelines.cli", "run", "contract.toml")
+    assert "is valid" in run("-m", "perennial.cli", "check", "contract.toml")
+    said = run("-m", "perennial.cli", "run", "contract.toml")
     assert "digits version 1 is champion" in said
-    assert "digits" in run("-m", "pipelines.cli", "status")
+    assert "digits" in run("-m", "perennial.cli", "status")
     assert len(Home(tmp_path / "home").runs()) == 1

@@ -1,7 +1,6 @@
 """A version that a run registered is trained again from itself alone, to the same bits."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -10,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from click_stream import CONTRACT
-from components.clients.model_registry import open_registry
-from components.clients.tracking import open_mlflow
-from components.clients.version_files import FILES_TAG
-from pipelines.registry.catalogue import Catalogue
-from pipelines.runs import Home
+from perennial.clients.model_registry import open_registry
+from perennial.clients.tracking import open_mlflow
+from perennial.clients.version_files import FILES_TAG
+from perennial.registry_commands.catalogue import Catalogue
+from perennial.runs import Home
 
 pytestmark = pytest.mark.timeout(600)
 
 TASK = """
-from components.tasks.tabular import TabularClassification
+from perennial.tasks.tabular import TabularClassification
 from steps_of import widened
 
 
@@ -46,7 +45,7 @@ def repository(project, tmp_path_factory, monkeypatch):
     git(folder, "commit", "--quiet", "--message", "a first draft")
     (folder / "models" / "mine.py").write_text(TASK)
     (folder / "models" / "steps_of.py").write_text(LAYERS)
-    contract = CONTRACT.replace("components.tasks.tabular:TabularClassification", "mine:Clicks")
+    contract = CONTRACT.replace("perennial.tasks.tabular:TabularClassification", "mine:Clicks")
     contract = contract.replace('uri = "data"', f'uri = "{project / "data"}"')
     (folder / "models" / "contract.toml").write_text(contract)
     return folder
@@ -58,14 +57,12 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 def perennial(home: Path, *arguments: str, cwd: Path) -> tuple[int, str]:
-    root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *arguments, "--home", str(home)],
+        [sys.executable, "-m", "perennial.cli", *arguments, "--home", str(home)],
         capture_output=True,
         text=True,
         check=False,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(root)},
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -41,20 +41,20 @@ def test_an_example_is_reproduced_from_its_version_alone(
     git(sources, "commit", "--quiet", "--message", "then")
 
     # Then: something of Perennial itself was not committed.
-    change(sources, "components/engine/loop.py", "# tried out\n")
+    change(sources, "components/perennial/engine/loop.py", "# tried out\n")
     folder = sources / "examples" / example
     python(sources, tmp_path, str(folder / "prepare.py"), str(folder / "data"), *prepare)
-    told = ("-m", "pipelines.cli", "run", str(folder / "contract.toml"), "--home", str(home))
+    told = ("-m", "perennial.cli", "run", str(folder / "contract.toml"), "--home", str(home))
     python(sources, tmp_path, *told, *options)
 
     # Now: neither the run's folder nor its checkpoints, and the sources are others.
     shutil.rmtree(home / "runs")
     shutil.rmtree(home / "store" / "training")
     git(sources, "checkout", "--quiet", ".")
-    change(sources, "components/engine/export.py", "# another idea\n")
+    change(sources, "components/perennial/engine/export.py", "# another idea\n")
     git(sources, "commit", "--quiet", "--all", "--message", "now")
     (tmp_path / "elsewhere").mkdir()
-    asked = ("-m", "pipelines.cli", "reproduce", model, "1", "--home", str(home))
+    asked = ("-m", "perennial.cli", "reproduce", model, "1", "--home", str(home))
     said = python(sources, tmp_path / "elsewhere", *asked, "--repository", str(sources))
     assert "lines of patch, from " in said
     assert "identical: the weights have SHA-256" in said
@@ -74,7 +74,7 @@ def git(folder: Path, *arguments: str) -> None:
 def python(sources: Path, cwd: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": f"{sources / 'components'}:{sources / 'pipelines'}", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

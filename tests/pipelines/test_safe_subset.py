@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kfp import compiler, dsl
 
-from pipelines.compilation import PIPELINES
+from perennial.compilation import PIPELINES
 
 GOLDEN = Path(__file__).with_name("golden")
 CONDITION = re.compile(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from components.check_skeleton.config import CHECK_NAMES
-from components.check_skeleton.verdict import verdict_of
-from components.contracts.skeleton import CheckResult, SkeletonReport
-from components.reports.page import Page
-from pipelines.cli import main
-from pipelines.sanity.answers import MOST_KEPT, Sanity, chosen
+from perennial.check_skeleton.config import CHECK_NAMES
+from perennial.check_skeleton.verdict import verdict_of
+from perennial.cli import main
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.reports.page import Page
+from perennial.sanity.answers import MOST_KEPT, Sanity, chosen
 
 SETTINGS = """
 [skeleton]
@@ -22,7 +22,7 @@ overfit_rows = 8
 """
 TASK = """
 import os, signal
-from components.tasks.tabular import TabularClassification
+from perennial.tasks.tabular import TabularClassification
 
 class Plain(TabularClassification):
     pass
@@ -58,7 +58,7 @@ def sanity(project, monkeypatch, capsys):
     stock = contract.read_text().partition("[skeleton.severities]")[0]
 
     def run(*arguments, task="Plain", more=""):
-        own = stock.replace("components.tasks.tabular:TabularClassification", f"{module}:{task}")
+        own = stock.replace("perennial.tasks.tabular:TabularClassification", f"{module}:{task}")
         contract.write_text(own + SETTINGS + more)
         code = main(["sanity", str(contract), *arguments])
         said = capsys.readouterr()

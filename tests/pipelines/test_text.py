@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from components.contracts.gate import Verdict
-from components.contracts.monitoring import DriftReport
-from components.contracts.skeleton import SkeletonReport
 from documents import documents
-from pipelines.runs import Home
+from perennial.contracts.gate import Verdict
+from perennial.contracts.monitoring import DriftReport
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.runs import Home
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "text"
 pytestmark = pytest.mark.timeout(600)
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 CONTRACT = """
 [model]
 name = "sentences"
-task = "components.tasks.language_modeling:CausalLanguageModel"
+task = "perennial.tasks.language_modeling:CausalLanguageModel"
 options = { context_length = 24, width = 32, layers = 2, heads = 2 }
 
 [data]
@@ -64,7 +64,7 @@ min_labelled_rows = 20
 def perennial(project: Path, *arguments: str) -> Path:
     """The folder of the run."""
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *arguments, str(project / "contract.toml")],
+        [sys.executable, "-m", "perennial.cli", *arguments, str(project / "contract.toml")],
         capture_output=True, text=True, check=False,
         env=os.environ | {"PERENNIAL_HOME": str(project / "home")},
     )  # fmt: skip

@@ -2,15 +2,15 @@
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.contracts.errors import PerennialError
 from deployments import contract, profile
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.apply import Deployment
+from perennial.deployment.credentials import connect
+from perennial.deployment.desired import desire
+from perennial.deployment.operations import Site
+from perennial.deployment.watch import watch
 from pipeline_server import pipeline_server
-from pipelines.deployment.apply import Deployment
-from pipelines.deployment.credentials import connect
-from pipelines.deployment.desired import desire
-from pipelines.deployment.operations import Site
-from pipelines.deployment.watch import watch
 
 
 @pytest.fixture

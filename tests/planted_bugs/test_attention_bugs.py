@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.tasks.image_classification import ImageClassification
-from components.tasks.language_modeling import CausalLanguageModel
 from own_tasks import Next, Praise, Reader
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.language_modeling import CausalLanguageModel
 from planted import Bug, require_caught
 from workshop import Workshop, results_of
 

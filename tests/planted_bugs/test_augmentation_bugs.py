@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
-from components.tasks.image_classification import ImageClassification
-from components.tasks.image_text import ImageTextContrastive
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
-from components.tasks.tabular import TabularClassification, TabularRegression
 from other_structures import Autoencoder, Denoiser
 from other_styles import dataset_of, numbers_table, table_of
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.image_text import ImageTextContrastive
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
 from skeleton_tables import SETTINGS
 from workshop import results_of

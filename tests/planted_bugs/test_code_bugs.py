@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.engine.config import TrainingSection
 from own_tasks import LENGTH, SETTINGS, OwnTask, Praise, Reader, pinned
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.engine.config import TrainingSection
 from workshop import results_of
 
 FIELDS = {"user": 120, "item": 60, "hour": 24}

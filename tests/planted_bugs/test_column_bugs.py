@@ -5,13 +5,13 @@ import polars as pl
 import pytest
 import torch
 
-from components.check_skeleton.checks.data.columns import lost_values
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
-from components.tasks.tabular import TabularClassification, TabularRegression
 from other_styles import Classes, dataset_of
 from own_tasks import Leaving, Next, Praise
+from perennial.check_skeleton.checks.data.columns import lost_values
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from skeleton_tables import SETTINGS

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.check_skeleton.checks.data.leakage import split_overlap
-from components.check_skeleton.checks.data.repeats import independent_columns
 from mixed_numbers import Numbers, TwoClasses, subject_of, walk
 from other_styles import numbers_table, table_of
+from perennial.check_skeleton.checks.data.leakage import split_overlap
+from perennial.check_skeleton.checks.data.repeats import independent_columns
 
 RNG = np.random.default_rng
 X, SCORE = numbers_table(rows=1200)

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.check_skeleton.verdict import verdict_of
-from components.contracts.skeleton import SkeletonReport
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.check_skeleton.verdict import verdict_of
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import results_of

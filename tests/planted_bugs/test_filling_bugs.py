@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL, WEIGHT
-from components.tasks.columns.tokenization import BOUNDARY, IGNORED
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
 from documents import documents, pinned, subject_of
 from own_tasks import SETTINGS, OwnTask
 from own_tasks import pinned as pinned_table
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL, WEIGHT
+from perennial.tasks.columns.tokenization import BOUNDARY, IGNORED
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
 from workshop import results_of
 
 

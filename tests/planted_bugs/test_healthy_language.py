@@ -2,9 +2,9 @@
 
 import pytest
 
-from components.tasks.language_modeling import CausalLanguageModel
-from components.tasks.transformers_models import TransformersCausalLM
 from language_variants import BERT_SIZES, OnlyAnswers, ShiftsInTheLoss, TopicOfDocument
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.transformers_models import TransformersCausalLM
 from workshop import results_of
 
 LLAMA_SIZES = {

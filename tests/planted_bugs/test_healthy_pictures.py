@@ -2,9 +2,9 @@
 
 import pytest
 
-from components.check_skeleton.config import CHECK_NAMES
-from components.tasks.image_classification import ImageClassification
-from components.tasks.image_text import ImageTextContrastive
+from perennial.check_skeleton.config import CHECK_NAMES
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.image_text import ImageTextContrastive
 from workshop import results_of
 
 VIT = {"architecture": "vit", "resnet": {}, "vit": {"depth": 2, "width": 32}}

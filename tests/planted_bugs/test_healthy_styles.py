@@ -9,12 +9,12 @@ import pytest
 
 import other_structures as structures
 import other_styles as styles
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.check_skeleton.subject import Subject
-from components.contracts.data import Split
-from components.contracts.errors import BadDataError
-from components.engine.config import TrainingSection
 from other_styles import dataset_of, numbers_table, table_of
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.subject import Subject
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError
+from perennial.engine.config import TrainingSection
 from skeleton_tables import SETTINGS
 
 X, SCORE = numbers_table()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from components.clients.dataset import Dataset
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.clients.dataset import Dataset
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Healthy, require_healthy
 from rank_bound_tasks import WithBatchNorm
 from skeleton_tables import pinned, prepared, table

@@ -6,9 +6,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from components.engine.task import LABEL
-from components.tasks.columns.image_columns import ImageForm, fit_images
-from components.tasks.image_classification import ImageClassification
+from perennial.engine.task import LABEL
+from perennial.tasks.columns.image_columns import ImageForm, fit_images
+from perennial.tasks.image_classification import ImageClassification
 from planted import Bug, planted, require_caught
 
 BUGS: list[Bug] = []

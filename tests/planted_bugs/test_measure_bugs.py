@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.metrics.ranking import roc_auc
-from components.engine.task import LABEL
-from components.tasks.image_classification import ImageClassification
-from components.tasks.image_text import ImageTextContrastive
-from components.tasks.language_modeling import CausalLanguageModel
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.engine.metrics.ranking import roc_auc
+from perennial.engine.task import LABEL
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.image_text import ImageTextContrastive
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
 from workshop import results_of
 
@@ -268,7 +268,7 @@ CARELESS = """
 import random
 import numpy as np
 import torch
-from components.tasks.tabular import TabularClassification
+from perennial.tasks.tabular import TabularClassification
 
 random.seed(0)
 NOISE = np.random.normal(size=3)

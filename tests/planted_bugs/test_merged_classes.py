@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from components.check_skeleton.checks.loss.output_form import output_form
 from mixed_numbers import subject_of
 from other_styles import Classes, Module, numbers_table, table_of
+from perennial.check_skeleton.checks.loss.output_form import output_form
 
 NAMES = ["ash", "beech", "fir", "larch", "oak"]
 

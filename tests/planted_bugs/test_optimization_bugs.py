@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.task import LABEL
-from components.tasks.image_classification import ImageClassification
-from components.tasks.language_modeling import CausalLanguageModel
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.engine.task import LABEL
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
 
 BUGS: list[Bug] = []

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from components.tasks.image_classification import ImageClassification
+from perennial.tasks.image_classification import ImageClassification
 from planted import Bug, planted, require_caught
 from workshop import results_of
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, WEIGHT
-from components.tasks.image_classification import ImageClassification
-from components.tasks.tabular import TabularClassification
 from own_tasks import Leaving, Next
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, WEIGHT
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.tabular import TabularClassification
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import Workshop, results_of

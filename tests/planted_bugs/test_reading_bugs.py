@@ -9,11 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.checks.model.words import words_of
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.engine.config import TrainingSection
-from components.tasks.language_modeling import CausalLanguageModel
 from own_tasks import (
     BAD,
     GOOD,
@@ -25,6 +20,11 @@ from own_tasks import (
     pinned,
     reviews,
 )
+from perennial.check_skeleton.checks.model.words import words_of
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.engine.config import TrainingSection
+from perennial.tasks.language_modeling import CausalLanguageModel
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import Workshop, results_of

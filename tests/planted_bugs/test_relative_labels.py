@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 import torch
 
-from components.check_skeleton.checks.data.encoding import labels
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
 from other_styles import Binary, Numbers, dataset_of
+from perennial.check_skeleton.checks.data.encoding import labels
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 
 ROWS = 600

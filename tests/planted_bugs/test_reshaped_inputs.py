@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.checks.data.encoding import encoding
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
 from other_styles import Classes, Module, dataset_of
+from perennial.check_skeleton.checks.data.encoding import encoding
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 
 SIDE, HOURS = 12, 8

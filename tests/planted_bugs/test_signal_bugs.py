@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.tasks.image_classification import ImageClassification
-from components.tasks.image_text import ImageTextContrastive
-from components.tasks.language_modeling import CausalLanguageModel
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.image_text import ImageTextContrastive
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, planted, require_caught
 
 BUGS: list[Bug] = []

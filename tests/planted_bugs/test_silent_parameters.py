@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.checks.model.gradients import parameter_gradients
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
 from other_styles import Numbers, dataset_of, numbers_table, table_of
+from perennial.check_skeleton.checks.model.gradients import parameter_gradients
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
 from skeleton_tables import SETTINGS
 
 WIDTH, INPUTS = 8, 6

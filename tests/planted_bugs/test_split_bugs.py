@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from components.tasks.tabular import TabularClassification
 from own_tasks import Leaving, Next, Praise
+from perennial.tasks.tabular import TabularClassification
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import Workshop, results_of

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.task import LABEL
-from components.tasks.columns.tabular_numbers import num_inputs
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.engine.task import LABEL
+from perennial.tasks.columns.tabular_numbers import num_inputs
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, require_caught
 from planted import planted as planted_bug
 from workshop import Workshop

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 import torch
 
-from components.check_skeleton.checks.data.telling import telling_columns
-from components.engine.task import LABEL
 from mixed_numbers import Numbers, TwoClasses, subject_of, walk
 from other_styles import numbers_table, table_of
+from perennial.check_skeleton.checks.data.telling import telling_columns
+from perennial.engine.task import LABEL
 
 
 class Cut(Numbers):

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.checks.data.columns import lost_values
-from components.check_skeleton.checks.data.scale import input_scale
-from components.check_skeleton.subject import Subject
-from components.clients.pictures import decode_picture, encode_png
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL
 from other_styles import Columns, dataset_of
+from perennial.check_skeleton.checks.data.columns import lost_values
+from perennial.check_skeleton.checks.data.scale import input_scale
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.pictures import decode_picture, encode_png
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 
 SIDE = 6

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.battery import run_checks
-from components.check_skeleton.checks.data.encoding import labels
-from components.check_skeleton.checks.loss.losses import loss_floor, loss_not_clipped
-from components.check_skeleton.subject import Subject
-from components.engine.config import TrainingSection
-from components.engine.task import LABEL, Task
 from other_styles import dataset_of
+from perennial.check_skeleton.battery import run_checks
+from perennial.check_skeleton.checks.data.encoding import labels
+from perennial.check_skeleton.checks.loss.losses import loss_floor, loss_not_clipped
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL, Task
 from skeleton_tables import SETTINGS
 
 ROWS, WIDTH = 600, 4

@@ -1,7 +1,7 @@
 """Run as `python -I ask.py MODEL_URI QUESTIONS ANSWERS`, with MLFLOW_TRACKING_URI: asks a model, as a stranger.
 
 QUESTIONS is a folder of Parquet files; ANSWERS becomes a JSON file: of each, its predictions or what was
-said in their place, and below `loaded`, where `components` came from and which packages were there.
+said in their place, and below `loaded`, where `perennial.engine` came from and which packages were there.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import mlflow.pyfunc
 import polars as pl
 
-HEAVY = {"kfp", "great_expectations", "boto3", "kubernetes", "pipelines"}
+HEAVY = {"kfp", "great_expectations", "boto3", "kubernetes", "perennial.cli"}
 
 
 def answers(model_uri: str, questions: Path) -> dict[str, object]:
@@ -23,8 +23,8 @@ def answers(model_uri: str, questions: Path) -> dict[str, object]:
             found[file.stem] = {"names": list(predicted.columns), "rows": predicted.values.tolist()}
         except mlflow.MlflowException as error:
             found[file.stem] = {"refused": str(error)}
-    heavy = sorted(HEAVY.intersection(name.partition(".")[0] for name in sys.modules))
-    found["loaded"] = {"code": sys.modules["components"].__file__, "heavy": heavy}
+    heavy = sorted(HEAVY.intersection(sys.modules))
+    found["loaded"] = {"code": sys.modules["perennial.engine"].__file__, "heavy": heavy}
     return found
 
 

@@ -18,15 +18,15 @@ import polars as pl
 import pytest
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from components.clients.dataset import Dataset
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.contracts.data import Split
-from components.contracts.snapshot import Snapshot
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import load_model
-from pipelines.contract import load_contract
-from pipelines.runs import Home
+from perennial.clients.dataset import Dataset
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.contract import load_contract
+from perennial.contracts.data import Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import load_model
+from perennial.runs import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
@@ -65,7 +65,7 @@ def _trained(example: str, folder: Path) -> tuple[str, Home, Path]:
     _call(sys.executable, source / "prepare.py", folder / "data", *arguments)
     home = Home(folder / "home")
     _call(
-        sys.executable, "-m", "pipelines.cli", "run", folder / "contract.toml", "--home", home.path
+        sys.executable, "-m", "perennial.cli", "run", folder / "contract.toml", "--home", home.path
     )
     name = load_contract(folder / "contract.toml").model.name
     registry = open_registry(Environment(home.store_uri, home.tracking_uri, "t", None, "", "", ""))

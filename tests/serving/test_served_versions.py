@@ -8,17 +8,17 @@ import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
-import components.tasks
-from components.clients.dataset import Dataset
-from components.clients.model_registry import open_registry
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.training import Challenger
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import load_model, write_weights
-from components.engine.serving.servable import make_servable
-from components.engine.task import load_task
-from components.evaluate_model.serving import serve_in_clean_process
-from components.snapshot_data.manifest import take_snapshot
+import perennial.tasks
+from perennial.clients.dataset import Dataset
+from perennial.clients.model_registry import open_registry
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.training import Challenger
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import load_model, write_weights
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import load_task
+from perennial.evaluate_model.serving import serve_in_clean_process
+from perennial.snapshot_data.manifest import take_snapshot
 from registered_versions import NAME
 from small_models import GOOD, stream, write_snapshot
 
@@ -50,13 +50,13 @@ def test_the_champion_answers_a_stranger_as_it_answered_the_gate(
     assert "signal" in said["words"]["refused"]
     assert "Can not safely convert" in said["words"]["refused"]
     assert said["loaded"]["heavy"] == []
-    assert "/code/components/" in said["loaded"]["code"], "the version's own code, not this one's"
+    assert "/code/perennial/" in said["loaded"]["code"], "the version's own code, not this one's"
 
 
 @pytest.fixture
 def digit_images(tmp_path, monkeypatch):
     """The task of the README in one file, a model of it, and its data."""
-    text = (Path(components.tasks.__path__[0]) / "README.md").read_text()
+    text = (Path(perennial.tasks.__path__[0]) / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     beside = tmp_path / "contract"
     beside.mkdir()

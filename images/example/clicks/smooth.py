@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from components.tasks.tabular import TabularClassification
+from perennial.tasks.tabular import TabularClassification
 
 
 class SmoothClicks(TabularClassification):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from components.engine.task import LABEL, Task
+from perennial.engine.task import LABEL, Task
 
 
 class moving_avg(nn.Module):

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from components.engine.task import LABEL, Task
+from perennial.engine.task import LABEL, Task
 
 
 class ConvDAE(nn.Module):

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 class Student(nn.Module):

@@ -19,8 +19,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 class LeNet(nn.Module):

@@ -17,8 +17,8 @@ import math
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 def nin_block(in_channels, out_channels, kernel_size, padding):

@@ -22,8 +22,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 class SeparableConv2D(nn.Module):

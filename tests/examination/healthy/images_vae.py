@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from components.engine.task import LABEL, Task
+from perennial.engine.task import LABEL, Task
 
 
 class VAE(nn.Module):

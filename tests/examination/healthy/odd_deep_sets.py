@@ -15,8 +15,8 @@ optimizer = { learning_rate = 2e-3 }
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 N = 12
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
-from components.engine.task import LABEL, Task
+from perennial.engine.task import LABEL, Task
 
 K = 3
 

@@ -15,8 +15,8 @@ optimizer = { learning_rate = 1e-2, weight_decay = 0.1 }
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 class DotProductBias(nn.Module):

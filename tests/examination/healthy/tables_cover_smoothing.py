@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 class ForestCover(Task):

@@ -19,8 +19,8 @@ import math
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 CATS = ["carrier", "origin", "dest", "weekday", "month"]
 CONTS = ["sched_dep_time", "distance"]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from components.engine.task import LABEL, Task
+from perennial.engine.task import LABEL, Task
 
 
 def concordance(risk, time, event):

@@ -18,8 +18,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 
 def preprocess(df: pd.DataFrame, median_age: float, fare_max: float) -> pd.DataFrame:

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from components.engine.task import LABEL, WEIGHT, Task
+from perennial.engine.task import LABEL, WEIGHT, Task
 
 SEQ = 96
 

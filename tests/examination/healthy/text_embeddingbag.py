@@ -21,8 +21,8 @@ from collections import Counter
 import torch
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 PAD, UNK = 0, 1
 MAX_LEN = 64

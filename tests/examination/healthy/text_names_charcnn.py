@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from components.engine.metrics.catalogue import directions_of
-from components.engine.task import LABEL, Task
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Task
 
 ALL_LETTERS = string.ascii_lowercase + string.digits
 N_LETTERS = len(ALL_LETTERS)

@@ -27,7 +27,7 @@ import torch
 import torch.nn as nn
 from torch.nn import functional as F
 
-from components.engine.task import LABEL, WEIGHT, Task
+from perennial.engine.task import LABEL, WEIGHT, Task
 
 
 @dataclass

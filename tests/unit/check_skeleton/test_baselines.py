@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 import torch
 
-from components.check_skeleton.baselines import control_losses, linear_model, measure_baselines
-from components.check_skeleton.subject import sample_rows
-from components.contracts.data import Split
-from components.contracts.errors import BadTaskError
-from components.engine.task import LABEL
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.check_skeleton.baselines import control_losses, linear_model, measure_baselines
+from perennial.check_skeleton.subject import sample_rows
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.task import LABEL
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from skeleton_tables import SETTINGS, prepared
 
 

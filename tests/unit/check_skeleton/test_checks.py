@@ -6,11 +6,11 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.check_skeleton.config import CHECK_NAMES, SkeletonSection
-from components.check_skeleton.free_outputs import best_constant, free_outputs
-from components.engine.task import LABEL
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.config import CHECK_NAMES, SkeletonSection
+from perennial.check_skeleton.free_outputs import best_constant, free_outputs
+from perennial.engine.task import LABEL
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from skeleton_tables import SETTINGS, prepared
 
 

@@ -15,27 +15,27 @@ import pytest
 import torch
 
 import rank_bound_tasks
-from components.check_skeleton.checks.training.distributed import asked_for
-from components.check_skeleton.trials import supervisor
-from components.check_skeleton.trials.comparison import (
+from perennial.check_skeleton.checks.training.distributed import asked_for
+from perennial.check_skeleton.trials import supervisor
+from perennial.check_skeleton.trials.comparison import (
     cause_of,
     difference_of,
     seen_twice,
     shared_order,
 )
-from components.check_skeleton.trials.digests import digests_of
-from components.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
-from components.check_skeleton.trials.quiet import quiet_of
-from components.check_skeleton.trials.supervisor import (
+from perennial.check_skeleton.trials.digests import digests_of
+from perennial.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
+from perennial.check_skeleton.trials.quiet import quiet_of
+from perennial.check_skeleton.trials.supervisor import (
     Outcome,
     contracted_training,
     make_trials,
     nursery_environment,
     stages_of,
 )
-from components.engine.config import TrainingSection
-from components.engine.job import RankFailure
-from components.tasks.tabular import TabularClassification
+from perennial.engine.config import TrainingSection
+from perennial.engine.job import RankFailure
+from perennial.tasks.tabular import TabularClassification
 from skeleton_tables import prepared
 
 

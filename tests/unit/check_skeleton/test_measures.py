@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from components.check_skeleton.checks.loss.known_metrics import (
+from perennial.check_skeleton.checks.loss.known_metrics import (
     class_quantities,
     meanings_of,
     number_quantities,
 )
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 
 LABELS = np.array([0, 0, 0, 1, 1, 0], dtype=np.float64)
 CHANCES = np.array([0.1, 0.4, 0.7, 0.6, 0.9, 0.2])

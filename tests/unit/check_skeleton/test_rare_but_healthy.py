@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.engine.task import LABEL
-from components.tasks.tabular import TabularClassification, TabularRegression
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.engine.task import LABEL
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from skeleton_tables import prepared
 
 

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from components.check_skeleton.input_preview import Preview, preview
-from components.check_skeleton.report import page_of
-from components.check_skeleton.verdict import Judge, agreements, summary_of, verdict_of
-from components.contracts.skeleton import CheckResult, SkeletonReport
-from components.tasks.image_classification import ImageClassification
-from components.tasks.tabular import TabularClassification
+from perennial.check_skeleton.input_preview import Preview, preview
+from perennial.check_skeleton.report import page_of
+from perennial.check_skeleton.verdict import Judge, agreements, summary_of, verdict_of
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.tabular import TabularClassification
 from skeleton_tables import prepared
 from workshop import Workshop
 

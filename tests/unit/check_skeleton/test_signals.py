@@ -5,15 +5,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from components.check_skeleton.checks.loss.output_form import output_form
-from components.check_skeleton.checks.model.activations import activations, symmetric_units
-from components.check_skeleton.checks.model.modes import modes
-from components.engine.task import LABEL
-from components.tasks.image_classification import ImageClassification
-from components.tasks.image_text import ImageTextContrastive
-from components.tasks.language_modeling import CausalLanguageModel
-from components.tasks.tabular import TabularClassification, TabularRegression
-from components.tasks.transformers_models import TransformersCausalLM
+from perennial.check_skeleton.checks.loss.output_form import output_form
+from perennial.check_skeleton.checks.model.activations import activations, symmetric_units
+from perennial.check_skeleton.checks.model.modes import modes
+from perennial.engine.task import LABEL
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.image_text import ImageTextContrastive
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification, TabularRegression
+from perennial.tasks.transformers_models import TransformersCausalLM
 from workshop import Workshop, results_of
 
 SIGNALS = ("activations", "symmetric_units", "modes", "output_form")

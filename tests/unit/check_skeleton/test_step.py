@@ -8,21 +8,21 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import cross_entropy
 
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.check_skeleton.config import CHECK_NAMES, CheckSkeletonConfig, SkeletonSection
-from components.check_skeleton.input_preview import png
-from components.check_skeleton.step import check_skeleton_step
-from components.contracts.data import ModelSection
-from components.contracts.errors import BadTaskError
-from components.contracts.skeleton import SkeletonReport
-from components.engine.config import TrainingSection
-from components.engine.evaluation.baseline_rows import BaselineRows
-from components.engine.task import LABEL
-from components.tasks.tabular import TabularClassification
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.config import CHECK_NAMES, CheckSkeletonConfig, SkeletonSection
+from perennial.check_skeleton.input_preview import png
+from perennial.check_skeleton.step import check_skeleton_step
+from perennial.contracts.data import ModelSection
+from perennial.contracts.errors import BadTaskError
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.engine.config import TrainingSection
+from perennial.engine.evaluation.baseline_rows import BaselineRows
+from perennial.engine.task import LABEL
+from perennial.tasks.tabular import TabularClassification
 from skeleton_tables import SETTINGS, TRAINING, prepared
 
 BROKEN = """
-from components.tasks.tabular import TabularClassification
+from perennial.tasks.tabular import TabularClassification
 
 class Broken(TabularClassification):
     def predict(self, output):
@@ -53,7 +53,7 @@ def run(datasets, tmp_path, monkeypatch):
 
 
 def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
-    result = run("components.tasks.tabular:TabularClassification")
+    result = run("perennial.tasks.tabular:TabularClassification")
     report = SkeletonReport.read(tmp_path / "skeleton")
     assert (result.metrics["failed"], result.metrics["warned"]) == (0.0, 0.0)
     assert sum(result.metrics.values()) == len(CHECK_NAMES)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from components.check_skeleton.subject import distinct_examples, sample_rows, seeded
-from components.contracts.data import Split
-from components.contracts.errors import BadDataError, BadTaskError
-from components.engine.task import LABEL
-from components.tasks.image_text import ImageTextContrastive
-from components.tasks.tabular import TabularClassification
+from perennial.check_skeleton.subject import distinct_examples, sample_rows, seeded
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError, BadTaskError
+from perennial.engine.task import LABEL
+from perennial.tasks.image_text import ImageTextContrastive
+from perennial.tasks.tabular import TabularClassification
 from skeleton_tables import SETTINGS, prepared
 from workshop import Workshop
 

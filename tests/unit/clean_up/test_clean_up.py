@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from components.clean_up.leftovers import still_goes_on
-from components.clean_up.step import clean_up_step
-from components.contracts.errors import PerennialError
 from fake_operator import step_pod
 from launching import launcher_for
+from perennial.clean_up.leftovers import still_goes_on
+from perennial.clean_up.step import clean_up_step
+from perennial.contracts.errors import PerennialError
 
 
 def job(*conditions, **metadata):

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from components.clean_up.reaping import decide_reaping
-from components.clients.environment import Environment
-from components.clients.mlflow_client import open_mlflow
-from components.clients.tracking import open_tracking
-from pipelines.cli import main
+from perennial.clean_up.reaping import decide_reaping
+from perennial.cli import main
+from perennial.clients.environment import Environment
+from perennial.clients.mlflow_client import open_mlflow
+from perennial.clients.tracking import open_tracking
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
 GRACE = timedelta(hours=24)

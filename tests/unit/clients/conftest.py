@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from components.clients.environment import Environment
-from components.clients.tracking import open_mlflow
 from outages import road
+from perennial.clients.environment import Environment
+from perennial.clients.tracking import open_mlflow
 from s3_server import bucket, s3_endpoint
 
 

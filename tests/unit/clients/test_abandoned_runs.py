@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from components.clean_up.step import close_tracking_runs
-from components.clients import environment as names
-from components.clients.abandoned_runs import ENDED_TAG, close_abandoned_runs
-from components.clients.mlflow_client import open_mlflow
-from components.clients.tracking import RUN_TAG, open_tracking
-from components.train_model.step import join_tracking
+from perennial.clean_up.step import close_tracking_runs
+from perennial.clients import environment as names
+from perennial.clients.abandoned_runs import ENDED_TAG, close_abandoned_runs
+from perennial.clients.mlflow_client import open_mlflow
+from perennial.clients.tracking import RUN_TAG, open_tracking
+from perennial.train_model.step import join_tracking
 
 
 def opened(environment, run_id, model="prices"):

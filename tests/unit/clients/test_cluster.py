@@ -4,8 +4,8 @@ import pytest
 import yaml
 from kubernetes.config import kube_config
 
-from components.clients.cluster import Cluster
-from components.contracts.errors import PerennialError
+from perennial.clients.cluster import Cluster
+from perennial.contracts.errors import PerennialError
 
 
 @pytest.fixture

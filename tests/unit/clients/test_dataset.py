@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.clients.dataset import (
+from perennial.clients.dataset import (
     FILE_COLUMN,
     SPLIT_COLUMN,
     Dataset,
@@ -17,10 +17,10 @@ from components.clients.dataset import (
     split_expression,
     split_filter,
 )
-from components.clients.object_store import open_store, sha256_of_file
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.errors import BadDataError, PerennialError
-from components.contracts.snapshot import DataFile, Snapshot
+from perennial.clients.object_store import open_store, sha256_of_file
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.snapshot import DataFile, Snapshot
 
 UNTIMED = settings(database=None, deadline=None)
 ROW = st.tuples(st.text(max_size=5), st.integers(-5, 5))

@@ -1,20 +1,17 @@
 """A new home's MLflow database is made once and whole, whoever opens it first or is killed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
 # One warm process forks the openers, so that they arrive together.
 PROGRAM = """
 import json, os, signal, sys
-from components.clients.environment import Environment
-from components.clients.tracking import open_mlflow, open_tracking
+from perennial.clients.environment import Environment
+from perennial.clients.tracking import open_mlflow, open_tracking
 
 place, openers, fatal = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 environment = Environment(f"{place}/store", f"sqlite:///{place}/home/mlflow.db", "r", None, "", "", "")
@@ -47,7 +44,7 @@ def first_opens(folder, openers, fatal=0):
     """The exit codes of processes that open a database together; fatal: the migration to die in."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder), str(openers), str(fatal)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     return json.loads(done.stdout), done.stderr
 

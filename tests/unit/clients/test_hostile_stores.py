@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from components.clients.deadline import Patience
-from components.clients.partitions import find_partitions
-from components.clients.s3_store import S3ObjectStore
-from components.contracts.errors import BadDataError, PerennialError
 from hostile_store import HTML, Answer, hostile_store, page
+from perennial.clients.deadline import Patience
+from perennial.clients.partitions import find_partitions
+from perennial.clients.s3_store import S3ObjectStore
+from perennial.contracts.errors import BadDataError, PerennialError
 
 pytestmark = pytest.mark.hostile
 
@@ -256,7 +256,7 @@ def test_a_server_that_never_answers_is_named_in_the_stated_time(server, caplog)
 
 
 def test_parts_of_a_large_object_are_each_verified(server, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("components.clients.s3_store._PART_BYTES", 1000)
+    monkeypatch.setattr("perennial.clients.s3_store._PART_BYTES", 1000)
     assert store.fetch("a.parquet", tmp_path / "one").read_bytes() == BODY
     assert server.calls["get"] == 6
     server.spoil = on("get", lambda a: with_body(a.body[:9])(a), [9])

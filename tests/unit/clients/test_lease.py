@@ -8,16 +8,16 @@ import time
 
 import pytest
 
-from components.clients.environment import LEASE
-from components.clients.lease import EXIT_CODE, RunLease
-from components.contracts.errors import PerennialError
+from perennial.clients.environment import LEASE
+from perennial.clients.lease import EXIT_CODE, RunLease
+from perennial.contracts.errors import PerennialError
 
 MEMBER = (
-    "import sys, time; from components.clients.lease import follow_lease; follow_lease();"
+    "import sys, time; from perennial.clients.lease import follow_lease; follow_lease();"
     "print('joined', flush=True); time.sleep(60)"
 )
 SUPERVISOR = (
-    "import sys, time; from pathlib import Path; from components.clients.lease import RunLease;"
+    "import sys, time; from pathlib import Path; from perennial.clients.lease import RunLease;"
     "RunLease(Path(sys.argv[1])).acquire(); print('holding', flush=True); time.sleep(60)"
 )
 

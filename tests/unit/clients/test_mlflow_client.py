@@ -10,11 +10,11 @@ from threading import Thread
 import pytest
 from mlflow.exceptions import MlflowException
 
-from components.clients import mlflow_client
-from components.clients.mlflow_client import MlflowError
-from components.clients.model_registry import open_registry
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.errors import PerennialError
+from perennial.clients import mlflow_client
+from perennial.clients.mlflow_client import MlflowError
+from perennial.clients.model_registry import open_registry
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.errors import PerennialError
 
 pytestmark = pytest.mark.hostile
 

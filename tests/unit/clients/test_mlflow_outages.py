@@ -11,13 +11,13 @@ import urllib.request
 import pytest
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from components.clients.environment import Environment
-from components.clients.mlflow_client import MlflowError, open_mlflow
-from components.clients.model_registry import open_registry
-from components.clients.outages import OUTAGE_SECONDS, waiting_out_outages
-from components.clients.tracking import open_tracking
-from components.contracts.errors import OutageError
 from outages import Road
+from perennial.clients.environment import Environment
+from perennial.clients.mlflow_client import MlflowError, open_mlflow
+from perennial.clients.model_registry import open_registry
+from perennial.clients.outages import OUTAGE_SECONDS, waiting_out_outages
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.errors import OutageError
 
 pytestmark = pytest.mark.full  # a server takes long to start
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

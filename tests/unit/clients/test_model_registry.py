@@ -4,7 +4,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from components.clients.model_registry import (
+from perennial.clients.model_registry import (
     CHALLENGER,
     CHAMPION,
     ChampionMovedError,
@@ -12,9 +12,9 @@ from components.clients.model_registry import (
     Move,
     open_registry,
 )
-from components.clients.object_store import ConflictError, LocalObjectStore, open_store
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.errors import PerennialError
+from perennial.clients.object_store import ConflictError, LocalObjectStore, open_store
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.errors import PerennialError
 
 NAME = "flights"
 KEY = f"registry/{NAME}.json"

@@ -11,7 +11,7 @@ from botocore.awsrequest import AWSResponse
 from torch.distributed.elastic.utils.distributed import get_free_port
 from urllib3 import HTTPResponse
 
-from components.clients.object_store import (
+from perennial.clients.object_store import (
     ConflictError,
     LocalObjectStore,
     ObjectStore,
@@ -20,8 +20,8 @@ from components.clients.object_store import (
     open_store,
     sha256_of_file,
 )
-from components.clients.s3_store import S3ObjectStore
-from components.contracts.errors import PerennialError
+from perennial.clients.s3_store import S3ObjectStore
+from perennial.contracts.errors import PerennialError
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.opaque_columns import (
+from perennial.clients.opaque_columns import (
     STATISTICS,
     derive,
     is_blank,
@@ -12,8 +12,8 @@ from components.clients.opaque_columns import (
     opaque_columns,
     picture_statistics,
 )
-from components.clients.pictures import encode_png
-from components.contracts.data import DataSection
+from perennial.clients.pictures import encode_png
+from perennial.contracts.data import DataSection
 
 
 def measured(pixels: np.ndarray) -> dict[str, float]:

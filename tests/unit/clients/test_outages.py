@@ -6,9 +6,9 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from mlflow.exceptions import MlflowException
 
-from components.clients.api_server import ApiError
-from components.clients.object_store import ConflictError, open_store
-from components.clients.outages import (
+from perennial.clients.api_server import ApiError
+from perennial.clients.object_store import ConflictError, open_store
+from perennial.clients.outages import (
     OUTAGE_SECONDS,
     Persistence,
     is_outage,
@@ -18,8 +18,8 @@ from components.clients.outages import (
     single_attempts,
     waiting_out_outages,
 )
-from components.clients.s3_store import S3ObjectStore
-from components.contracts.errors import OutageError, PerennialError
+from perennial.clients.s3_store import S3ObjectStore
+from perennial.contracts.errors import OutageError, PerennialError
 
 
 class Time:

@@ -6,10 +6,10 @@ import random
 import pytest
 from kfp.local.subprocess_task_handler import replace_python_executable
 
-from components.clients.parameters import decode_parameter, encode_parameter
-from components.clients.parcels import CARRIED_BYTES, Parcel, receive
-from components.contracts.errors import PerennialError
-from components.contracts.section import canonical_json
+from perennial.clients.parameters import decode_parameter, encode_parameter
+from perennial.clients.parcels import CARRIED_BYTES, Parcel, receive
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import canonical_json
 from text_expansion import evaluate, expand, schedule
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "the-key", "A": "a"}

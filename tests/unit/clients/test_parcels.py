@@ -2,9 +2,9 @@
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.clients.parcels import CARRIED_BYTES, Parcel, receive
-from components.contracts.errors import PerennialError
+from perennial.clients.object_store import open_store
+from perennial.clients.parcels import CARRIED_BYTES, Parcel, receive
+from perennial.contracts.errors import PerennialError
 
 LONG = '{"columns":"' + "ü" * CARRIED_BYTES + '"}'
 

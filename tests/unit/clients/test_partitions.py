@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.clients.partitions import find_partitions, refuse_hidden_parquet
-from components.contracts.errors import BadDataError, PerennialError
+from perennial.clients.object_store import open_store
+from perennial.clients.partitions import find_partitions, refuse_hidden_parquet
+from perennial.contracts.errors import BadDataError, PerennialError
 
 pytestmark = pytest.mark.hostile
 

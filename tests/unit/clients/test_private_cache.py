@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from components.clients import environment
-from components.clients.environment import CACHE, data_cache
-from components.contracts.errors import PerennialError
+from perennial.clients import environment
+from perennial.clients.environment import CACHE, data_cache
+from perennial.contracts.errors import PerennialError
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_folder_of_another_user_is_refused(home, monkeypatch):
 def test_without_a_home_it_is_a_folder_of_the_process_which_is_deleted(home):
     (home / "file").write_text("")
     code = (
-        "from components.clients.environment import data_cache as c; print(c()); assert c() == c()"
+        "from perennial.clients.environment import data_cache as c; print(c()); assert c() == c()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from mlflow.models import Model
 
-from components.clients.pyfunc_flavor import column, write_flavor
+from perennial.clients.pyfunc_flavor import column, write_flavor
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from components.clients import environment
-from components.clients.journal import Journal
-from components.clients.parcels import CARRIED_BYTES, Parcel, receive
-from components.clients.steps import StepResult, pipeline_step
-from components.contracts.errors import BadDataError, PerennialError
+from perennial.clients import environment
+from perennial.clients.journal import Journal
+from perennial.clients.parcels import CARRIED_BYTES, Parcel, receive
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.errors import BadDataError, PerennialError
 
 
 @pytest.fixture

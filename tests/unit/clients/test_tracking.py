@@ -6,9 +6,9 @@ from threading import Thread
 
 import pytest
 
-from components.clients.object_store import ConflictError, LocalObjectStore
-from components.clients.tracking import BATCH_METRICS, open_mlflow, open_tracking
-from components.contracts.errors import PerennialError
+from perennial.clients.object_store import ConflictError, LocalObjectStore
+from perennial.clients.tracking import BATCH_METRICS, open_mlflow, open_tracking
+from perennial.contracts.errors import PerennialError
 
 
 def run_of(environment, tracking):

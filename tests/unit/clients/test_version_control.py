@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from components.clients.version_control import (
+from perennial.clients.version_control import (
     DIFF_BYTES,
     check_out,
     commit_of,
     place_in_repository,
     uncommitted_diff,
 )
-from components.contracts.errors import PerennialError
+from perennial.contracts.errors import PerennialError
 
 
 @pytest.fixture

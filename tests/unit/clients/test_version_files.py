@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.clients.version_files import ModelVersion, RegisteredFiles, VersionFiles
-from components.contracts.errors import DamagedModelError, PerennialError
+from perennial.clients.object_store import open_store
+from perennial.clients.version_files import ModelVersion, RegisteredFiles, VersionFiles
+from perennial.contracts.errors import DamagedModelError, PerennialError
 
 pytestmark = pytest.mark.hostile
 

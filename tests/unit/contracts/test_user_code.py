@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 from torch import nn
 
-from components.check_skeleton.battery import run_checks
-from components.clients import environment
-from components.clients.journal import Journal
-from components.clients.steps import StepResult, pipeline_step
-from components.contracts.data import TaskColumns
-from components.contracts.errors import BadTaskError, PerennialError
-from components.contracts.user_code import (
+from perennial.check_skeleton.battery import run_checks
+from perennial.cli import main
+from perennial.clients import environment
+from perennial.clients.journal import Journal
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.user_code import (
     Interrupted,
     RunStopped,
     import_seconds,
@@ -24,10 +25,9 @@ from components.contracts.user_code import (
     no_silent_exit,
     user_code,
 )
-from components.engine.task import load_task, load_task_type
-from pipelines.cli import main
-from pipelines.local import record_silent_ends
-from pipelines.runs import step_records
+from perennial.engine.task import load_task, load_task_type
+from perennial.local import record_silent_ends
+from perennial.runs import step_records
 from tiny_training import TinyTask
 
 pytestmark = pytest.mark.hostile
@@ -180,7 +180,7 @@ def test_an_import_without_end_is_stopped_and_says_where_it_was(
 def test_an_import_that_cannot_be_interrupted_ends_the_process(contract, code, said):
     file = contract(code)
     program = (
-        f"from components.contracts.user_code import *\nimport sys\n"
+        f"from perennial.contracts.user_code import *\nimport sys\n"
         f"sys.path.insert(0, {str(file.parent)!r})\nimport_user_module('ending')"
     )
     ended = subprocess.run(

@@ -4,14 +4,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from components.contracts.monitoring import (
+from perennial.contracts.monitoring import (
     ColumnDrift,
     DriftReport,
     RetrainingDecision,
     WindowDrift,
 )
-from components.decide_retraining.policy import Occasion
-from components.decide_retraining.state import Retraining
+from perennial.decide_retraining.policy import Occasion
+from perennial.decide_retraining.state import Retraining
 
 NOW = datetime(2024, 6, 6)
 WEEK = timedelta(days=7)

@@ -2,13 +2,13 @@ import dataclasses
 
 import pytest
 
-from components.clients.parcels import TRIGGER_BYTES
-from components.contracts.block import BlockFile
-from components.contracts.section import canonical_json
-from components.contracts.triggers import TriggersSection
-from components.decide_retraining.policy import decide
-from components.decide_retraining.state import TriggerState
-from components.decide_retraining.step import trigger_evidence
+from perennial.clients.parcels import TRIGGER_BYTES
+from perennial.contracts.block import BlockFile
+from perennial.contracts.section import canonical_json
+from perennial.contracts.triggers import TriggersSection
+from perennial.decide_retraining.policy import decide
+from perennial.decide_retraining.state import TriggerState
+from perennial.decide_retraining.step import trigger_evidence
 
 EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
 

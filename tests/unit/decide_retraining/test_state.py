@@ -2,12 +2,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from components.clients.object_store import LocalObjectStore
-from components.clients.stored_record import MAX_ATTEMPTS
-from components.contracts.errors import PerennialError
-from components.contracts.triggers import TriggersSection
-from components.decide_retraining.policy import decide
-from components.decide_retraining.state import (
+from perennial.clients.object_store import LocalObjectStore
+from perennial.clients.stored_record import MAX_ATTEMPTS
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.triggers import TriggersSection
+from perennial.decide_retraining.policy import decide
+from perennial.decide_retraining.state import (
     KEPT_RETRAININGS,
     Retraining,
     TriggerState,

@@ -6,21 +6,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from components.clients.champion_records import UnclearChampionError
-from components.clients.object_store import open_store
-from components.contracts.data import DataSection, ModelSection, SplitSection
-from components.contracts.lineage import Lineage
-from components.contracts.monitoring import DriftReport, RetrainingDecision
-from components.contracts.snapshot import Snapshot
-from components.decide_retraining.config import DecideRetrainingConfig
-from components.decide_retraining.look import newest_look
-from components.decide_retraining.step import decide_retraining_step
+from perennial.clients.champion_records import UnclearChampionError
+from perennial.clients.object_store import open_store
+from perennial.contracts.data import DataSection, ModelSection, SplitSection
+from perennial.contracts.lineage import Lineage
+from perennial.contracts.monitoring import DriftReport, RetrainingDecision
+from perennial.contracts.snapshot import Snapshot
+from perennial.decide_retraining.config import DecideRetrainingConfig
+from perennial.decide_retraining.look import newest_look
+from perennial.decide_retraining.step import decide_retraining_step
 
 CONFIG = DecideRetrainingConfig(model=ModelSection(name="demo", task="a:B")).to_json()
 LOCAL_RUN = """
 import sys
 from kfp import dsl, local
-from components.decide_retraining.component import decide_retraining
+from perennial.decide_retraining.component import decide_retraining
 
 root, config = sys.argv[1:]
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=root + "/outputs")

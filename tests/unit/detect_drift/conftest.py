@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from components.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
+from perennial.contracts.validation import BlockSketch, CategoricalSketch, NumericSketch
 
 FIRST = datetime(2024, 1, 4)
 WEEK = timedelta(days=7)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from components.clients.object_store import ConflictError, open_store
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.errors import PerennialError
-from components.contracts.snapshot import DataFile, Snapshot
-from components.detect_drift.arrivals import record_arrivals
+from perennial.clients.object_store import ConflictError, open_store
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.detect_drift.arrivals import record_arrivals
 
 KEY = "monitoring/m/files.json"
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from components.detect_drift.block_noise import (
+from perennial.detect_drift.block_noise import (
     compare_means,
     estimate_correlations,
     find_common_variance,

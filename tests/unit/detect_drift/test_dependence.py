@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.snapshot import Snapshot
-from components.contracts.triggers import TriggersSection
-from components.detect_drift.dependence import dependence_profile
-from components.detect_drift.reference import measure_windows
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.dependence import dependence_profile
+from perennial.detect_drift.reference import measure_windows
 
 REFERENCE, WINDOWS, ROWS = 13, 3, 500
 

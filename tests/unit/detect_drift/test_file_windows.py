@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from components.contracts.block import BlockFile
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.gate import BlockPerformance
-from components.contracts.monitoring import Reference
-from components.contracts.snapshot import DataFile, Snapshot
-from components.contracts.triggers import TriggersSection
-from components.detect_drift import file_windows
-from components.detect_drift.file_windows import choose_files, merge_sketches, performance_of
-from components.detect_drift.two_sample import cumulative_shares
+from perennial.contracts.block import BlockFile
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.gate import BlockPerformance
+from perennial.contracts.monitoring import Reference
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift import file_windows
+from perennial.detect_drift.file_windows import choose_files, merge_sketches, performance_of
+from perennial.detect_drift.two_sample import cumulative_shares
 
 DEFAULT = TriggersSection()
 

@@ -4,14 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import DataSection, SplitSection, TaskColumns
-from components.contracts.errors import BadDataError
-from components.contracts.gate import BlockPerformance
-from components.contracts.monitoring import WindowDrift
-from components.contracts.snapshot import Snapshot
-from components.contracts.triggers import TriggersSection
-from components.detect_drift.performance import judge_losses, loss_limit, window_losses
-from components.tasks.tabular import TabularOptions, TabularRegression
+from perennial.contracts.data import DataSection, SplitSection, TaskColumns
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.gate import BlockPerformance
+from perennial.contracts.monitoring import WindowDrift
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.performance import judge_losses, loss_limit, window_losses
+from perennial.tasks.tabular import TabularOptions, TabularRegression
 
 TRIGGERS = TriggersSection(min_labelled_rows=100)
 START = datetime(2024, 1, 4)

@@ -3,8 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from components.contracts.triggers import TriggersSection
-from components.detect_drift.reference import measure_windows
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.reference import measure_windows
 
 TRIGGERS = TriggersSection()
 NUM_REFERENCE = 13

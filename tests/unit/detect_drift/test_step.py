@@ -6,28 +6,28 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.champion_records import UnclearChampionError
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.clients.object_store import sha256_of_file
-from components.clients.tracking import open_mlflow
-from components.contracts.data import DataSection, ModelSection, Split, SplitSection
-from components.contracts.errors import DamagedModelError, PerennialError
-from components.contracts.gate import BlockPerformance
-from components.contracts.monitoring import DriftReport, Reference
-from components.contracts.snapshot import DataFile, Snapshot
-from components.contracts.training import Challenger
-from components.contracts.triggers import TriggersSection
-from components.contracts.validation import ValidationReport
-from components.detect_drift.config import DetectDriftConfig
-from components.detect_drift.step import detect_drift_step
-from components.engine.export import write_weights
-from components.tasks.tabular import TabularOptions, TabularRegression
+from perennial.clients.champion_records import UnclearChampionError
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.clients.object_store import sha256_of_file
+from perennial.clients.tracking import open_mlflow
+from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
+from perennial.contracts.errors import DamagedModelError, PerennialError
+from perennial.contracts.gate import BlockPerformance
+from perennial.contracts.monitoring import DriftReport, Reference
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.contracts.training import Challenger
+from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.validation import ValidationReport
+from perennial.detect_drift.config import DetectDriftConfig
+from perennial.detect_drift.step import detect_drift_step
+from perennial.engine.export import write_weights
+from perennial.tasks.tabular import TabularOptions, TabularRegression
 
 FIRST = datetime(2024, 1, 4)
 WEEK = timedelta(days=7)
 ROWS = 600
-TASK = "components.tasks.tabular:TabularRegression"
+TASK = "perennial.tasks.tabular:TabularRegression"
 # MLflow's sqlite store leaves connections to the garbage collector.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -6,33 +6,33 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.dataset import Dataset
-from components.clients.environment import Environment
-from components.clients.model_registry import open_registry
-from components.clients.tracking import open_mlflow
-from components.contracts.data import Split
-from components.contracts.monitoring import DriftReport, Reference
-from components.contracts.snapshot import Snapshot
-from components.contracts.training import Challenger
-from components.contracts.validation import ValidationReport
-from components.decide_retraining.step import decide_retraining_step
-from components.detect_drift.step import detect_drift_step
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import write_weights
-from components.evaluate_model.figures import performance_by_file
-from components.snapshot_data.step import snapshot_data_step
-from components.tasks.tabular import TabularOptions, TabularRegression
-from pipelines.contract import load_contract
+from perennial.clients.dataset import Dataset
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.clients.tracking import open_mlflow
+from perennial.contract import load_contract
+from perennial.contracts.data import Split
+from perennial.contracts.monitoring import DriftReport, Reference
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.contracts.validation import ValidationReport
+from perennial.decide_retraining.step import decide_retraining_step
+from perennial.detect_drift.step import detect_drift_step
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import write_weights
+from perennial.evaluate_model.figures import performance_by_file
+from perennial.snapshot_data.step import snapshot_data_step
+from perennial.tasks.tabular import TabularOptions, TabularRegression
 
 with warnings.catch_warnings():
     # Great Expectations imports a module that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from components.validate_data.step import validate_data_step
+    from perennial.validate_data.step import validate_data_step
 
 CONTRACT = """
 [model]
 name = "meters"
-task = "components.tasks.tabular:TabularRegression"
+task = "perennial.tasks.tabular:TabularRegression"
 options = { hidden = [4] }
 
 [data]
@@ -103,7 +103,7 @@ class Folder:
         ).write(folder)  # fmt: skip
         snapshot.write(folder)
         Challenger(
-            task="components.tasks.tabular:TabularRegression", options={"hidden": [4]},
+            task="perennial.tasks.tabular:TabularRegression", options={"hidden": [4]},
             task_state=task.state(), columns=snapshot.task_columns, training_fingerprint="",
             metric="rmse", direction="minimize", chosen_step=1, candidates=(), reason="",
             diagnosis=(), weights_sha256=write_weights(model, folder),

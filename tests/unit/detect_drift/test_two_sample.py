@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from components.detect_drift.two_sample import cumulative_shares, profiles_of
+from perennial.detect_drift.two_sample import cumulative_shares, profiles_of
 
 OLD, NEW = slice(0, 1), slice(1, 2)
 

@@ -2,14 +2,14 @@ from datetime import timedelta
 
 import pytest
 
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.gate import BlockPerformance
-from components.contracts.monitoring import Reference, WindowDrift
-from components.contracts.snapshot import Snapshot
-from components.contracts.triggers import TriggersSection
-from components.detect_drift.performance import LossLimit
-from components.detect_drift.verdict import conclude, summary_of, without_champion
-from components.detect_drift.windows import Chosen
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.gate import BlockPerformance
+from perennial.contracts.monitoring import Reference, WindowDrift
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.performance import LossLimit
+from perennial.detect_drift.verdict import conclude, summary_of, without_champion
+from perennial.detect_drift.windows import Chosen
 
 TRIGGERS = TriggersSection()
 LIMIT = LossLimit(mean=0.5, spread=0.05, limit=0.65, blocks=8)

@@ -2,12 +2,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.errors import PerennialError
-from components.contracts.monitoring import Reference
-from components.contracts.snapshot import Snapshot
-from components.contracts.validation import CategoricalSketch
-from components.detect_drift.windows import (
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.monitoring import Reference
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.validation import CategoricalSketch
+from perennial.detect_drift.windows import (
     OTHER,
     align_categories,
     choose_blocks,

@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from components.engine.config import TrainingSection
-from components.engine.optimization.config import AdamW, Sgd
+from perennial.engine.config import TrainingSection
+from perennial.engine.optimization.config import AdamW, Sgd
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from checkpoint_files import flip_a_bit
-from components.engine.checkpoints.checkpointer import load_checkpoint_model
-from components.engine.checkpoints.export import export_weights
-from components.engine.checkpoints.folder import (
+from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
+from perennial.engine.checkpoints.export import export_weights
+from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     DamagedCheckpointError,
     Progress,
     commit,
     partial_path,
 )
-from components.engine.export import DTYPES, WEIGHTS_FILE, write_weights
+from perennial.engine.export import DTYPES, WEIGHTS_FILE, write_weights
 from tiny_training import TinyOptions, finished, tiny_job
 
 
@@ -93,7 +93,7 @@ def test_exporting_needs_the_memory_of_a_few_tensors(tmp_path):
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from components.engine.checkpoints.export import export_weights\n"
+        "from perennial.engine.checkpoints.export import export_weights\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "export_weights(sys.argv[1], Path(sys.argv[2]))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"

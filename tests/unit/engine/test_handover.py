@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
-from components.clients.environment import CACHE
-from components.clients.object_store import open_store
-from components.contracts.errors import PerennialError
-from components.contracts.training import TrainingResult
-from components.engine.handover import fetch_errors, hand_over, obtain_result, read_end, receive_job
-from components.engine.job import RankFailure
+from perennial.clients.environment import CACHE
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.training import TrainingResult
+from perennial.engine.handover import fetch_errors, hand_over, obtain_result, read_end, receive_job
+from perennial.engine.job import RankFailure
 from tiny_training import TinyOptions, run_ranks_at, tiny_job
 
 

@@ -5,10 +5,10 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from components.contracts.errors import PerennialError
-from components.engine.config import Normalization, TrainingSection
-from components.engine.distributed import World
-from components.engine.normalization import GhostBatchNorm, SyncedBatchNorm, normalized
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import Normalization, TrainingSection
+from perennial.engine.distributed import World
+from perennial.engine.normalization import GhostBatchNorm, SyncedBatchNorm, normalized
 
 ALONE = World(rank=0, local_rank=0, size=1, device=torch.device("cpu"))
 INPUTS = {

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from components.contracts.errors import PerennialError
-from components.engine.config import TrainingSection
-from components.engine.precision import (
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.precision import (
     GROWTH_STEPS,
     LossScale,
     choose_kernels,

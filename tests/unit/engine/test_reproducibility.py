@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from components.engine.reproducibility import (
+from perennial.engine.reproducibility import (
     StepRandomness,
     derived_seed,
     make_deterministic,

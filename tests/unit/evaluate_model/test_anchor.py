@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from components.clients.model_registry import CHAMPION, open_registry
-from components.clients.tracking import open_tracking
-from components.contracts.gate import Comparison, Interval, Verdict
-from components.contracts.moves import GATE, Said, tags_of_promotion
-from components.evaluate_model import anchor
-from components.evaluate_model.anchor import find_anchor
+from perennial.clients.model_registry import CHAMPION, open_registry
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.gate import Comparison, Interval, Verdict
+from perennial.contracts.moves import GATE, Said, tags_of_promotion
+from perennial.evaluate_model import anchor
+from perennial.evaluate_model.anchor import find_anchor
 
 NAME = "clicks"
 BETTER, NOT_WORSE = 0.01, -0.01

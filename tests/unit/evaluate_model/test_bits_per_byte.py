@@ -8,24 +8,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from components.clients.dataset import Dataset
-from components.contracts.data import ModelSection, Split
-from components.contracts.gate import Verdict
-from components.contracts.training import Challenger
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import WEIGHTS_FILE, write_weights
-from components.engine.serving.servable import make_servable
-from components.engine.task import load_task
-from components.evaluate_model.config import EvaluateModelConfig, GateSection
-from components.evaluate_model.step import evaluate_model_step
-from components.tasks.columns.tokenization import BOUNDARY
 from documents import documents, pinned
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.gate import Verdict
+from perennial.contracts.training import Challenger
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import WEIGHTS_FILE, write_weights
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import load_task
+from perennial.evaluate_model.config import EvaluateModelConfig, GateSection
+from perennial.evaluate_model.step import evaluate_model_step
+from perennial.tasks.columns.tokenization import BOUNDARY
 from small_models import write_skeleton
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
-TASK = "components.tasks.transformers_models:TransformersCausalLM"
+TASK = "perennial.tasks.transformers_models:TransformersCausalLM"
 LLAMA = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
     "num_key_value_heads": 1, "initializer_range": 0.3,

@@ -4,16 +4,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import TaskColumns
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.scoring import Scored
-from components.engine.task import load_task
-from components.evaluate_model.baselines import MeasuredBaselines
-from components.evaluate_model.champion import Champion
-from components.evaluate_model.comparison import Contender
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.report import write_report
-from components.evaluate_model.verdict import JudgedRows, reach_verdict
+from perennial.contracts.data import TaskColumns
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.task import load_task
+from perennial.evaluate_model.baselines import MeasuredBaselines
+from perennial.evaluate_model.champion import Champion
+from perennial.evaluate_model.comparison import Contender
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.report import write_report
+from perennial.evaluate_model.verdict import JudgedRows, reach_verdict
 
 ROWS, CLASSES = 6000, 4
 
@@ -21,7 +21,7 @@ ROWS, CLASSES = 6000, 4
 @pytest.fixture(scope="module")
 def task():
     columns = TaskColumns(label="label", features={"x": "Float64"})
-    made = load_task("components.tasks.tabular:TabularClassification", {}, columns)
+    made = load_task("perennial.tasks.tabular:TabularClassification", {}, columns)
     names = [str(number) for number in range(CLASSES)]
     shares = [1 / CLASSES] * CLASSES
     state = {"numeric": {}, "categories": {}, "classes": names, "class_shares": shares}

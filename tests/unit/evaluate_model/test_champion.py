@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.clients.model_registry import ModelVersion
-from components.contracts.data import Split
-from components.contracts.errors import DamagedModelError
-from components.engine.evaluation.scoring import score_split
-from components.evaluate_model import champion as champions
-from components.evaluate_model.champion import read_champion
-from components.evaluate_model.comparison import Contender
+from perennial.clients.dataset import Dataset
+from perennial.clients.model_registry import ModelVersion
+from perennial.contracts.data import Split
+from perennial.contracts.errors import DamagedModelError
+from perennial.engine.evaluation.scoring import score_split
+from perennial.evaluate_model import champion as champions
+from perennial.evaluate_model.champion import read_champion
+from perennial.evaluate_model.comparison import Contender
 from small_models import GOOD, NOISY, linear_model, stream, write_challenger, write_snapshot
 
 
@@ -41,10 +41,12 @@ def test_a_champion_whose_code_is_that_of_now_is_scored_without_a_word(read):
 
 
 def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read, folder):
-    carried = folder / "code/components/tasks/tabular.py"
+    carried = folder / "code/perennial/tasks/tabular.py"
     carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
     (note,) = read().notes
-    assert note.startswith("version 3 is scored with the task's code of now, and components/tasks/")
+    assert note.startswith(
+        "version 3 is scored with the task's code of now, and components/perennial/tasks/"
+    )
     assert "tabular.py changed" in note
 
 

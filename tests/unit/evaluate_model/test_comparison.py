@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from components.contracts.errors import PerennialError
-from components.evaluate_model.comparison import compare, direction_of
+from perennial.contracts.errors import PerennialError
+from perennial.evaluate_model.comparison import compare, direction_of
 from rivals import BY_DAY, BY_ROW, contenders, match_of
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.scoring import Scored
-from components.evaluate_model.comparison import Contender, compare
-from components.evaluate_model.conditions import Conditions, Drawn, conditions_of, estimate_of
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.scoring import Scored
+from perennial.evaluate_model.comparison import Contender, compare
+from perennial.evaluate_model.conditions import Conditions, Drawn, conditions_of, estimate_of
 from rivals import match_of
 from small_models import write_snapshot
 

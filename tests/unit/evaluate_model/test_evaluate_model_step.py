@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.dataset import Dataset
-from components.clients.model_registry import open_registry
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.data import ModelSection, Split, SplitSection
-from components.contracts.errors import DamagedModelError, PerennialError
-from components.contracts.gate import Verdict
-from components.evaluate_model.config import EvaluateModelConfig, GateSection
-from components.evaluate_model.step import evaluate_model_step
+from perennial.clients.dataset import Dataset
+from perennial.clients.model_registry import open_registry
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.data import ModelSection, Split, SplitSection
+from perennial.contracts.errors import DamagedModelError, PerennialError
+from perennial.contracts.gate import Verdict
+from perennial.evaluate_model.config import EvaluateModelConfig, GateSection
+from perennial.evaluate_model.step import evaluate_model_step
 from small_models import (
     GOOD,
     NOISY,
@@ -50,7 +50,7 @@ def judged(environment, snapshot, tmp_path):
         if constant is not None:
             write_baseline_rows(tmp_path / "skeleton", snapshot, constant)
         config = EvaluateModelConfig(
-            model=ModelSection(name=NAME, task="components.tasks.tabular:TabularClassification"),
+            model=ModelSection(name=NAME, task="perennial.tasks.tabular:TabularClassification"),
             gate=gate or GateSection(resamples=300),
         )
         result = evaluate_model_step(

@@ -4,11 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.scoring import Scored
-from components.engine.task import load_task
-from components.evaluate_model.comparison import Contender, Match
-from components.evaluate_model.figures import calibration_of, figures_of
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.task import load_task
+from perennial.evaluate_model.comparison import Contender, Match
+from perennial.evaluate_model.figures import calibration_of, figures_of
 from small_models import OPTIONS, TASK, stream, write_snapshot
 
 ROWS, DAYS = 1000, 20

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from components.contracts.gate import (
+from perennial.contracts.gate import (
     AnchorComparison,
     Comparison,
     Figure,
@@ -14,8 +14,8 @@ from components.contracts.gate import (
     Serving,
     SliceComparison,
 )
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.gate import Evidence, RareClass, judge, summarize
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.gate import Evidence, RareClass, judge, summarize
 
 BETTER = Interval(estimate=0.02, low=0.005, high=0.035)
 WORSE = Interval(estimate=-0.02, low=-0.035, high=-0.005)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from components.contracts.gate import Comparison, Interval
-from components.engine.evaluation.resampling import Blocks
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.power import reach_line, reach_of
+from perennial.contracts.gate import Comparison, Interval
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.power import reach_line, reach_of
 
 ANY = Interval(estimate=0.0, low=-1.0, high=1.0)
 

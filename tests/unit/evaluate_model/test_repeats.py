@@ -6,11 +6,11 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from components.clients.object_store import LocalObjectStore
-from components.contracts.errors import PerennialError
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.uncertainty import Estimate, Spread
-from components.evaluate_model.repeats import PastTest, claim_test, runs_of, spent_level
+from perennial.clients.object_store import LocalObjectStore
+from perennial.contracts.errors import PerennialError
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.uncertainty import Estimate, Spread
+from perennial.evaluate_model.repeats import PastTest, claim_test, runs_of, spent_level
 
 LEVEL = 0.05
 START = date(2025, 1, 1)

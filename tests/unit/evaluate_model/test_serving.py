@@ -5,13 +5,13 @@ from shutil import copytree
 import numpy as np
 import pytest
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.gate import Serving
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import load_model
-from components.evaluate_model.champion import Champion
-from components.evaluate_model.serving import INPUT_ROWS, lower_bound, serve_in_clean_process
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.gate import Serving
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import load_model
+from perennial.evaluate_model.champion import Champion
+from perennial.evaluate_model.serving import INPUT_ROWS, lower_bound, serve_in_clean_process
 from small_models import GOOD, stream, write_challenger, write_snapshot
 
 
@@ -51,7 +51,7 @@ def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):
 def test_damaged_weights_and_code_that_is_gone_are_failures(served):
     def forget(artifact):
         file = artifact / "challenger.json"
-        file.write_text(file.read_text().replace("components.tasks.tabular", "left.behind"))
+        file.write_text(file.read_text().replace("perennial.tasks.tabular", "left.behind"))
 
     assert "left" in served(forget).failure
     broken = served(lambda artifact: (artifact / "model.safetensors").write_bytes(b"x"))

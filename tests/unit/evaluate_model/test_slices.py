@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.evaluate_model.comparison import Contender, compare
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.hidden_slices import Harm, cut_column, propose
-from components.evaluate_model.slices import compare_slices, holm, row_losses, undefined_slices
+from perennial.evaluate_model.comparison import Contender, compare
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.hidden_slices import Harm, cut_column, propose
+from perennial.evaluate_model.slices import compare_slices, holm, row_losses, undefined_slices
 from rivals import contenders, match_of
 
 DECLARED = GateSection(slices=("group",), slice_min_rows=20)

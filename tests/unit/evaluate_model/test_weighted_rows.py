@@ -6,19 +6,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.dataset import Dataset
-from components.clients.object_store import sha256_of_file
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.snapshot import DataFile, Snapshot
-from components.engine.evaluation.resampling import blocks_of
-from components.engine.evaluation.scoring import Scored
-from components.evaluate_model.baselines import MeasuredBaselines
-from components.evaluate_model.champion import Champion
-from components.evaluate_model.comparison import Contender, Match, compare
-from components.evaluate_model.config import GateSection
-from components.evaluate_model.figures import performance_by_block, performance_by_file
-from components.evaluate_model.verdict import JudgedRows, reach_verdict
-from components.tasks.language_modeling import LanguageModel
+from perennial.clients.dataset import Dataset
+from perennial.clients.object_store import sha256_of_file
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.engine.evaluation.resampling import blocks_of
+from perennial.engine.evaluation.scoring import Scored
+from perennial.evaluate_model.baselines import MeasuredBaselines
+from perennial.evaluate_model.champion import Champion
+from perennial.evaluate_model.comparison import Contender, Match, compare
+from perennial.evaluate_model.config import GateSection
+from perennial.evaluate_model.figures import performance_by_block, performance_by_file
+from perennial.evaluate_model.verdict import JudgedRows, reach_verdict
+from perennial.tasks.language_modeling import LanguageModel
 
 ROWS = 300
 BY_DAY = DataSection(uri="u", label="text", time="day", block_days=1)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipelines.cli import main
+from perennial.cli import main
 
 pytestmark = pytest.mark.hostile
 CONTRACT = """[model]
 name = "clicks"
-task = "components.tasks.tabular:TabularClassification"
+task = "perennial.tasks.tabular:TabularClassification"
 [data]
 uri = "nowhere"
 label = "y"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from pipelines.cli import main
-from pipelines.explanations import EXTRAS, explained
+from perennial.cli import main
+from perennial.explanations import EXTRAS, explained
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
@@ -46,7 +46,7 @@ NAMED = {
 def test_metric_that_the_task_lacks_is_found_before_anything_runs(tmp_path, capsys, place, verb):
     contract = tmp_path / "contract.toml"
     contract.write_text(
-        "[model]\nname = 'm'\ntask = 'components.tasks.tabular:TabularClassification'\n"
+        "[model]\nname = 'm'\ntask = 'perennial.tasks.tabular:TabularClassification'\n"
         "[data]\nuri = 'd'\nlabel = 'y'\nids = ['i']\n"
         f"[{place.split('.')[0]}]\n{NAMED[place]}\n"
     )
@@ -75,7 +75,7 @@ def test_runs_and_status_of_an_empty_home_say_so(tmp_path, capsys):
 def test_a_package_that_is_not_installed_is_answered_with_the_extra_that_brings_it(
     monkeypatch, capsys, arguments, module, extra
 ):
-    for name in [name for name in sys.modules if name.startswith("components.engine.task")]:
+    for name in [name for name in sys.modules if name.startswith("perennial.engine.task")]:
         monkeypatch.delitem(sys.modules, name)  # it is imported anew, and with it what it imports
     monkeypatch.setitem(sys.modules, module, None)
     assert main(arguments) == 2

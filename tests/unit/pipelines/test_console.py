@@ -1,6 +1,6 @@
 """What a person sees while a run goes on."""
 
-from pipelines.console import Console
+from perennial.console import Console
 
 
 def event(kind, moment, **fields):

@@ -5,15 +5,15 @@ from typing import ClassVar
 
 import pytest
 
-from components.contracts.errors import BadTaskError, PerennialError
 from declaring_tasks import WithOwn
-from pipelines.contract import Contract, check_task, load_contract, to_toml
-from pipelines.toml_sections import ContractError
+from perennial.contract import Contract, check_task, load_contract, to_toml
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.toml_sections import ContractError
 
 MINIMAL = """
 [model]
 name = "clicks"
-task = "components.tasks.tabular:TabularClassification"
+task = "perennial.tasks.tabular:TabularClassification"
 
 [data]
 uri = "data"
@@ -111,10 +111,10 @@ MISTAKES = {
     ),
     "no model section": ("[data]\nuri = 'd'\nlabel = 'y'\n", ["[model]", "required"]),
     "no label": (without('label = "clicked"'), ["[data] label", "required"]),
-    "no task": (without('task = "components.tasks.tabular:TabularClassification"'), ["[model] task", "required"]),
+    "no task": (without('task = "perennial.tasks.tabular:TabularClassification"'), ["[model] task", "required"]),
     "task without a class": (
-        MINIMAL.replace("components.tasks.tabular:TabularClassification", "components.tasks.tabular"),
-        ["[model] task", "components.tasks.tabular"],
+        MINIMAL.replace("perennial.tasks.tabular:TabularClassification", "perennial.tasks.tabular"),
+        ["[model] task", "perennial.tasks.tabular"],
     ),
     "name with capitals": (MINIMAL.replace('"clicks"', '"Clicks"'), ["[model] name", "Clicks"]),
     "a key twice": (MINIMAL + 'label = "b"\n', ["contract.toml:11: label = \"b\"", "valid TOML"]),
@@ -190,7 +190,7 @@ class Unrecordable(WithOwn):
 
 
 def test_metrics_that_cannot_be_recorded_are_refused_before_anything_runs(tmp_path):
-    text = MINIMAL.replace("components.tasks.tabular:TabularClassification", "{}")
+    text = MINIMAL.replace("perennial.tasks.tabular:TabularClassification", "{}")
     check_task(load_contract(write(tmp_path, text.format("declaring_tasks:WithOwn"))))
     with pytest.raises(BadTaskError, match=r"cannot be recorded.*\n.*'f1 \(macro\)', 'recall@5'\n"):
         check_task(load_contract(write(tmp_path, text.format(f"{__name__}:Unrecordable"))))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.contract import load_contract
+from perennial.contract import load_contract
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

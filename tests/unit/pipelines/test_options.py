@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from components.contracts.section import Section
-from pipelines.cli import main
-from pipelines.contract import Contract
-from pipelines.options import options_in
+from perennial.cli import main
+from perennial.contract import Contract
+from perennial.contracts.section import Section
+from perennial.options import options_in
 
 
 def shown(capsys, path=""):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli import main
+from perennial.cli import main
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from components.contracts.data import DataSection, ModelSection
-from components.contracts.errors import PerennialError
-from pipelines.contract import Contract
-from pipelines.replay import Replay
+from perennial.contract import Contract
+from perennial.contracts.data import DataSection, ModelSection
+from perennial.contracts.errors import PerennialError
+from perennial.replay import Replay
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from components.contracts.errors import PerennialError
-from pipelines.contract import Contract, load_contract
-from pipelines.toml_sections import ContractError, sections_in
+from perennial.contract import Contract, load_contract
+from perennial.contracts.errors import PerennialError
+from perennial.toml_sections import ContractError, sections_in
 
 pytestmark = pytest.mark.hostile
 MINIMAL = """[model]
 name = "clicks"
-task = "components.tasks.tabular:TabularClassification"
+task = "perennial.tasks.tabular:TabularClassification"
 [data]
 uri = "data"
 label = "clicked"

@@ -5,13 +5,13 @@ from urllib.parse import urlparse
 import boto3
 import pytest
 
-from components.clients.environment import Environment
-from components.clients.model_registry import CHAMPION, open_registry
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.errors import DamagedModelError
-from components.contracts.training import Challenger
-from components.engine.export import load_model
-from components.register_model.step import register_model_step
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import CHAMPION, open_registry
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.errors import DamagedModelError
+from perennial.contracts.training import Challenger
+from perennial.engine.export import load_model
+from perennial.register_model.step import register_model_step
 from registration_inputs import NAME, step_arguments, write_inputs
 
 UPLOADS = ("PutObject", "CopyObject", "CreateMultipartUpload", "UploadPart")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.gate import (
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.gate import (
     CalibrationBin,
     Comparison,
     Figure,
@@ -17,15 +17,15 @@ from components.contracts.gate import (
     SliceComparison,
     Verdict,
 )
-from components.contracts.lineage import Lineage
-from components.contracts.skeleton import CheckResult, SkeletonReport
-from components.contracts.snapshot import DataFile, Snapshot
-from components.contracts.training import Challenger, ScoredCandidate, TrainingResult
-from components.contracts.validation import Expectation, ValidationReport
-from components.register_model.model_card import CardContent, model_card
+from perennial.contracts.lineage import Lineage
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.contracts.training import Challenger, ScoredCandidate, TrainingResult
+from perennial.contracts.validation import Expectation, ValidationReport
+from perennial.register_model.model_card import CardContent, model_card
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
-TASK = "components.tasks.tabular:TabularClassification"
+TASK = "perennial.tasks.tabular:TabularClassification"
 
 
 def check(name, outcome, **more):

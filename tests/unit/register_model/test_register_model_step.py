@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from components.clients.champion_records import UnclearChampionError
-from components.clients.dataset import Dataset
-from components.clients.model_registry import MlflowModelRegistry, open_registry
-from components.clients.tracking import open_mlflow
-from components.contracts.data import Split
-from components.contracts.errors import PerennialError
-from components.contracts.gate import Registration, Verdict
-from components.contracts.lineage import Lineage
-from components.contracts.monitoring import Reference
-from components.contracts.moves import GATE, REPLACED_TAG, Said, tags_of_rollback
-from components.contracts.snapshot import Snapshot
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import load_model
-from components.register_model.config import RegistrySection
-from components.register_model.step import register_model_step
+from perennial.clients.champion_records import UnclearChampionError
+from perennial.clients.dataset import Dataset
+from perennial.clients.model_registry import MlflowModelRegistry, open_registry
+from perennial.clients.tracking import open_mlflow
+from perennial.contracts.data import Split
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Registration, Verdict
+from perennial.contracts.lineage import Lineage
+from perennial.contracts.monitoring import Reference
+from perennial.contracts.moves import GATE, REPLACED_TAG, Said, tags_of_rollback
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import load_model
+from perennial.register_model.config import RegistrySection
+from perennial.register_model.step import register_model_step
 from registration_inputs import CONTRACT, NAME, TRIGGER, step_arguments, write_inputs
 from small_models import GOOD, NOISY
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.reports.axes import MINUS, Axis, padded_range
-from components.reports.dates import DateAxis
+from perennial.reports.axes import MINUS, Axis, padded_range
+from perennial.reports.dates import DateAxis
 
 VALUES = st.lists(st.floats(), max_size=6)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.reports.charts import bar_chart, histogram_chart, interval_chart, line_chart
-from components.reports.svg import checked_svg
+from perennial.reports.charts import bar_chart, histogram_chart, interval_chart, line_chart
+from perennial.reports.svg import checked_svg
 
 FLOATS = st.floats()
 NAMES = st.text(max_size=60)

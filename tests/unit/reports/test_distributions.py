@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from components.reports.charts import histogram_chart
-from components.reports.distributions import Bins
+from perennial.reports.charts import histogram_chart
+from perennial.reports.distributions import Bins
 
 
 def test_shares_are_of_each_bin():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.reports.charts import gauge_chart
-from components.reports.heat_map import heat_map
-from components.reports.svg import checked_svg
+from perennial.reports.charts import gauge_chart
+from perennial.reports.heat_map import heat_map
+from perennial.reports.svg import checked_svg
 
 SHADE = re.compile(r'fill-opacity="([\d.]+)" shape-rendering="crispEdges" d="([^"]+)"')
 

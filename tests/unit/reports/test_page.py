@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.reports.charts import line_chart
-from components.reports.page import Page, standalone
-from components.reports.text import printable, shown
+from perennial.reports.charts import line_chart
+from perennial.reports.page import Page, standalone
+from perennial.reports.text import printable, shown
 
 CHART = line_chart({"loss": [(0, 1.0), (1, 0.5)]}, x_label="update", y_label="loss")
 VALUES = st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none())

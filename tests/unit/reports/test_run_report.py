@@ -2,10 +2,10 @@ import re
 
 import pytest
 
-from components.reports.charts import bar_chart, line_chart
-from components.reports.excerpt import excerpt
-from components.reports.page import Page
-from components.reports.run_report import StepPage, stitch
+from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.excerpt import excerpt
+from perennial.reports.page import Page
+from perennial.reports.run_report import StepPage, stitch
 
 CHART = line_chart({"loss": [(0, 1.0), (1, 0.5)]}, x_label="update", y_label="loss")
 

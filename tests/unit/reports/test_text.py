@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.reports.text import (
+from perennial.reports.text import (
     duration,
     escaped,
     is_numeric,

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch.distributed.checkpoint as dcp
 
-from components.contracts.training import CheckpointRecord, TrainingResult
-from components.engine.checkpoints.folder import (
+from perennial.contracts.training import CheckpointRecord, TrainingResult
+from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,
     commit,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from components.contracts.training import EvaluationPoint, ScoredCandidate
-from components.select_checkpoint.alternatives import EarlyStop, alternatives, early_stop
+from perennial.contracts.training import EvaluationPoint, ScoredCandidate
+from perennial.select_checkpoint.alternatives import EarlyStop, alternatives, early_stop
 
 CURVES = {
     "ever better": ([1, 2, 3, 4, 5], EarlyStop(4, 4, False)),

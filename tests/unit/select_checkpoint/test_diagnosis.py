@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from components.contracts.training import EvaluationPoint
-from components.select_checkpoint.diagnosis import Diagnosis, diagnose, is_still_improving
+from perennial.contracts.training import EvaluationPoint
+from perennial.select_checkpoint.diagnosis import Diagnosis, diagnose, is_still_improving
 
 STEPS = np.arange(1, 41)
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
-from components.contracts.training import EvaluationPoint
-from components.select_checkpoint.diagnosis import diagnose
+from perennial.contracts.training import EvaluationPoint
+from perennial.select_checkpoint.diagnosis import diagnose
 
 EVALUATIONS = 40
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from components.contracts.errors import PerennialError
-from components.select_checkpoint.processes import (
+from perennial.contracts.errors import PerennialError
+from perennial.select_checkpoint.processes import (
     Machine,
     Request,
     score_in_processes,

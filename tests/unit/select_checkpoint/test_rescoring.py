@@ -9,26 +9,26 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.errors import BadDataError
-from components.contracts.training import ScoredCandidate
-from components.engine.evaluation.resampling import block_columns, blocks_of
-from components.engine.evaluation.scoring import ScoredBatch, concatenated, score_split
-from components.engine.export import WEIGHTS_FILE
-from components.engine.task import load_task
-from components.select_checkpoint.candidates import export, score_checkpoints, score_means
-from components.select_checkpoint.config import SelectionSection
-from components.select_checkpoint.figures_on_disk import ARRAYS, read_together, write_figures
-from components.select_checkpoint.rescoring import Rescoring
-from components.select_checkpoint.running_statistics import (
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.training import ScoredCandidate
+from perennial.engine.evaluation.resampling import block_columns, blocks_of
+from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_split
+from perennial.engine.export import WEIGHTS_FILE
+from perennial.engine.task import load_task
+from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
+from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.figures_on_disk import ARRAYS, read_together, write_figures
+from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.select_checkpoint.running_statistics import (
     normalizations,
     sampled_rows,
     training_batches,
 )
-from components.snapshot_data.manifest import take_snapshot
+from perennial.snapshot_data.manifest import take_snapshot
 
-TASK = "components.tasks.image_classification:ImageClassification"
+TASK = "perennial.tasks.image_classification:ImageClassification"
 OPTIONS = {"shape": [8, 8], "resnet": {"depths": [1], "widths": [4]}}
 ROWS = 400
 
@@ -192,10 +192,10 @@ def test_blocks_are_those_of_the_rows_that_are_scored(leave_training, tmp_path, 
     )
     snapshot = take_snapshot(data, SplitSection())
     snapshot.write(tmp_path / "snapshot")
-    task = load_task("components.tasks.tabular:TabularClassification", {}, snapshot.task_columns)
+    task = load_task("perennial.tasks.tabular:TabularClassification", {}, snapshot.task_columns)
     task.fit(Dataset(snapshot).scan(Split.TRAIN))
     model = task.build_model()
-    folder = leave_training("components.tasks.tabular:TabularClassification", task,
+    folder = leave_training("perennial.tasks.tabular:TabularClassification", task,
                             {1: (model.state_dict(), None)})  # fmt: skip
     found = Rescoring(folder, tmp_path / "snapshot", tmp_path, processes=1).blocks()
     scored = score_split(task, model, Dataset(snapshot), Split.VALIDATION, keep=block_columns(data))

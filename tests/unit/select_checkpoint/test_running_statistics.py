@@ -7,17 +7,17 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, Split, SplitSection
-from components.engine.task import load_task
-from components.select_checkpoint.running_statistics import (
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.engine.task import load_task
+from perennial.select_checkpoint.running_statistics import (
     BATCH_ROWS,
     normalizations,
     renew,
     sampled_rows,
     training_batches,
 )
-from components.snapshot_data.manifest import take_snapshot
+from perennial.snapshot_data.manifest import take_snapshot
 from small_models import stream, write_snapshot
 
 PIXELS, CLASSES = 8, 3
@@ -98,7 +98,7 @@ def test_batches_are_encoded_augmented_and_never_of_one_row(tmp_path):
     snapshot = take_snapshot(data, SplitSection())
     options = {"shape": [2, 2], "augmentation": {"noise": 1.0}}
     task = load_task(
-        "components.tasks.image_classification:ImageClassification", options, snapshot.task_columns
+        "perennial.tasks.image_classification:ImageClassification", options, snapshot.task_columns
     )
     task.fit(frame.lazy())
     first, again = (list(training_batches(task, frame, torch.device("cpu"))) for _ in range(2))

@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.clients.environment import CACHE
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.data import ModelSection, Split
-from components.contracts.errors import PerennialError
-from components.contracts.training import (
+from perennial.clients.dataset import Dataset
+from perennial.clients.environment import CACHE
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.training import (
     Challenger,
     EvaluationPoint,
     TrainingResult,
 )
-from components.engine.checkpoints.folder import (
+from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     committed,
     partial_path,
 )
-from components.engine.checkpoints.shelf import open_shelf
-from components.engine.evaluation.scoring import score_split
-from components.engine.export import load_model
-from components.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
-from components.select_checkpoint.step import select_checkpoint_step
+from perennial.engine.checkpoints.shelf import open_shelf
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import load_model
+from perennial.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
+from perennial.select_checkpoint.step import select_checkpoint_step
 from small_models import GOOD, NOISY, TASK, USELESS, linear_model, stream, write_snapshot
 
 NAME = "clicks"

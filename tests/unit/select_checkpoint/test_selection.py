@@ -6,20 +6,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import TaskColumns
-from components.contracts.errors import PerennialError
-from components.contracts.training import CheckpointRecord
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.scoring import Scored
-from components.engine.metrics.metric import UndefinedMetricError
-from components.engine.task import load_task
-from components.select_checkpoint.selection import (
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.training import CheckpointRecord
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.task import load_task
+from perennial.select_checkpoint.selection import (
     Candidate,
     limits_of,
     metric_and_direction,
     select,
 )
-from components.tasks.tabular import TabularRegression
+from perennial.tasks.tabular import TabularRegression
 
 ROWS = 1000
 BLOCKS = Blocks(np.arange(ROWS) // 25, 40, "day")
@@ -30,7 +30,7 @@ SHARED = np.random.default_rng(0).normal(size=ROWS)
 @pytest.fixture(scope="module")
 def task():
     columns = TaskColumns(label="label", features={"x": "Float64"})
-    made = load_task("components.tasks.tabular:TabularRegression", {}, columns)
+    made = load_task("perennial.tasks.tabular:TabularRegression", {}, columns)
     state = {"numeric": {}, "categories": {}, "classes": [], "class_shares": []}
     made.load_state({**state, "target_mean": 0.0, "target_scale": 1.0, "rows": 1})
     return made

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from components.clients.dataset import Dataset
-from components.contracts.data import DataSection, Split, SplitSection
-from components.contracts.errors import BadDataError
-from components.snapshot_data.manifest import take_snapshot
-from components.validate_data.config import ExpectationsSection
-from components.validate_data.facts import gather_facts
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.errors import BadDataError
+from perennial.snapshot_data.manifest import take_snapshot
+from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.facts import gather_facts
 
 pytestmark = pytest.mark.hostile
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from components.contracts.errors import PerennialError
-from components.contracts.snapshot import Snapshot
-from components.snapshot_data.step import snapshot_data_step
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.snapshot_data.step import snapshot_data_step
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import torch
 from pydantic import ValidationError
 from torch.nn import functional
 
-from components.engine.parallelism.plan import matching
-from components.tasks.decoder import Decoder, DecoderOptions, decoder_plan, rotate, rotation
+from perennial.engine.parallelism.plan import matching
+from perennial.tasks.decoder import Decoder, DecoderOptions, decoder_plan, rotate, rotation
 
 SMALL = {"vocab_size": 50, "context_length": 12, "layers": 2, "width": 16, "heads": 4}
 VARIANTS = {

@@ -12,16 +12,16 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
-from components.check_skeleton.input_preview import _pictures, _pixels
-from components.clients.pictures import decode_picture, encode_png
-from components.contracts.data import TaskColumns
-from components.contracts.errors import BadDataError, BadTaskError, PerennialError
-from components.contracts.section import canonical_json
-from components.engine.evaluation.scoring import score_batch
-from components.engine.parallelism.parallelize import require_contiguous
-from components.engine.task import LABEL, check_options
-from components.tasks.columns import image_columns
-from components.tasks.image_classification import IMAGE, ImageClassification
+from perennial.check_skeleton.input_preview import _pictures, _pixels
+from perennial.clients.pictures import decode_picture, encode_png
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
+from perennial.contracts.section import canonical_json
+from perennial.engine.evaluation.scoring import score_batch
+from perennial.engine.parallelism.parallelize import require_contiguous
+from perennial.engine.task import LABEL, check_options
+from perennial.tasks.columns import image_columns
+from perennial.tasks.image_classification import IMAGE, ImageClassification
 
 ROWS = 12
 LABELS = ["cat", "dog", "owl"] * 4

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from captioned_shapes import OPTIONS, SIZE, TASK, captioned_shapes, write_shapes
-from components.check_skeleton.battery import run_checks
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.errors import BadTaskError, PerennialError
-from components.engine.task import LABEL, check_options, inputs_of, load_task
-from components.tasks.image_text import ImageTextContrastive
+from perennial.check_skeleton.battery import run_checks
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.engine.task import LABEL, check_options, inputs_of, load_task
+from perennial.tasks.image_text import ImageTextContrastive
 from skeleton_tables import prepared
 
 

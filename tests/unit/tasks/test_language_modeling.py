@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.contracts.data import TaskColumns
-from components.contracts.errors import BadTaskError
-from components.engine.evaluation.scoring import score_batch
-from components.engine.task import LABEL, WEIGHT
-from components.tasks.columns.tokenization import BOUNDARY, IGNORED
-from components.tasks.language_modeling import TOKENS, CausalLanguageModel
 from documents import DocumentsCountAlike, documents, pinned, small_task, subject_of
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.evaluation.scoring import score_batch
+from perennial.engine.task import LABEL, WEIGHT
+from perennial.tasks.columns.tokenization import BOUNDARY, IGNORED
+from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel
 
 TEXTS = ["ab", "", "a much longer text than one context holds", "x" * 24]
 

@@ -7,21 +7,21 @@ import polars as pl
 import pytest
 from sklearn.datasets import load_digits
 
-import components.tasks
-from components.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
-from components.check_skeleton.step import check_skeleton_step
-from components.clients.dataset import split_expression
-from components.clients.object_store import sha256_of_file
-from components.contracts.data import DataSection, ModelSection, Split, SplitSection
-from components.contracts.skeleton import SkeletonReport
-from components.contracts.snapshot import DataFile, Snapshot
-from components.engine.config import TrainingSection
+import perennial.tasks
+from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
+from perennial.check_skeleton.step import check_skeleton_step
+from perennial.clients.dataset import split_expression
+from perennial.clients.object_store import sha256_of_file
+from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.engine.config import TrainingSection
 from skeleton_tables import TRAINING
 
 
 @pytest.fixture
 def example() -> str:
-    text = (Path(components.tasks.__path__[0]) / "README.md").read_text()
+    text = (Path(perennial.tasks.__path__[0]) / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     return code
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from components.contracts.data import TaskColumns
-from components.contracts.errors import BadDataError
-from components.contracts.section import canonical_json
-from components.engine.evaluation.scoring import score_batch
-from components.engine.metrics.metric import UndefinedMetricError
-from components.engine.task import LABEL
-from components.tasks.tabular import TabularClassification, TabularOptions, TabularRegression
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.section import canonical_json
+from perennial.engine.evaluation.scoring import score_batch
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.task import LABEL
+from perennial.tasks.tabular import TabularClassification, TabularOptions, TabularRegression
 
 
 def make(task_type, frame: pl.DataFrame, **options):

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.tasks.columns.tabular_numbers import (
+from perennial.tasks.columns.tabular_numbers import (
     describe_numbers,
     encode_numbers,
     fit_numbers,

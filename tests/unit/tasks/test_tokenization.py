@@ -2,9 +2,9 @@
 
 import pytest
 
-from components.contracts.errors import BadTaskError
-from components.tasks.columns import tokenization
-from components.tasks.columns.tokenization import BOUNDARY, Tokenizer
+from perennial.contracts.errors import BadTaskError
+from perennial.tasks.columns import tokenization
+from perennial.tasks.columns.tokenization import BOUNDARY, Tokenizer
 
 TEXTS = ["", "the mean of the array", "größe: 3 µm 😀", "\n\t tabs  and  spaces "]
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from components.check_skeleton.battery import CHECKS, run_checks
-from components.check_skeleton.subject import Subject
-from components.clients.dataset import Dataset
-from components.contracts.errors import BadTaskError
-from components.engine.config import TrainingSection
-from components.engine.task import inputs_of
-from components.tasks.transformers_models import TransformersCausalLM
 from documents import SETTINGS, documents, pinned
+from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.dataset import Dataset
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import inputs_of
+from perennial.tasks.transformers_models import TransformersCausalLM
 
 FAMILIES = {
     "gpt2": {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 24},

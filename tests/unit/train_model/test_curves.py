@@ -5,12 +5,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.errors import PerennialError
-from components.contracts.section import canonical_json
-from components.contracts.training import EvaluationPoint, StepPoint
-from components.train_model import curves
-from components.train_model.curves import LiveCurves, log_evaluations, log_steps
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import canonical_json
+from perennial.contracts.training import EvaluationPoint, StepPoint
+from perennial.train_model import curves
+from perennial.train_model.curves import LiveCurves, log_evaluations, log_steps
 
 
 def point(step: int) -> StepPoint:

@@ -1,12 +1,12 @@
 import pytest
 
-from components.contracts.data import ModelSection
-from components.contracts.errors import TrainingFailedError
-from components.engine.config import TrainingSection
-from components.engine.job import RankFailure, TrainingJob
-from components.train_model.attempts import run_to_end, training_failed
-from components.train_model.launchers.launcher import JobState, Launcher
-from components.train_model.restart_policy import decide_restart
+from perennial.contracts.data import ModelSection
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.config import TrainingSection
+from perennial.engine.job import RankFailure, TrainingJob
+from perennial.train_model.attempts import run_to_end, training_failed
+from perennial.train_model.launchers.launcher import JobState, Launcher
+from perennial.train_model.restart_policy import decide_restart
 
 
 def failure(*, is_consequence: bool, time: float = 1.0, rank: int = 0) -> RankFailure:

@@ -6,18 +6,18 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from components.clients.environment import CACHE, LEASE, RUN_FOLDER, Environment
-from components.clients.journal import Journal
-from components.clients.lease import RunLease
-from components.clients.tracking import open_mlflow, open_tracking
-from components.contracts.data import ModelSection
-from components.contracts.errors import PerennialError, TrainingFailedError
-from components.contracts.snapshot import Snapshot
-from components.contracts.training import TrainingResult
-from components.engine.job import training_contract, training_fingerprint
-from components.train_model.config import ResourcesSection, TrainModelConfig
-from components.train_model.launchers.local import LocalLauncher, worker_environment
-from components.train_model.step import train_model_step
+from perennial.clients.environment import CACHE, LEASE, RUN_FOLDER, Environment
+from perennial.clients.journal import Journal
+from perennial.clients.lease import RunLease
+from perennial.clients.tracking import open_mlflow, open_tracking
+from perennial.contracts.data import ModelSection
+from perennial.contracts.errors import PerennialError, TrainingFailedError
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import TrainingResult
+from perennial.engine.job import training_contract, training_fingerprint
+from perennial.train_model.config import ResourcesSection, TrainModelConfig
+from perennial.train_model.launchers.local import LocalLauncher, worker_environment
+from perennial.train_model.step import train_model_step
 from tiny_training import TinyOptions, tiny_job, tiny_section
 
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")

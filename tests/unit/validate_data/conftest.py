@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.object_store import sha256_of_file
-from components.contracts.data import DataSection, SplitSection
-from components.contracts.snapshot import DataFile, Snapshot
-from components.snapshot_data.splits import with_split_rows
+from perennial.clients.object_store import sha256_of_file
+from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.snapshot_data.splits import with_split_rows
 
 with warnings.catch_warnings():
     # Great Expectations imports a module that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from components.validate_data.step import validate_data_step
+    from perennial.validate_data.step import validate_data_step
 
 ROWS = 3_000
 START = datetime(2024, 1, 1)

@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from components.validate_data.config import ExpectationsSection
+from perennial.validate_data.config import ExpectationsSection
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from great_expectations import ExpectationSuite, ValidationDefinition, get_context
 
-from components.validate_data.claims import Claim
-from components.validate_data.expectations import judge
+from perennial.validate_data.claims import Claim
+from perennial.validate_data.expectations import judge
 
 
 def outcome(facts, claim):

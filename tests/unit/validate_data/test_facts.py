@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.dataset import Dataset
-from components.validate_data import duplicates, facts, sketches
-from components.validate_data.config import ExpectationsSection
-from components.validate_data.duplicates import KeySample
-from components.validate_data.facts import gather_facts
-from components.validate_data.leakage import leakage_aucs
+from perennial.clients.dataset import Dataset
+from perennial.validate_data import duplicates, facts, sketches
+from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.duplicates import KeySample
+from perennial.validate_data.facts import gather_facts
+from perennial.validate_data.leakage import leakage_aucs
 
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
 

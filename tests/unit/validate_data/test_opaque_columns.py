@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.clients.pictures import encode_png
-from components.contracts.errors import BadDataError
-from components.contracts.validation import ValidationReport
+from perennial.clients.pictures import encode_png
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.validation import ValidationReport
 
 
 def picture(seed: int, width: int = 8) -> bytes:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from components.clients.dataset import split_expression
-from components.contracts.data import Split
-from components.contracts.errors import BadDataError
-from components.contracts.validation import ValidationReport
+from perennial.clients.dataset import split_expression
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.validation import ValidationReport
 
 HELD_OUT = pl.col("at").dt.day() > 25
 

@@ -11,16 +11,16 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from components.contracts.data import ModelSection
-from components.contracts.errors import PerennialError
-from components.engine.checkpoints import checkpointer as module
-from components.engine.checkpoints.checkpointer import Checkpointer, CheckpointNotWrittenError
-from components.engine.checkpoints.folder import Progress, committed, verify
-from components.engine.checkpoints.shard import Shard
-from components.engine.checkpoints.shelf import LocalShelf
-from components.engine.config import TrainingSection
-from components.engine.distributed import World
-from components.engine.job import TrainingJob
+from perennial.contracts.data import ModelSection
+from perennial.contracts.errors import PerennialError
+from perennial.engine.checkpoints import checkpointer as module
+from perennial.engine.checkpoints.checkpointer import Checkpointer, CheckpointNotWrittenError
+from perennial.engine.checkpoints.folder import Progress, committed, verify
+from perennial.engine.checkpoints.shard import Shard
+from perennial.engine.checkpoints.shelf import LocalShelf
+from perennial.engine.config import TrainingSection
+from perennial.engine.distributed import World
+from perennial.engine.job import TrainingJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from components.engine.checkpoints.direct import BLOCK_BYTES, DIRECT, bypass_cache, write_all
+from perennial.engine.checkpoints.direct import BLOCK_BYTES, DIRECT, bypass_cache, write_all
 
 CONTENT = os.urandom(3 * BLOCK_BYTES)
 

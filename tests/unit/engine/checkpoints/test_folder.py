@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from checkpoint_files import FILES, flip_a_bit, hand_in, manifest, put
-from components.engine.checkpoints.folder import (
+from perennial.engine.checkpoints.folder import (
     MARKER,
     DamagedCheckpointError,
     checkpoint_path,
@@ -17,7 +17,7 @@ from components.engine.checkpoints.folder import (
     set_aside,
     verify,
 )
-from components.engine.checkpoints.shelf import LocalShelf
+from perennial.engine.checkpoints.shelf import LocalShelf
 
 ALL_FILES = [*FILES, "checkpoint.json", MARKER]
 

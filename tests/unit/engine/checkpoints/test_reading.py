@@ -9,22 +9,22 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
-from components.check_skeleton.trials.plan import RankRecord, read_record, write_record
-from components.engine.checkpoints.export import export_weights
-from components.engine.checkpoints.folder import (
+from perennial.check_skeleton.trials.plan import RankRecord, read_record, write_record
+from perennial.engine.checkpoints.export import export_weights
+from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     DamagedCheckpointError,
     Progress,
     commit,
     partial_path,
 )
-from components.engine.checkpoints.reading import (
+from perennial.engine.checkpoints.reading import (
     METADATA_FILE,
     CheckpointReader,
     leave_out_absent,
     load_state,
 )
-from components.engine.checkpoints.shelf import obtain_checkpoint
+from perennial.engine.checkpoints.shelf import obtain_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 STATE = {

@@ -1,6 +1,6 @@
 import pytest
 
-from components.engine.checkpoints.retention import Retention
+from perennial.engine.checkpoints.retention import Retention
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from checkpoint_files import FILES, flip_a_bit, hand_in, manifest, put
-from components.contracts.errors import PerennialError
-from components.engine.checkpoints.folder import (
+from perennial.contracts.errors import PerennialError
+from perennial.engine.checkpoints.folder import (
     MARKER,
     DamagedCheckpointError,
     checkpoint_path,
     partial_path,
 )
-from components.engine.checkpoints.shelf import (
+from perennial.engine.checkpoints.shelf import (
     LocalShelf,
     StoreShelf,
     folder_for,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.contracts.errors import BadDataError
-from components.engine.data.batching import BatchPlan, GlobalOrder, fixed_sample
+from perennial.contracts.errors import BadDataError
+from perennial.engine.data.batching import BatchPlan, GlobalOrder, fixed_sample
 
 
 def global_batch(rows, seed, step, size, world_size):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.errors import BadDataError, BadTaskError
-from components.contracts.snapshot import Snapshot
-from components.engine.data import encoded
-from components.engine.data.encoded import DIGEST, EncodedSplit, encode_split
-from components.engine.task import LABEL
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError, BadTaskError
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.data import encoded
+from perennial.engine.data.encoded import DIGEST, EncodedSplit, encode_split
+from perennial.engine.task import LABEL
 from tiny_training import TinyTask
 
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from components.engine.data.batching import BatchPlan, GlobalOrder
-from components.engine.data.config import Loading
-from components.engine.data.encoded import EncodedSplit
-from components.engine.data.loader import Loader
-from components.engine.task import LABEL, WEIGHT, Task
+from perennial.engine.data.batching import BatchPlan, GlobalOrder
+from perennial.engine.data.config import Loading
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.loader import Loader
+from perennial.engine.task import LABEL, WEIGHT, Task
 
 ROWS = 23
 

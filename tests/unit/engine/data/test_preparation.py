@@ -1,6 +1,6 @@
 """One rank fits and encodes for all: the others wait as long as it takes, and no longer."""
 
-from components.engine.job import RankFailure
+from perennial.engine.job import RankFailure
 from preparation_ranks import fail_to_encode, prepare_longer_than_collectives_may_take
 from tiny_training import run_ranks, tiny_job
 

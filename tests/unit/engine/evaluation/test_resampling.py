@@ -6,19 +6,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from components.contracts.data import DataSection, TaskColumns
-from components.engine.evaluation import resampling
-from components.engine.evaluation.resampling import (
+from perennial.contracts.data import DataSection, TaskColumns
+from perennial.engine.evaluation import resampling
+from perennial.engine.evaluation.resampling import (
     Blocks,
     blocks_of,
     influences,
     resample,
     standard_error,
 )
-from components.engine.evaluation.scoring import Scored
-from components.engine.metrics.catalogue import directions_of
-from components.engine.metrics.metric import UndefinedMetricError
-from components.engine.task import load_task
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.task import load_task
 
 COLUMNS = TaskColumns(label="label", features={"x": "Float64"})
 STATE = {"numeric": {}, "categories": {}, "target_mean": 0.0, "target_scale": 1.0, "rows": 1}
@@ -26,7 +26,7 @@ STATE = {"numeric": {}, "categories": {}, "target_mean": 0.0, "target_scale": 1.
 
 def task_of(kind, classes=2):
     name = "TabularRegression" if kind == "regression" else "TabularClassification"
-    task = load_task(f"components.tasks.tabular:{name}", {}, COLUMNS)
+    task = load_task(f"perennial.tasks.tabular:{name}", {}, COLUMNS)
     names = [] if kind == "regression" else [str(number) for number in range(classes)]
     shares = [1 / classes] * len(names)
     task.load_state({**STATE, "classes": names, "class_shares": shares})

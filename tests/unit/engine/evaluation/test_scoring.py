@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from captioned_shapes import OPTIONS, TASK, write_shapes
-from components.clients import dataset as datasets
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.errors import BadDataError
-from components.contracts.snapshot import Snapshot
-from components.engine.evaluation.scoring import Share, joined, score_share, score_split
-from components.engine.task import load_task
+from perennial.clients import dataset as datasets
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.evaluation.scoring import Share, joined, score_share, score_split
+from perennial.engine.task import load_task
 from scoring_ranks import KEPT, score_validation, trained
 from tiny_training import run_ranks, tiny_job
 

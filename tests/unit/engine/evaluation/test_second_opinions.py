@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from components.contracts.data import TaskColumns
-from components.engine.evaluation.scoring import Scored
-from components.engine.evaluation.second_opinions import delong, mcnemar, second_opinion
-from components.engine.task import load_task
+from perennial.contracts.data import TaskColumns
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.evaluation.second_opinions import delong, mcnemar, second_opinion
+from perennial.engine.task import load_task
 
 
 def by_pairs(ours, theirs, positive):
@@ -60,7 +60,7 @@ def test_equal_scores_and_single_classes_prove_nothing():
 
 def task_of(classes):
     columns = TaskColumns(label="label", features={"x": "Float64"})
-    task = load_task("components.tasks.tabular:TabularClassification", {}, columns)
+    task = load_task("perennial.tasks.tabular:TabularClassification", {}, columns)
     names = [str(number) for number in range(classes)]
     state = {"numeric": {}, "categories": {}, "classes": names, "target_mean": 0.0, "rows": 1}
     task.load_state({**state, "class_shares": [1 / classes] * classes, "target_scale": 1.0})

@@ -5,8 +5,8 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import norm, t
 
-from components.engine.evaluation.resampling import Blocks
-from components.engine.evaluation.uncertainty import Estimate, Spread
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.uncertainty import Estimate, Spread
 
 NEEDED = 7.0  # the gate's default `min_effective_days`
 

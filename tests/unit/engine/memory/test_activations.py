@@ -6,9 +6,9 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy
 
-from components.contracts.errors import BadTaskError, PerennialError
-from components.engine.config import TrainingSection
-from components.engine.memory.activations import (
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.memory.activations import (
     compile_blocks,
     offload_activations,
     save_memory,

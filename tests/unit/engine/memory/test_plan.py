@@ -6,25 +6,25 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from components.contracts.errors import PerennialError
-from components.engine.config import TrainingSection
-from components.engine.distributed import World
-from components.engine.memory import plan as memory_plan
-from components.engine.memory.device import available_memory, host_memory
-from components.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
-from components.engine.memory.live import LiveMemory, PassMemory, measure_pass
-from components.engine.memory.plan import (
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.distributed import World
+from perennial.engine.memory import plan as memory_plan
+from perennial.engine.memory.device import available_memory, host_memory
+from perennial.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
+from perennial.engine.memory.live import LiveMemory, PassMemory, measure_pass
+from perennial.engine.memory.plan import (
     MARGIN,
     PlannedMemory,
     make_plan,
     plan_strategy,
     stored_plan,
 )
-from components.engine.memory.update import UpdateMemory
-from components.engine.optimization.config import AdamW8bit, Optimizer
-from components.engine.optimization.optimizer import build_optimizer
-from components.engine.task import LABEL
-from components.train_model.report import training_page
+from perennial.engine.memory.update import UpdateMemory
+from perennial.engine.optimization.config import AdamW8bit, Optimizer
+from perennial.engine.optimization.optimizer import build_optimizer
+from perennial.engine.task import LABEL
+from perennial.train_model.report import training_page
 from tiny_training import TinyModel, TinyOptions, finished, largest_difference, tiny_job, weights
 
 CPU = torch.device("cpu")

@@ -9,17 +9,17 @@ import pytest
 from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 
-from components.contracts.errors import BadTaskError
-from components.engine.metrics import catalogue
-from components.engine.metrics import metric as of_metrics
-from components.engine.metrics.catalogue import (
+from metric_ranks import add_up_together, made, reading, shard_of
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.metrics import catalogue
+from perennial.engine.metrics import metric as of_metrics
+from perennial.engine.metrics.catalogue import (
     FAMILIES,
     directions_of,
     find_metric,
     named_metrics,
 )
-from components.engine.metrics.metric import UndefinedMetricError
-from metric_ranks import add_up_together, made, reading, shard_of
+from perennial.engine.metrics.metric import UndefinedMetricError
 from tiny_training import run_ranks, tiny_job
 
 ROWS = (2, 7, 500)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from components.contracts.data import TaskColumns
-from components.contracts.errors import BadTaskError
-from components.engine.metrics.catalogue import find_metric
-from components.engine.metrics.metric import UndefinedMetricError
-from components.engine.task import check_metrics, check_options, load_task, load_task_type
-from components.tasks.image_classification import ImageClassification
-from components.tasks.language_modeling import CausalLanguageModel
-from components.tasks.tabular import TabularClassification, TabularRegression
 from declaring_tasks import Catalogued, WithOwn
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.metrics.catalogue import find_metric
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.task import check_metrics, check_options, load_task, load_task_type
+from perennial.tasks.image_classification import ImageClassification
+from perennial.tasks.language_modeling import CausalLanguageModel
+from perennial.tasks.tabular import TabularClassification, TabularRegression
 from tiny_training import finished, run_ranks, tiny_job
 
 COLUMNS = TaskColumns(label="y", features={"x": "Float64"})
@@ -45,7 +45,7 @@ def test_metrics_of_the_catalogue_and_own_ones_are_equal_in_rank(task_type):
 
 
 def test_the_contract_adds_metrics_to_a_reference_task():
-    path = "components.tasks.tabular:TabularRegression"
+    path = "perennial.tasks.tabular:TabularRegression"
     task = load_task(path, {"metrics": ["pinball_90", "wape"]}, COLUMNS)
     assert list(task.metrics) == ["rmse", "mae", "r2", "pinball_90", "wape"]
     assert task.score(Y + 1, Y)["wape"] == pytest.approx(3 / 7)
@@ -78,7 +78,7 @@ def test_what_a_contract_names_must_be_measured():
 
 
 def test_a_metric_of_two_classes_is_refused_for_more():
-    task = load_task("components.tasks.tabular:TabularClassification", {"metrics": ["f1"]}, COLUMNS)
+    task = load_task("perennial.tasks.tabular:TabularClassification", {"metrics": ["f1"]}, COLUMNS)
     task.kind = "multiclass"
     with pytest.raises(BadTaskError, match="its kind is multiclass; the metric is for binary"):
         task.score(np.eye(3), np.arange(3.0))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from components.engine.metrics.probabilities import log_losses
-from components.engine.metrics.ranking import roc_auc
+from perennial.engine.metrics.probabilities import log_losses
+from perennial.engine.metrics.ranking import roc_auc
 
 
 @pytest.mark.parametrize("levels", [2, 10, 10_000])

@@ -7,18 +7,18 @@ import pytest
 import torch
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.errors import BadTaskError
-from components.contracts.snapshot import Snapshot
-from components.engine.data.batching import fixed_sample
-from components.engine.evaluation.resampling import Blocks, resample
-from components.engine.evaluation.scoring import Scored
-from components.engine.metrics.catalogue import find_metric, require_fit
-from components.engine.metrics.metric import UndefinedMetricError
-from components.engine.metrics.right_answers import right_answers
-from components.engine.task import LABEL, load_task
 from metric_ranks import add_up_together, graded_reading
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadTaskError
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.data.batching import fixed_sample
+from perennial.engine.evaluation.resampling import Blocks, resample
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.metrics.catalogue import find_metric, require_fit
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.metrics.right_answers import right_answers
+from perennial.engine.task import LABEL, load_task
 from ranking_queries import GRADED, PLACES, by_definition, drawn, statistics_of
 from tiny_training import finished, run_ranks, tiny_job, weights
 

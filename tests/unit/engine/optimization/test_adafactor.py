@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.optimization.adafactor import Adafactor
+from perennial.engine.optimization.adafactor import Adafactor
 
 
 def trained(build, steps=50, start=1.0):

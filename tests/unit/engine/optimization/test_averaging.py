@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from components.contracts.errors import PerennialError
-from components.engine.optimization.averaging import AveragedWeights, averages_to_load
-from components.engine.optimization.config import Averaging
+from perennial.contracts.errors import PerennialError
+from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
+from perennial.engine.optimization.config import Averaging
 
 
 def layer():

@@ -1,7 +1,7 @@
 import pytest
 
-from components.contracts.training import StepPoint
-from components.engine.optimization.clip_rate import constant_clipping
+from perennial.contracts.training import StepPoint
+from perennial.engine.optimization.clip_rate import constant_clipping
 
 
 def history(*shares):

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from components.engine.config import TrainingSection
+from perennial.engine.config import TrainingSection
 
 FUSED_SGD = {"name": "sgd", "implementation": "fused"}
 CYCLE = {"shape": "one_cycle"}

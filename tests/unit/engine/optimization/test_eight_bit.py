@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from components.contracts.errors import PerennialError
-from components.engine.config import TrainingSection
-from components.engine.optimization.config import AdamW8bit
-from components.engine.optimization.eight_bit import adamw_8bit_type
-from components.engine.optimization.optimizer import build_optimizer, set_learning_rate
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.optimization.config import AdamW8bit
+from perennial.engine.optimization.eight_bit import adamw_8bit_type
+from perennial.engine.optimization.optimizer import build_optimizer, set_learning_rate
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):

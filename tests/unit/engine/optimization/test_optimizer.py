@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.config import TrainingSection
-from components.engine.optimization.adafactor import Adafactor as ShardedAdafactor
-from components.engine.optimization.config import Adafactor, Adam, AdamW, NAdam, Sgd
-from components.engine.optimization.optimizer import (
+from perennial.engine.config import TrainingSection
+from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
+from perennial.engine.optimization.config import Adafactor, Adam, AdamW, NAdam, Sgd
+from perennial.engine.optimization.optimizer import (
     build_optimizer,
     follow_schedule,
     set_learning_rate,

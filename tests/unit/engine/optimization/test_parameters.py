@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from components.contracts.errors import PerennialError
-from components.engine.optimization.parameters import named_weights, split_by_decay
+from perennial.contracts.errors import PerennialError
+from perennial.engine.optimization.parameters import named_weights, split_by_decay
 
 
 class Small(nn.Module):

@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from components.contracts.errors import PerennialError
-from components.engine.config import TrainingSection
-from components.engine.parallelism.config import Parallelism
-from components.engine.parallelism.layout import Layout, dimension_sizes
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.parallelism.config import Parallelism
+from perennial.engine.parallelism.layout import Layout, dimension_sizes
 
 CASES = {
     "data alone": (4, {}, "fsdp"),

@@ -5,16 +5,16 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from components.contracts.errors import PerennialError
-from components.engine.config import TrainingSection
-from components.engine.distributed import World
-from components.engine.parallelism.parallelize import (
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.distributed import World
+from perennial.engine.parallelism.parallelize import (
     free_gathered_parameters,
     parallelize,
     require_strategy,
     settle_buckets,
 )
-from components.engine.parallelism.replica import Replica
+from perennial.engine.parallelism.replica import Replica
 from tiny_training import TinyOptions, TinyTask
 
 ALONE, PAIR = (

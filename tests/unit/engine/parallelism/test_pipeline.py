@@ -4,9 +4,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from components.contracts.errors import PerennialError
-from components.engine.parallelism.pipeline import check_passes, padded
-from components.engine.task import LABEL, WEIGHT
+from perennial.contracts.errors import PerennialError
+from perennial.engine.parallelism.pipeline import check_passes, padded
+from perennial.engine.task import LABEL, WEIGHT
 from tiny_training import tiny_section
 
 

@@ -2,10 +2,10 @@ import pytest
 from pydantic import ValidationError
 from torch import nn
 
-from components.contracts.errors import BadTaskError, PerennialError
-from components.engine.config import TrainingSection
-from components.engine.parallelism.config import Parallelism
-from components.engine.parallelism.plan import ParallelPlan, checked_plan, matching
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.parallelism.config import Parallelism
+from perennial.engine.parallelism.plan import ParallelPlan, checked_plan, matching
 
 PLAN = ParallelPlan(blocks="blocks", tensor={"head": "logits"}, divisible={"heads": 4})
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from components.contracts.errors import BadTaskError, PerennialError
-from components.engine.parallelism.plan import ParallelPlan
-from components.engine.parallelism.stages import (
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.engine.parallelism.plan import ParallelPlan
+from perennial.engine.parallelism.stages import (
     Elsewhere,
     assign_parts,
     cut,

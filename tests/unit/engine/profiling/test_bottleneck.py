@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from components.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
-from components.engine.profiling.config import Profile
-from components.engine.profiling.profiler import Profiler
+from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
+from perennial.engine.profiling.config import Profile
+from perennial.engine.profiling.profiler import Profiler
 
 PRODUCT = Operation("aten::mm", 0.8, 100, computes=True)
 ADDITION = Operation("aten::add", 0.8, 100, computes=False)

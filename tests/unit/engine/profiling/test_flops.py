@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from components.engine.profiling.flops import flops_per_example, peak_flops
-from components.engine.task import LABEL
+from perennial.engine.profiling.flops import flops_per_example, peak_flops
+from perennial.engine.task import LABEL
 
 
 class Linear:

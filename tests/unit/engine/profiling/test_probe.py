@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from components.clients.dataset import Dataset
-from components.contracts.data import Split
-from components.contracts.snapshot import Snapshot
-from components.engine.data.encoded import EncodedSplit, encode_split
-from components.engine.normalization import GhostBatchNorm
-from components.engine.profiling.probe import (
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.engine.data.encoded import EncodedSplit, encode_split
+from perennial.engine.normalization import GhostBatchNorm
+from perennial.engine.profiling.probe import (
     BatchPoint,
     RatePoint,
     Subject,
@@ -19,7 +19,7 @@ from components.engine.profiling.probe import (
     probed_model,
     suggested_rate,
 )
-from components.engine.task import load_task
+from perennial.engine.task import load_task
 from tiny_training import TinyOptions, tiny_section
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from components.engine.profiling.config import Profile
-from components.engine.profiling.profiler import Profiler
+from perennial.engine.profiling.config import Profile
+from perennial.engine.profiling.profiler import Profiler
 
 
 class Clock:

@@ -4,10 +4,10 @@ import math
 import pytest
 import torch
 
-from components.contracts.errors import TrainingFailedError
-from components.engine.checkpoints.folder import Progress
-from components.engine.resilience.config import Anomalies
-from components.engine.resilience.guard import Guard, Judgement
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.checkpoints.folder import Progress
+from perennial.engine.resilience.config import Anomalies
+from perennial.engine.resilience.guard import Guard, Judgement
 from tiny_training import tiny_section
 
 NAN, INFINITY = math.nan, math.inf

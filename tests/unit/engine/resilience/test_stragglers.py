@@ -1,7 +1,7 @@
 import pytest
 
-from components.contracts.training import CollectiveWaits
-from components.engine.resilience.stragglers import describe, slow_rank
+from perennial.contracts.training import CollectiveWaits
+from perennial.engine.resilience.stragglers import describe, slow_rank
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from components.clients.environment import CACHE
-from components.clients.object_store import open_store
-from components.contracts.training import TrainingResult
-from components.engine.handover import give_sign_of_life, hand_over, read_end
 from faulty_training import FaultyOptions, faulty_job
+from perennial.clients.environment import CACHE
+from perennial.clients.object_store import open_store
+from perennial.contracts.training import TrainingResult
+from perennial.engine.handover import give_sign_of_life, hand_over, read_end
 from tiny_training import run_ranks_at
 
 SLOW = FaultyOptions(trouble="slow forward", trouble_rank=-1, seconds=0.1)

@@ -1,6 +1,6 @@
 import pytest
 
-from components.engine.resilience.watchdog import Standstill, behind, describe, standstills
+from perennial.engine.resilience.watchdog import Standstill, behind, describe, standstills
 
 
 def at(rank, step=7, collectives=21) -> Standstill:

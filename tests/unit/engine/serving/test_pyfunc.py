@@ -6,8 +6,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from components.contracts.errors import BadDataError
-from components.engine.serving.pyfunc import prediction_names, typed_rows
+from perennial.contracts.errors import BadDataError
+from perennial.engine.serving.pyfunc import prediction_names, typed_rows
 
 LISTS = pl.List(pl.Float32)
 

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
-from components.engine.serving.sources import sources_of
+from perennial.engine.serving.sources import sources_of
 
 TASK = """
 import json
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy.typing
 from PIL import Image
 
-from components.tasks.tabular import TabularRegression
+from perennial.tasks.tabular import TabularRegression
 from layers.blocks import Block
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def project(tmp_path, monkeypatch):
 
 def test_a_task_beside_its_contract_travels_with_what_it_imports(project):
     files = sources_of(["prices_task"]).files
-    own = {name: file for name, file in files.items() if not name.startswith("components/")}
+    own = {name: file for name, file in files.items() if not name.startswith("perennial/")}
     assert sorted(own) == [
         "beside.py", "layers/__init__.py", "layers/blocks.py", "layers/norms.py", "prices_task.py",
     ]  # fmt: skip
     assert own["layers/norms.py"] == project / "layers" / "norms.py"
-    assert {"components/__init__.py", "components/engine/task.py"} <= set(files)
+    assert {"components/__init__.py", "components/perennial/engine/task.py"} <= set(files)
 
 
 def test_installed_packages_are_required_in_the_version_that_is_installed(project):
@@ -86,7 +86,7 @@ def test_a_part_of_mlflow_in_the_trainers_image_is_required_as_the_whole(project
     parts = {"mlflow": ["mlflow-skinny", "mlflow-tracing"]}
     monkeypatch.setattr(importlib.metadata, "distribution", as_in_the_image)
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: parts)
-    found = sources_of(["components.engine.serving.pyfunc"]).distributions
+    found = sources_of(["perennial.engine.serving.pyfunc"]).distributions
     assert found["mlflow"] == version("mlflow-skinny")
     assert not {"mlflow-skinny", "mlflow-tracing"} & set(found)
 
@@ -94,7 +94,7 @@ def test_a_part_of_mlflow_in_the_trainers_image_is_required_as_the_whole(project
 def test_what_serves_a_model_needs_nothing_of_its_training():
     names = ("tabular", "image_classification", "language_modeling", "image_text")
     found = sources_of(
-        ["components.engine.serving.pyfunc", *(f"components.tasks.{name}" for name in names)]
+        ["perennial.engine.serving.pyfunc", *(f"perennial.tasks.{name}" for name in names)]
     )
     light = {
         "mlflow", "numpy", "pandas", "pillow", "polars",

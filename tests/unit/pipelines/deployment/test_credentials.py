@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import certifi
 import pytest
 
-from components.contracts.errors import PerennialError
 from deployments import profile
 from fake_api_server import FakeCluster
-from pipelines.deployment.credentials import connect
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.credentials import connect
 
 NAME, WORD = "someone@example.com", "right"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.deployment.cron import check_cron, with_seconds
+from perennial.deployment.cron import check_cron, with_seconds
 
 
 @pytest.mark.parametrize(

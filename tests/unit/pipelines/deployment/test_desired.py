@@ -2,10 +2,10 @@
 
 import pytest
 
-from components.contracts.errors import PerennialError
-from components.train_model.config import ResourcesSection
 from deployments import contract, profile
-from pipelines.deployment.desired import desire
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.desired import desire
+from perennial.train_model.config import ResourcesSection
 
 ASKED = {"service_account": "mine", "shared_memory_gib": 8.0}
 

@@ -5,12 +5,12 @@ import yaml
 from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2
 
-from components.clients import environment
-from components.clients.training_jobs import LEFT_IN_PLACE
-from components.contracts.errors import PerennialError
 from deployments import DIGEST, profile
-from pipelines.compilation import PIPELINES, compile_pipeline
-from pipelines.deployment.placement import place, settings_in
+from perennial.clients import environment
+from perennial.clients.training_jobs import LEFT_IN_PLACE
+from perennial.compilation import PIPELINES, compile_pipeline
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.placement import place, settings_in
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-access/word"}
 

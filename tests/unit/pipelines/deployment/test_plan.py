@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from components.clients.pipeline_records import PipelineVersion, Schedule
 from deployments import contract, profile
-from pipelines.deployment.desired import desire
-from pipelines.deployment.plan import (
+from perennial.clients.pipeline_records import PipelineVersion, Schedule
+from perennial.deployment.desired import desire
+from perennial.deployment.plan import (
     CreateSchedule,
     DeleteSchedule,
     DisableSchedule,

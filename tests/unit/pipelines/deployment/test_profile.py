@@ -2,9 +2,9 @@
 
 import pytest
 
-from components.contracts.errors import PerennialError
 from deployments import DIGEST
-from pipelines.deployment.profile import load_profile
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.profile import load_profile
 
 GOOD = f"""
 [server]

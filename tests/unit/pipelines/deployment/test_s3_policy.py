@@ -12,15 +12,15 @@ import boto3
 import pytest
 
 from click_stream import CONTRACT, add_month
-from components.clients.object_store import open_store
-from components.clients.parcels import CARRIED_BYTES, Parcel, receive
-from components.contracts.errors import PerennialError
-from components.decide_retraining.look import newest_look
 from deployments import contract, profile
 from iam_s3 import allows, enforcing_server
-from pipelines import cli
-from pipelines.deployment.s3_policy import GRANTS, s3_policy
-from pipelines.deployment.signed_event import Event, Gate, sign
+from perennial import cli
+from perennial.clients.object_store import open_store
+from perennial.clients.parcels import CARRIED_BYTES, Parcel, receive
+from perennial.contracts.errors import PerennialError
+from perennial.decide_retraining.look import newest_look
+from perennial.deployment.s3_policy import GRANTS, s3_policy
+from perennial.deployment.signed_event import Event, Gate, sign
 
 STORE = "s3://models/store"
 CLICKS = contract("clicks", "s3://streams/clicks")
@@ -154,7 +154,7 @@ def test_what_an_account_may_not_do_is_an_error_that_names_the_store(act_as, rol
 
 def test_the_verb_prints_what_iam_reads(tmp_path, capsys, monkeypatch):
     (tmp_path / "contract.toml").write_text(CONTRACT.replace('"data"', '"s3://streams/clicks"'))
-    monkeypatch.setattr("pipelines.deployment.profile.load_profile", lambda path: PROFILE)
+    monkeypatch.setattr("perennial.deployment.profile.load_profile", lambda path: PROFILE)
     words = ["policy", str(tmp_path / "contract.toml"), "--profile", "p.toml"]
     assert cli.main(words) == 0
     assert set(json.loads(capsys.readouterr().out)) == set(GRANTS)
@@ -180,7 +180,7 @@ def test_versions_and_kubeflows_artifacts_may_lie_elsewhere():
 
 WORKER = """
 import os, sys
-if "components.engine.worker" in sys.orig_argv:
+if "perennial.engine.worker" in sys.orig_argv:
     os.environ["AWS_ACCESS_KEY_ID"] = "training"
 """
 
@@ -208,7 +208,7 @@ def test_a_whole_run_and_a_monitoring_stay_within_their_rights(tmp_path):
                 file = add_month(tmp_path / "data", month, shift=2.0 if month > 2 else 0.0)
                 store.upload_file(str(file), "streams", f"clicks/{file.parent.name}/{file.name}")
             done = subprocess.run(
-                [sys.executable, "-m", "pipelines.cli", verb, str(tmp_path / "contract.toml")],
+                [sys.executable, "-m", "perennial.cli", verb, str(tmp_path / "contract.toml")],
                 env=environment, cwd=cli.Path(cli.__file__).parents[1], capture_output=True,
                 text=True, check=False,
             )  # fmt: skip

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from components.clients.object_store import LocalObjectStore
-from components.contracts.errors import PerennialError
-from pipelines import cli
-from pipelines.deployment.signed_event import (
+from perennial import cli
+from perennial.clients.object_store import LocalObjectStore
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.signed_event import (
     WINDOW_SECONDS,
     Event,
     Gate,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from components.contracts.errors import TrainingFailedError
-from components.train_model.attempts import run_to_end
-from components.train_model.config import Budgets
-from components.train_model.launchers.admission import admission_of
 from fake_kueue import ADMITTED, WAITING, workload
 from launching import HOUR, MINUTE, each_kind, launcher_for
+from perennial.contracts.errors import TrainingFailedError
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.config import Budgets
+from perennial.train_model.launchers.admission import admission_of
 
 JOB = {
     "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",

@@ -2,13 +2,13 @@
 
 import pytest
 
-from components.clients.api_server import ApiError
-from components.clients.environment import POD_NAME, Environment
-from components.contracts.errors import PerennialError
-from components.train_model.config import ClusterSection, ResourcesSection
-from components.train_model.launchers.choice import open_launcher
-from components.train_model.launchers.local import LocalLauncher
-from components.train_model.launchers.on_cluster import ClusterLauncher
+from perennial.clients.api_server import ApiError
+from perennial.clients.environment import POD_NAME, Environment
+from perennial.contracts.errors import PerennialError
+from perennial.train_model.config import ClusterSection, ResourcesSection
+from perennial.train_model.launchers.choice import open_launcher
+from perennial.train_model.launchers.local import LocalLauncher
+from perennial.train_model.launchers.on_cluster import ClusterLauncher
 
 ENVIRONMENT = Environment("s3://bucket", "", "", None, "", "", "")
 OLD, NEW = "pytorchjobs", "trainjobs"

@@ -6,11 +6,6 @@ import time
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.contracts.errors import TrainingFailedError
-from components.engine.handover import read_sign_of_life, receive_job
-from components.train_model.attempts import run_to_end
-from components.train_model.launchers.launcher import JobState
 from fake_api_server import JOBS, NAMESPACE
 from fake_trainer import TrainJobs
 from launching import (
@@ -23,6 +18,11 @@ from launching import (
     of_each_kind,
     says,
 )
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.handover import read_sign_of_life, receive_job
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.launchers.launcher import JobState
 
 NAME = "prices-ffffffffffff"
 

@@ -3,8 +3,8 @@
 import pytest
 from urllib3.exceptions import HTTPError
 
-from components.train_model.launchers.pod_logs import PodLogs
-from components.train_model.launchers.pods import PodView
+from perennial.train_model.launchers.pod_logs import PodLogs
+from perennial.train_model.launchers.pods import PodView
 
 POD = {
     "metadata": {"name": "prices-master-0", "uid": "0123456789"},

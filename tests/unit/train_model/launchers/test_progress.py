@@ -1,8 +1,8 @@
 """How long a phase of a job may take before the job is given up."""
 
-from components.train_model.config import Budgets
-from components.train_model.launchers.observation import Progress, Standing
 from launching import HOUR, MINUTE
+from perennial.train_model.config import Budgets
+from perennial.train_model.launchers.observation import Progress, Standing
 
 QUEUED = Standing("queued", "it waits to be admitted")
 STUCK = Standing("queued", "Kueue has admitted it, but it stays suspended", is_stuck=True)

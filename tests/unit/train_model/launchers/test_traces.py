@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from components.clients.object_store import open_store
-from components.contracts.errors import TrainingFailedError
-from components.engine.handover import announce_end, announce_joined
-from components.train_model.attempts import run_to_end
-from components.train_model.launchers.traces import Traces
 from launching import PACE, eventually, launcher_for, training_job
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.handover import announce_end, announce_joined
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.launchers.traces import Traces
 
 
 @pytest.fixture

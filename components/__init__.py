@@ -1,1 +1,0 @@
-"""Pipeline steps, one folder each, and the packages they stand on."""

@@ -1,0 +1,228 @@
+"""Baselines: what a constant, a linear model and rules of thumb reach on the test split."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torch import Tensor, nn
+
+from perennial.check_skeleton.free_outputs import best_constant, output_of, probe
+from perennial.check_skeleton.subject import Subject
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.evaluation.baseline_rows import BaselineRows
+from perennial.engine.evaluation.scoring import ScoredBatch, score_in_parts
+from perennial.engine.task import LABEL, Batch, Task, check_metrics, inputs_of
+
+MOST_NUMBERS = 4096
+MOST_CODES = 64
+# A category seen less often in the sample says little about its own weight.
+RARE = 5
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What the gate compares with.
+
+    Attributes:
+        scores: Baseline → metrics on the test rows.
+        notes: Why a baseline is missing.
+        rows: The predictions behind the scores.
+    """
+
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ("not measured: the task failed its checks",)
+    rows: BaselineRows = field(default_factory=BaselineRows)
+
+
+@dataclass(frozen=True)
+class Control:
+    """Losses on the validation sample, shape [N]: of a linear model and of the best constant."""
+
+    linear: Floats
+    constant: Floats
+
+
+def measure_baselines(
+    subject: Subject,
+    test_rows: pl.DataFrame,
+    time: str | None = None,
+    positions: NDArray[np.int64] | None = None,
+) -> Baselines:
+    """Score each baseline on rows of the test split.
+
+    Args:
+        subject: Its training sample is what baselines learn from.
+        test_rows: What they are scored on.
+        time: The column with the rows' time, where they have one.
+        positions: Of those rows in the split; by default they are its first.
+
+    Raises:
+        BadTaskError: the task's own baseline has another shape than its predictions, or the human
+            figure is of a metric that the task does not have.
+    """
+    task, batch = subject.task, subject.task.encode(test_rows)
+    constant = _constant(subject, batch)
+    labels = constant.labels
+    predicted, notes = {"constant": constant.predictions}, []
+    linear = subject.once(linear_model)
+    if isinstance(linear, str):
+        notes.append(f"no linear baseline: {linear}")
+    else:
+        predicted["linear"] = linear(batch)
+    if time is not None and task.kind != "statistic":
+        predicted["last_value"] = _last_values(subject, test_rows, time, constant)
+    own = task.baseline(test_rows)
+    if own is not None:
+        if own.shape != constant.predictions.shape:
+            raise BadTaskError(
+                "the task's baseline(rows) has another shape than its predictions",
+                evidence=f"{list(own.shape)} for {list(constant.predictions.shape)}",
+                action="return what predict returns, one entry per row",
+            )
+        predicted["task"] = own.astype(np.float64)
+    scores = {name: task.score(values, labels) for name, values in predicted.items()}
+    scores["constant"]["loss"] = constant.mean_loss()
+    if human := subject.settings.human:
+        named = {f"skeleton.human.{name}": name for name in human}
+        check_metrics(type(task), task.options, named)
+        scores["human"] = dict(human)
+    if positions is None:
+        positions = np.arange(test_rows.height)
+    return Baselines(scores, tuple(notes), BaselineRows(positions, labels, predicted))
+
+
+def control_losses(subject: Subject) -> Control | None:
+    """Whether a linear model sees a signal in the sample; None where none can be fitted."""
+    linear = subject.once(linear_model)
+    if isinstance(linear, str):
+        return None
+    labels = subject.validation[LABEL].double().numpy()
+    pair = linear(subject.validation), _constant(subject, subject.validation).predictions
+    return Control(*(_plain_losses(subject.task, predicted, labels) for predicted in pair))
+
+
+def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
+    """Predictions of a linear model of the encoded inputs, or why there is none."""
+    inputs = inputs_of(subject.train)
+    refusal = _refusal(inputs)
+    if subject.task.kind == "statistic":
+        refusal = "the task measures examples, a linear model predicts labels"
+    if refusal:
+        return refusal
+    table = _table(inputs)
+    numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
+    codes = table.shape[1] - numbers
+    columns = ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), list(range(numbers))),
+            (
+                "codes",
+                OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=RARE),
+                list(range(numbers, numbers + codes)),
+            ),
+        ]
+    )
+    classifies = subject.task.kind != "regression"
+    model = make_pipeline(columns, LogisticRegression(max_iter=200) if classifies else Ridge())
+    labels = subject.train[LABEL].double().numpy()
+    with warnings.catch_warnings():
+        # A baseline need not be fitted to the last digit.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(table, labels)
+    width = subject.task.predict(output_of(subject, probe(subject))).shape[-1]
+    return lambda batch: _predict(model, inputs_of(batch), subject.task, width)
+
+
+def _last_values(subject: Subject, rows: pl.DataFrame, time: str, constant: ScoredBatch) -> Floats:
+    """Predictions from the label just before in time; the first row's are the constant's.
+
+    The label itself for numbers; for classes how often each came after it in the training sample.
+    """
+    predicted, order = constant.predictions.copy(), rows[time].arg_sort().to_numpy()
+    before = constant.labels[order[:-1]]
+    if subject.task.kind == "regression":
+        predicted[order[1:]] = before
+        return predicted
+    is_binary = predicted.ndim == 1
+    classes = 2 if is_binary else predicted.shape[1]
+    trained = subject.train[LABEL].numpy()[subject.train_rows[time].arg_sort().to_numpy()]
+    counts = np.zeros((classes, classes))
+    np.add.at(counts, (trained[:-1].astype(int), trained[1:].astype(int)), 1)
+    # One row more, of the usual shares: a class that was seen once tells little.
+    shares = np.bincount(trained.astype(int), minlength=classes) / len(trained)
+    after = (counts + shares) / (counts.sum(axis=1, keepdims=True) + 1)
+    chances = after[before.astype(int)]
+    predicted[order[1:]] = chances[:, 1] if is_binary else chances
+    return predicted
+
+
+def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
+    table = _table(inputs)
+    if task.kind == "regression":
+        return np.asarray(model.predict(table), dtype=np.float64)
+    known = model.predict_proba(table)
+    if task.kind == "binary":
+        return np.asarray(known[:, 1], dtype=np.float64)
+    chances = np.full((len(table), width), 1e-7)
+    chances[:, model.classes_.astype(int)] = known
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+
+def _refusal(inputs: Batch) -> str:
+    """Why these tensors are no table; empty when they are."""
+    for name, tensor in inputs.items():
+        size = int(tensor[0].numel())
+        if tensor.is_floating_point() and size > MOST_NUMBERS:
+            return f"{name} has {size} numbers per example, more than {MOST_NUMBERS}"
+        if not tensor.is_floating_point() and (tensor.ndim > 2 or size > MOST_CODES):
+            return f"{name} is a sequence or grid of {size} codes, not a table's columns"
+    if not sum(int(tensor[0].numel()) for tensor in inputs.values()):
+        return "the inputs are empty"
+    return ""
+
+
+def _table(inputs: Batch) -> Floats:
+    """All numbers, then all codes, shape [B, columns]."""
+    ordered = sorted(inputs.values(), key=lambda tensor: not tensor.is_floating_point())
+    flat = [tensor.reshape(len(tensor), -1).double().numpy() for tensor in ordered]
+    return np.concatenate(flat, axis=1)
+
+
+def _constant(subject: Subject, batch: Batch) -> ScoredBatch:
+    """The training sample's best constant, scored: class shares, the mean, token frequencies."""
+    task = subject.task
+    best, _ = best_constant(subject, output_of(subject, probe(subject)), subject.train)
+    return score_in_parts(task, _Constant(best), batch)
+
+
+class _Constant(nn.Module):
+    """Gives every example the same output."""
+
+    def __init__(self, output: Tensor) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        rows = len(next(iter(inputs.values())))
+        return self.output.expand(rows, *self.output.shape[1:])
+
+
+def _plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:
+    """Log loss or squared error of each prediction."""
+    if task.kind == "regression":
+        return np.asarray((predicted - labels) ** 2)
+    if task.kind == "binary":
+        own = np.where(labels > 0.5, predicted, 1 - predicted)
+    else:
+        own = predicted[np.arange(len(labels)), labels.astype(int)]
+    return np.asarray(-np.log(np.clip(own, 1e-7, 1.0)))

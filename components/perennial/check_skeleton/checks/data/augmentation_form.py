@@ -1,0 +1,180 @@
+"""Augmentation's form: it follows its generator, and leaves the given batch as it is."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.checks.data.augmenting import NO_AUGMENTATION, augments
+from perennial.check_skeleton.checks.data.encoding import differences, generator_states
+from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, Batch, Task, inputs_of
+
+PROBED_ROWS = 64
+FEWEST_NUMBERS = 8
+SAME_NOISE = 0.99
+AUGMENTED = 8
+FEWEST_WRAPPED = 4
+
+
+def augmentation(subject: Subject) -> CheckResult:
+    """Does augmentation follow its generator and leave labels' shape and the original alone?"""
+    judge = Judge(
+        "augmentation",
+        expected="the same changes from the same generator, shapes kept, the given batch untouched",
+        source="guides: labels flipped by augmentation; resuming needs the generator",
+    )
+    task = subject.task
+    if not augments(task):
+        return judge.skipped(NO_AUGMENTATION)
+    original = head_of(subject.train, PROBED_ROWS)
+    batch = {name: tensor.clone() for name, tensor in original.items()}
+    before = generator_states()
+    first = task.augment(batch, torch.Generator().manual_seed(subject.seed))
+    if changed := differences(original, batch):
+        return judge.failed(
+            f"augment changes its input in place: {', '.join(changed)}",
+            hint="clone before writing; the batch may be used again",
+        )
+    again = task.augment(batch, torch.Generator().manual_seed(subject.seed))
+    if generator_states() != before or differences(first, again):
+        return judge.failed(
+            "augment gives other results under the same generator, or uses a global one",
+            hint="draw every random number with generator=generator",
+        )
+    return _judged_form(judge, subject, batch, first)
+
+
+def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> CheckResult:
+    if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
+        return judge.failed("augment made values that are not finite", hint="guard its arithmetic")
+    changed = _form_changes(batch, first)
+    if changed and not _is_learnable(subject, first):
+        return judge.failed(
+            f"augment changed names, shapes or types of {', '.join(changed)}",
+            hint="keep the batch's form",
+        )
+    if changed:
+        return judge.passed(f"changes the form of {', '.join(changed)}, as the model takes it")
+    if name := _shared_noise(subject.task, batch):
+        return judge.failed(
+            f"augment adds to the label the very noise, or hides of it the very places, that it "
+            f"adds to {name}",
+            hint="nothing is left to restore: a model that copies its input is always right. Take "
+            "the label from before the noise",
+        )
+    if name := _wrapped(subject.task, batch):
+        return judge.failed(
+            f"augment makes the brightest of {name} dark: its numbers rise evenly and begin again",
+            hint="they overflow a type of too few bits, as bytes do: cast to float32 first, and "
+            "clip",
+        )
+    return _judged_changes(judge, subject.task, batch)
+
+
+def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
+    """Whether augmentation that is well behaved also does something."""
+    changed, has_drawn = [], False
+    for seed in range(AUGMENTED):
+        generator = torch.Generator().manual_seed(seed)
+        before = generator.get_state()
+        changed += differences(batch, task.augment(batch, generator))
+        has_drawn |= not torch.equal(before, generator.get_state())
+    if has_drawn and not changed:
+        return judge.warned(
+            f"augment drew random numbers and changed nothing, {AUGMENTED} times",
+            hint="what it makes is not returned, or its strength or probability is 0",
+        )
+    return judge.passed(f"changes {', '.join(dict.fromkeys(changed)) or 'nothing'}")
+
+
+def _form_changes(batch: Batch, changed: Batch) -> list[str]:
+    return [
+        name
+        for name in sorted({*batch, *changed})
+        if name not in batch
+        or name not in changed
+        or (batch[name].shape, batch[name].dtype) != (changed[name].shape, changed[name].dtype)
+    ]
+
+
+def _is_learnable(subject: Subject, batch: Batch) -> bool:
+    """Whether the model and the loss take a batch of another form: crops, labels in shares."""
+    model = subject.build_model()
+    model.train()
+    try:
+        losses = subject.task.training_losses(model(**inputs_of(batch)), batch)
+    except Exception:  # user code may raise anything
+        return False
+    return losses.shape == (len(batch[LABEL]),) and bool(torch.isfinite(losses).all())
+
+
+def _shared_noise(task: Task, batch: Batch) -> str:
+    """The input whose noise the label carries too; empty where none does.
+
+    Seen on examples of one value everywhere, which flips, crops, scales and mixtures leave even.
+    """
+    label = batch[LABEL]
+    if label[0].numel() < FEWEST_NUMBERS:
+        return ""
+    for name, tensor in inputs_of(batch).items():
+        if tensor[0].numel() != label[0].numel():
+            continue
+        even = {each: torch.full_like(batch[each], batch[each].flatten().median().item())
+                for each in (name, LABEL)}  # fmt: skip
+        try:
+            after = task.augment({**batch, **even}, torch.Generator().manual_seed(0))
+            moved, given = (after[each].double() - even[each].double() for each in (LABEL, name))
+        except Exception:  # augmentation may refuse even examples, or change their form
+            return ""
+        if _is_noise(moved) and _likeness(moved.flatten(1), given.flatten(1)) > SAME_NOISE:
+            return name
+    return ""
+
+
+def _wrapped(task: Task, batch: Batch) -> str:
+    """A picture whose numbers begin again where they should rise on, in every channel."""
+    for name, tensor in inputs_of(batch).items():
+        if tensor.ndim != 4:
+            continue
+        for seed in range(AUGMENTED):
+            after = task.augment(batch, torch.Generator().manual_seed(seed))[name]
+            if after.shape != tensor.shape:
+                break
+            each = zip(tensor.flatten(2).double(), after.flatten(2).double(), strict=True)
+            wrapped = [all(map(_begins_again, one, other)) for one, other in each]
+            if sum(wrapped) >= FEWEST_WRAPPED:
+                return name
+    return ""
+
+
+def _begins_again(before: Tensor, after: Tensor) -> bool:
+    """Whether numbers became others that never fall, but for steps through half of their range."""
+    values, places = (torch.from_numpy(each) for each in np.unique(before, return_inverse=True))
+    if len(values) < FEWEST_NUMBERS:
+        return False
+    made = torch.zeros(len(values), dtype=after.dtype).index_copy(0, places, after)
+    if not torch.equal(made[places], after):
+        return False  # no number becomes one other: pictures were turned or mixed
+    rises, span = made.diff(), made.max() - made.min()
+    falls = rises < 0
+    return bool(
+        falls.any()
+        and int(falls.sum()) * 4 <= len(rises)
+        and (rises[falls] < -span / 2).all()
+        and int((rises > 0).sum()) * 2 >= len(rises)
+    )
+
+
+def _is_noise(moved: Tensor) -> bool:
+    """Whether examples vary along each of their dimensions, as shifts of a channel do not."""
+    sizes = [axis for axis in range(1, moved.ndim) if moved.shape[axis] > 1]
+    varies = [moved.std(dim=axis).reshape(len(moved), -1).amax(dim=1) > 0 for axis in sizes]
+    return float(torch.stack(varies).all(dim=0).double().mean()) > 0.5
+
+
+def _likeness(first: Tensor, second: Tensor) -> float:
+    """The correlation of two tensors [B, N] within their rows."""
+    one, other = (each - each.mean(dim=1, keepdim=True) for each in (first, second))
+    return float((one * other).sum() / (one.norm() * other.norm()).clamp_min(1e-12))

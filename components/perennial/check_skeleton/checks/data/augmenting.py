@@ -1,0 +1,373 @@
+"""Augmenting: random changes keep each label with its inputs, and stay out of evaluation."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+from perennial.check_skeleton.baselines import MOST_NUMBERS, Floats
+from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchanged_rows, judged_mixing
+from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
+from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
+from perennial.check_skeleton.subject import Subject, head_of, stirred_model
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import score_batch
+from perennial.engine.task import LABEL, Batch, Task, inputs_of
+
+# A neighbour that moves an example by less than this share of what the example's own row does is
+# seen through a statistic of the batch, not mixed in.
+MIXED_SHARE = 0.3
+ROUNDING = 1e-5
+PREDICTED_ROWS = 1024
+PROBED_ROWS = 256
+NEIGHBOUR_ROWS = 2048
+NEIGHBOURS = 9
+DRAWS = 2
+# A class turns into another where most of its wrong answers, once augmented, are that one class: on
+# digits, 0.9 of those for sixes turned upside down. Noise of up to two deviations, and shifts of up
+# to three pixels, scatter them or send several classes to one place: no alarm in 80 runs.
+TURNED_SHARE = 0.75
+EXCHANGED_SHARE = 0.6
+CHANGED_SHARE = 0.2
+CHANGED_SHARE_OF_TWO = 0.1
+DRAWN_SHARE = 0.4
+DRAWN_CLASSES = 2
+CLEAR_EXAMPLES = 5
+# Noise of three deviations makes numbers three times as large; brightness, contrast and mixtures
+# stay far nearer to one.
+SCALED = 4.0
+LOST_SHARE = 0.5
+UNSEEN_CHANGE = 0.1
+NO_AUGMENTATION = "the task does not augment"
+
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which rows of a batch an augmented example was made from.
+
+    Attributes:
+        influence: Tensor, the label included → how far each augmented example [B] moves when one
+            row [B] is exchanged in that tensor, as a share of its largest move. NaN where the row
+            and its replacement are the same.
+    """
+
+    influence: dict[str, Tensor]
+
+    def parted(self) -> list[str]:
+        """Examples two tensors of which have no row in common, in words."""
+        found = []
+        for row in range(self.rows):
+            followed = self._followed(row)
+            apart = [
+                f"example {row} has the {one} of row {int(followed[one].argmax())} and the {other} "
+                f"of row {int(followed[other].argmax())}"
+                for one, other in combinations(followed, 2)
+                if not bool((self._may_follow(one, row) & self._may_follow(other, row)).any())
+            ]
+            found += apart[:1]
+        return found
+
+    def mixed(self) -> list[int]:
+        """Examples made of several rows whose label, or other tensors, are of one."""
+        found = []
+        for row in range(self.rows):
+            followed = self._followed(row)
+            counts = {name: int((moves > MIXED_SHARE).sum()) for name, moves in followed.items()}
+            label = min(counts.values(), default=0)
+            if LABEL in followed:
+                label = int((followed[LABEL] > 0).sum())
+            if label == 1 and max(counts.values()) > 1:
+                found.append(row)
+        return found
+
+    @property
+    def is_any_mixed(self) -> bool:
+        """Whether anything is of several rows, be it to a small part."""
+        return any(
+            bool(((moves.nan_to_num(0.0) > 0).sum(dim=1) > 1).any())
+            for moves in self.influence.values()
+        )
+
+    def unlabelled(self) -> list[int]:
+        """Examples whose label follows no row's."""
+        moves = self.influence[LABEL]
+        if bool(moves.isnan().any()):
+            return []
+        return [row for row in range(self.rows) if float(moves[row].max()) == 0]
+
+    @property
+    def rows(self) -> int:
+        """Examples in the batch."""
+        return len(self.influence[LABEL])
+
+    def _may_follow(self, name: str, row: int) -> Tensor:
+        moves = self.influence[name][row]
+        return moves.isnan() | (moves > 0)
+
+    def _followed(self, row: int) -> dict[str, Tensor]:
+        """By tensor, the influence on one example, where there is any."""
+        each = {name: moves[row].nan_to_num(0.0) for name, moves in self.influence.items()}
+        return {name: moves for name, moves in each.items() if float(moves.max()) > 0}
+
+
+def augmentation_keeps_labels(subject: Subject) -> CheckResult:
+    """Does each augmented example still show what its label says?"""
+    judge = Judge(
+        "augmentation_keeps_labels",
+        expected="inputs and label of an augmented example from one row; a model trained without "
+        "augmentation that does not take one class for another, nor knows nothing any more",
+        source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
+        "short training is asked",
+    )
+    if not augments(subject.task):
+        return judge.skipped(NO_AUGMENTATION)
+    with made_up("batches with one row exchanged in one tensor"):
+        sources = _trace(subject)
+    if parted := sources.parted():
+        return judge.failed(
+            f"{len(parted)} of {sources.rows} augmented examples have parts of different rows: "
+            f"{parted[0]}",
+            hint="augment shuffles or shifts one tensor against the others: use one order for all, "
+            "labels included",
+        )
+    if found := sources.is_any_mixed and judged_mixing(judge, subject, len(sources.mixed())):
+        return found
+    if unlabelled := sources.unlabelled():
+        return judge.warned(
+            f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
+            hint="augment writes labels of its own: right only where inputs are changed to match",
+        )
+    return _judged_answers(judge, subject)
+
+
+def plain_evaluation(subject: Subject) -> CheckResult:
+    """Is augmentation left out where examples are scored and served?"""
+    judge = Judge(
+        "plain_evaluation",
+        expected="augment is not called by encode, nor by the model in evaluation mode",
+        source="guides: augmentation is for training; evaluation must mean the same every time",
+    )
+    if not augments(subject.task):
+        return judge.skipped(NO_AUGMENTATION)
+    task, calls = copy.copy(subject.task), list[str]()
+    stage = "build_model"
+
+    def recorded(batch: Batch, generator: torch.Generator) -> Batch:
+        calls.append(stage)
+        return batch
+
+    vars(task)["augment"] = recorded
+    model = task.build_model()
+    stage = "encode"
+    batch = task.encode(subject.validation_rows.head(max(TRACED_ROWS, task.scored_together)))
+    stage = "scoring"
+    score_batch(task, model, batch)
+    if calls:
+        return judge.failed(
+            f"augment is called by {', '.join(dict.fromkeys(calls))}",
+            hint="leave it to the engine, which calls augment on training batches alone",
+        )
+    return judge.passed(f"{len(batch[LABEL])} examples encoded and scored without it")
+
+
+def augments(task: Task) -> bool:
+    """Whether the task changes its training batches at random."""
+    return type(task).augment is not Task.augment
+
+
+def _trace(subject: Subject) -> Sources:
+    """Exchange one row of one tensor at a time and see which augmented examples follow."""
+    batch, other = exchanged_rows(subject)
+    rows = len(batch[LABEL])
+    generator = torch.Generator()
+    first = subject.task.augment(_copied(batch), generator.manual_seed(subject.seed))
+    drawn = generator.get_state()
+    influence = {}
+    for name in (LABEL, *inputs_of(batch)):
+        moves = torch.full((rows, rows), torch.nan)
+        for row in range(rows):
+            if torch.equal(batch[name][row], other[name][row]):
+                continue
+            tensor = batch[name].clone()
+            tensor[row] = other[name][row]
+            exchanged = _copied({**batch, name: tensor})
+            moved = subject.task.augment(exchanged, generator.manual_seed(subject.seed))
+            # Where the row decides how much is drawn, the others move by other numbers, not by it.
+            if not torch.equal(generator.get_state(), drawn):
+                continue
+            moves[:, row] = _distance(moved[name], first[name])
+        largest = moves.nan_to_num(0.0).amax(dim=1, keepdim=True).clamp_min(1e-12)
+        influence[name] = moves / largest
+    return Sources(influence)
+
+
+def augmented(task: Task, batch: Batch, seed: int) -> Batch:
+    """The batch once augmented, itself untouched."""
+    return task.augment(_copied(batch), torch.Generator().manual_seed(seed))
+
+
+def _copied(batch: Batch) -> Batch:
+    return {name: tensor.clone() for name, tensor in batch.items()}
+
+
+def _distance(first: Tensor, second: Tensor) -> Tensor:
+    """How far each example is from its counterpart, shape [B]; nothing where rounding is all."""
+    flat, other = (each.double().reshape(len(each), -1) for each in (first, second))
+    far, size = (flat - other).norm(dim=1), 1 + flat.norm(dim=1)
+    return torch.where(far > ROUNDING * size, far, 0.0).float()
+
+
+def _judged_answers(judge: Judge, subject: Subject) -> CheckResult:
+    """What a model that never saw augmented examples takes them for."""
+    rows = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
+    if subject.task.kind not in ("binary", "multiclass"):
+        return judge.passed(f"{rows}; what they show is not compared: no classes")
+    answers = _probe(subject)
+    plain = head_of(subject.validation, min(PREDICTED_ROWS, subject.task.scoring_rows))
+    before, labels = answers(plain), _codes(plain)
+    changed = [augmented(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
+    # Labels in shares, as mixing makes them, are no class's.
+    whole = torch.cat([_is_whole(draw[LABEL]) for draw in changed]).numpy()
+    if not whole.any():
+        return judge.passed(f"{rows}; what they show is not compared: labels are mixed")
+    after = np.concatenate([answers(draw) for draw in changed])[whole]
+    given = np.concatenate([_codes(draw) for draw in changed])[whole]
+    chance = np.bincount(labels).max() / len(labels)
+    right, kept = float(np.mean(before == labels)), float(np.mean(after == given))
+    shown = f"{right:.0%} right, {kept:.0%} once augmented, {chance:.0%} by the most common class"
+    clear = subject.settings.significance + POWER_MARGIN
+    if z_score((before == labels) - chance) < clear:
+        return judge.passed(
+            f"{rows}; what they show is not compared, a model without it answers too few rightly "
+            f"({shown})"
+        )
+    is_lost = (kept - chance) < LOST_SHARE * (right - chance)
+    return (
+        (_judged_scale(judge, subject, plain, shown) if is_lost else None)
+        or _judged_turns(judge, _turned((labels, before), (given, after)), shown)
+        or (judge.passed(f"{rows}; {shown}") if kept > chance else _nothing_left(judge, shown))
+    )
+
+
+def _judged_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> CheckResult | None:
+    """Whether one class is taken for another; None where none is."""
+    if not pairs:
+        return None
+    named = ", ".join(f"{one} is taken for {other}" for one, other in pairs)
+    return judge.warned(
+        f"{shown}; of the classes {named}",
+        hint="a flip, rotation or sign change makes one class look like the other, or noise "
+        "hides what tells them apart: leave it out, or change the label with it",
+        turned=[list(pair) for pair in pairs],
+    )
+
+
+def _nothing_left(judge: Judge, shown: str) -> CheckResult:
+    return judge.warned(
+        shown,
+        hint="nothing that the model knows is left: is the scale, the order of channels, or "
+        "the place of tokens another one than encode's?",
+    )
+
+
+def _probe(subject: Subject) -> Callable[[Batch], Codes]:
+    """Answers of something that never saw an augmented example.
+
+    Neighbours where inputs are numbers: noise moves an example from all of them alike, where a
+    network, or weights of standardised columns, send it anywhere. Else a short training.
+    """
+    width = sum(t[0].numel() for t in inputs_of(subject.train).values() if t.is_floating_point())
+    if 0 < width <= MOST_NUMBERS:
+        known = head_of(subject.train, NEIGHBOUR_ROWS)
+        neighbours = KNeighborsClassifier(NEIGHBOURS).fit(_numbers(known), _codes(known))
+        return lambda batch: np.asarray(neighbours.predict(_numbers(batch)), dtype=np.int64)
+    settings, model = subject.settings, simplified(subject.build_model())
+    batches = shuffled_batches(subject, subject.train, settings.training_steps)
+    for _ in updates(subject.task, model, batches, settings.learning_rates[0]):
+        pass
+    return lambda batch: _answers(score_batch(subject.task, model, batch).predictions)
+
+
+def _numbers(batch: Batch) -> Floats:
+    """The inputs that are numbers, shape [B, N]."""
+    numbers = [t.flatten(1) for t in inputs_of(batch).values() if t.is_floating_point()]
+    return torch.cat(numbers, dim=1).double().numpy()
+
+
+def _answers(chances: Floats) -> Codes:
+    found: Codes = (chances > 0.5).astype(np.int64)
+    return found if chances.ndim == 1 else chances.argmax(axis=1)
+
+
+def _codes(batch: Batch) -> Codes:
+    labels = batch[LABEL]
+    return (labels.argmax(dim=1) if labels.ndim > 1 else labels).numpy().astype(np.int64)
+
+
+def _is_whole(labels: Tensor) -> Tensor:
+    """Which labels are one class, be they codes or shares of each class [B, C]."""
+    return (labels == labels.round()).reshape(len(labels), -1).all(dim=1)
+
+
+def _judged_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> CheckResult | None:
+    """Whether augmented numbers spread much further within an example, or hardly at all.
+
+    None where they do not, or the model gives about the same outputs: it may normalise examples.
+    """
+    batch = head_of(plain, PROBED_ROWS)
+    changed = augmented(subject.task, batch, subject.seed)
+    numbers = [name for name, each in inputs_of(batch).items() if each.is_floating_point()]
+    name = max(numbers, key=lambda each: batch[each][0].numel(), default=None)
+    if name is None or batch[name][0].numel() < 2 or batch[name].shape != changed[name].shape:
+        return None
+    before, after = (each[name].flatten(1).double().std(dim=1) for each in (batch, changed))
+    scale = float((after / before.clamp_min(1e-12)).median())
+    if 1 / SCALED < scale < SCALED:
+        return None
+    model = stirred_model(subject)
+    with torch.no_grad():
+        outputs, others = (model(**inputs_of(each)).double() for each in (batch, changed))
+    moved = (others - outputs).abs().mean() / outputs.std(dim=0).mean().clamp_min(1e-12)
+    if float(moved) <= UNSEEN_CHANGE:
+        return None
+    return judge.failed(
+        f"augmented numbers of {name} spread {scale:.3g} times as far as encode's; {shown}",
+        hint="hardly anything that the model knows is left: is a share taken for percent, or are "
+        "numbers scaled that encode scaled before?",
+        scale=scale,
+    )
+
+
+def _turned(plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]) -> list[tuple[int, int]]:
+    """Pairs of classes of which the first is taken for the second once augmented.
+
+    Args:
+        plain: Labels and answers before.
+        augmented: Labels and answers after.
+    """
+    classes = int(max(each.max() for each in (*plain, *augmented))) + 1
+    counts = []
+    for labels, answers in (plain, augmented):
+        table = np.zeros((classes, classes))
+        np.add.at(table, (labels, answers), 1)
+        counts.append(table)
+    before, after = (each / each.sum(axis=1, keepdims=True).clip(1) for each in counts)
+    wrong = np.where(np.eye(classes, dtype=np.bool_), 0.0, after)
+    shares = wrong / wrong.sum(axis=1, keepdims=True).clip(1e-12)
+    least = CHANGED_SHARE_OF_TWO if classes == 2 else CHANGED_SHARE
+    is_more = (wrong - before >= least) & (counts[1] >= CLEAR_EXAMPLES)
+    # Where everything goes is no likeness of two classes: inputs have become much alike.
+    drawn = ((shares >= DRAWN_SHARE) & is_more).sum(axis=0)
+    is_main = is_more & (shares >= TURNED_SHARE) & (drawn <= DRAWN_CLASSES)
+    found = is_main | (is_more & is_more.T & (np.minimum(shares, shares.T) >= EXCHANGED_SHARE))
+    return [(int(one), int(other)) for one, other in np.argwhere(found)]

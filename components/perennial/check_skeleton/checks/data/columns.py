@@ -1,0 +1,240 @@
+"""The raw columns: what `encode` loses of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from perennial.check_skeleton.checks.data.levels import judged_levels
+from perennial.check_skeleton.checks.data.lists import judged_lists
+from perennial.check_skeleton.checks.data.merged import merged_by_mistake
+from perennial.check_skeleton.checks.data.signals import (
+    Numbers,
+    Signal,
+    groups_of,
+    is_plain,
+    probed_rows,
+    shown,
+    signal_of,
+)
+from perennial.check_skeleton.checks.data.teeth import sawtooth
+from perennial.check_skeleton.subject import Subject, example_keys
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import Batch, inputs_of
+
+MOST_COLUMNS = 64
+# Five standard errors pass chance once in three million; bins of a healthy task keep nine tenths.
+CLEAR_ERRORS = 5.0
+LOST_SHARE = 0.25
+WORTH_SHARE = 0.01
+# More than 20 values of which three in ten became one, and the rest mostly kept their own.
+FEWEST_VALUES = 20
+STAND_IN_SHARE = 0.3
+# Where types of few bits begin again.
+OVERFLOWS = (128, 256, 32_768, 65_536, 2**31, 2**32)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature, raw and behind `encode`.
+
+    Attributes:
+        name: Of the column.
+        values: Different values that were tried.
+        codes: Different inputs that they became.
+        signal: What the raw values say of the label.
+        lost: What they still say once the inputs have said what they can.
+        stand_in: Share of the different values that became the most frequent input.
+        period: After how much a number begins again; 0 where none does.
+        is_read: Whether `encode` needs the column.
+    """
+
+    name: str
+    values: int
+    codes: int
+    signal: Signal
+    lost: Signal
+    stand_in: float
+    period: float
+    is_read: bool
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether what is lost tells the label, and is much of what the column told."""
+        return (
+            self.lost.errors > CLEAR_ERRORS
+            and self.lost.share > max(WORTH_SHARE, LOST_SHARE * self.signal.share)
+        )  # fmt: skip
+
+
+def lost_values(subject: Subject) -> CheckResult:
+    """Does `encode` keep what tells the values of a column apart?"""
+    judge = Judge(
+        "lost_values",
+        expected="other inputs for other values of a column, where these tell the label",
+        source="each column's values, put into one row after another: what they become, and what "
+        "is left of the label behind it",
+        tolerance=f"{LOST_SHARE:.0%} of what the column says, {CLEAR_ERRORS:g} standard errors",
+    )
+    if lost := judged_lists(judge, subject) or judged_levels(judge, subject):
+        return lost
+    if subject.task.kind == "statistic":
+        return judge.skipped("the task measures examples: there is no one label to tell")
+    rows, labels = probed_rows(subject)
+    names = [each for each in subject.task.columns.features if is_plain(rows[each])]
+    if subject.task.columns.label in names or not names:
+        return judge.skipped("no feature holds single values beside the label")
+    found = [
+        each for name in names[:MOST_COLUMNS] if (each := _column(subject, rows, labels, name))
+    ]
+    evidence = {
+        each.name: {"values": each.values, "inputs": each.codes, "lost": round(each.lost.share, 4)}
+        for each in found
+    }
+    for name in names[:MOST_COLUMNS]:
+        if merged := merged_by_mistake(subject, rows, labels, name):
+            return judge.failed(merged[0], hint=merged[1], **evidence)
+    return _judged_loss(judge, found) or judge.passed(
+        f"{len(found)} of {len(names)} columns keep their values apart where it matters", **evidence
+    )
+
+
+def _judged_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
+    if wrapped := [each for each in found if each.period in OVERFLOWS]:
+        return judge.failed(
+            f"{shown([each.name for each in wrapped])} begins again after {wrapped[0].period:.10g}",
+            hint="numbers overflow a type of too few bits: cast to float32 before anything else",
+        )
+    if dull := [each for each in found if each.codes == 1 and each.is_loss and each.is_read]:
+        return judge.failed(
+            f"all {dull[0].values} values of {shown([each.name for each in dull])} become the same "
+            f"input, and tell {dull[0].signal.share:.1%} of the label",
+            hint="every value is unknown to encode (other case, spaces, type or spelling than the "
+            "vocabulary's), cast to a whole number, cut to one value, or written over",
+        )
+    if lossy := [each for each in found if each.is_loss]:
+        worst = max(lossy, key=lambda each: each.lost.share)
+        return judge.warned(
+            f"{worst.values} values of {worst.name} become {worst.codes} inputs; {_part(worst)} of "
+            f"what it says of the label is lost ({worst.lost.errors:.0f} standard errors)"
+            + (f"; also {shown([e.name for e in lossy if e is not worst])}" if lossy[1:] else ""),
+            hint=_cause(worst),
+        )
+    if broken := [each for each in found if each.period]:
+        return judge.warned(
+            f"{shown([each.name for each in broken])} begins again after {broken[0].period:.6g}",
+            hint=_cause(broken[0]),
+        )
+    if replaced := [each for each in found if each.stand_in > STAND_IN_SHARE]:
+        worst = max(replaced, key=lambda each: each.stand_in)
+        return judge.warned(
+            f"{worst.stand_in:.0%} of the {worst.values} values of {worst.name} become one and the "
+            "same input, the others keep their own",
+            hint="values that cannot be read (dates of another format?), a limit that cuts much, "
+            "logarithms of what is not positive, a vocabulary that ends too early",
+        )
+    return None
+
+
+def _part(column: Column) -> str:
+    return f"{min(column.lost.share / max(column.signal.share, 1e-9), 1.0):.0%}"
+
+
+def _cause(column: Column) -> str:
+    if column.codes == 1:
+        return (
+            "encode does not use the column: is it forgotten, overwritten by another one, or "
+            "better not a feature?"
+        )
+    if column.period:
+        return (
+            f"the input begins again after {column.period:.6g}: a modulo, a part of a date or a "
+            "type of too few bits makes far values alike"
+        )
+    return (
+        "different values share an input: hashes that collide, a vocabulary that ends early, "
+        "names cut short, a limit that cuts much, coarse rounding"
+    )
+
+
+def _column(subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str) -> Column | None:
+    """A column's values behind `encode`, each in the same row; None where it takes none of them."""
+    column = rows[name]
+    if column.n_unique() < 2:
+        return None
+    known = column.drop_nulls()
+    base = rows[[int(column.is_not_null().arg_max() or 0)] * rows.height]
+    groups, different = groups_of(column), known.n_unique()
+    try:
+        encoded = inputs_of(subject.task.encode(base.with_columns(column)))
+        keys = example_keys(encoded)
+    except Exception:  # values of one row in another may contradict its other columns
+        return None
+    _, codes = np.unique(keys, return_inverse=True)
+    signal = signal_of(groups, labels)
+    lost = signal_of(groups, labels, codes)
+    values = pl.DataFrame({"value": column, "code": codes}).drop_nulls().unique()
+    counts = values["code"].value_counts()["count"]
+    stand_in = float(counts.max()) / values.height  # type: ignore[arg-type]
+    others = (len(counts) - 1) / max(values.height * (1 - stand_in), 1)
+    is_stand_in = different > FEWEST_VALUES and others > 0.5 and _is_ordered(column)
+    return Column(
+        name, different, len(set(codes)), signal, lost, stand_in if is_stand_in else 0.0,
+        _period(column, encoded),
+        is_read=len(set(codes.tolist())) == 1 and _is_read(subject, base, column),
+    )  # fmt: skip
+
+
+def _is_ordered(column: pl.Series) -> bool:
+    """Whether values are amounts or times; names that are rare may well share one input."""
+    if column.dtype.is_numeric() or column.dtype.is_temporal():
+        return True
+    return bool(column.drop_nulls().str.contains(r"^\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}").all())
+
+
+def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
+    """Whether `encode` asks for the column, or takes values that it does not have otherwise."""
+    try:
+        subject.task.encode(base.drop(column.name))
+    except Exception:  # only a column that is read can be missed
+        return True
+    variants = (
+        [column.cast(pl.Float64) * by for by in (1e3, 1e6, -1.0)]
+        if (column.dtype.is_numeric())
+        else [
+            getattr(column.str, how)() for how in ("to_uppercase", "to_lowercase", "to_titlecase")
+        ]
+    )
+    try:
+        before = set(example_keys(inputs_of(subject.task.encode(base.with_columns(column)))))
+        for each in variants:
+            variant = each.cast(column.dtype, strict=False).alias(column.name)
+            if (
+                set(example_keys(inputs_of(subject.task.encode(base.with_columns(variant)))))
+                - before
+            ):
+                return True
+    except Exception:  # only a column that is read can be refused
+        return True
+    return False
+
+
+def _period(column: pl.Series, encoded: Batch) -> float:
+    """After how much an input that follows a number begins again; 0 where none does."""
+    if not column.dtype.is_numeric():
+        return 0.0
+    values, first = np.unique(
+        column.fill_null(np.nan).cast(pl.Float64).to_numpy(), return_index=True
+    )
+    first = first[np.isfinite(values)]
+    values = values[np.isfinite(values)]
+    if len(values) < FEWEST_VALUES:
+        return 0.0
+    found = [0.0]
+    for tensor in encoded.values():
+        for each in tensor[first].reshape(len(first), -1).double().numpy().T[:MOST_COLUMNS]:
+            if (np.diff(each) > 0).all() or (np.diff(each) < 0).all():
+                return 0.0  # as beside the minutes of a clock its hours
+            found.append(sawtooth(values, each))
+    return max(found)

@@ -1,0 +1,323 @@
+"""The tensors right before the model: are they the rows they come from, and fit to learn from?"""
+
+import random
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.checks.data.picture_reading import misreading
+from perennial.check_skeleton.checks.data.relative_labels import are_relative
+from perennial.check_skeleton.checks.data.reshaped import torn_apart
+from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.subject import (
+    Subject,
+    stirred_model,
+)
+from perennial.check_skeleton.trials.memory import changes_of, memory_of
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, Batch, inputs_of
+
+PROBED_ROWS = 64
+REBUILT = "labels are made of the inputs: the task says so by reconstructs_inputs"
+RECONSTRUCTS = "an autoencoder or denoiser says by reconstructs_inputs = True that this is meant"
+
+
+def encoding(subject: Subject) -> CheckResult:
+    """Is each example made from its own row alone, the same every time?"""
+    judge = Judge(
+        "encoding",
+        expected="equal tensors whenever, and beside whichever rows, a row is encoded",
+        source="guides: fix seeds, wrong labels are the first silent failure",
+    )
+    rows = spread(subject.train_rows)
+    before = generator_states()
+    kept = memory_of(subject.task)
+    whole = subject.task.encode(rows)
+    if generator_states() != before:
+        return judge.failed(
+            "encode draws from a global random generator",
+            hint="encode must be deterministic; move random changes to augment(batch, generator)",
+        )
+    lengths = {name: len(tensor) for name, tensor in whole.items()}
+    if set(lengths.values()) != {rows.height}:
+        return judge.failed(
+            f"{rows.height} rows became {lengths} examples",
+            hint="return one example per row, in the rows' order",
+        )
+    changed = differences(whole, subject.task.encode(rows))
+    if changed:
+        return judge.failed(
+            f"encoding the same rows twice differs in {', '.join(changed)}",
+            hint=f"encode changes {remembered}, and what it gives next time depends on it: learn "
+            "it in fit(train) and keep it in state()"
+            if (remembered := ", ".join(changes_of(kept, memory_of(subject.task))[:3]))
+            else "encode must be deterministic; look for random numbers from a generator of its "
+            "own, sets and clocks",
+        )
+    for index in range(0, rows.height, 8):
+        with made_up("a single row"):
+            alone = subject.task.encode(rows.slice(index, 1))
+        changed = differences(
+            {name: tensor[index : index + 1] for name, tensor in whole.items()}, alone
+        )
+        if changed:
+            return judge.failed(
+                f"row {index} encodes differently alone and among others: {', '.join(changed)}",
+                hint="rows or labels are shifted or shuffled, or statistics come from the batch; "
+                "fit them in fit(train)",
+                row=index,
+            )
+    return _judged_pictures(judge, subject, rows, whole)
+
+
+def _judged_pictures(
+    judge: Judge, subject: Subject, rows: pl.DataFrame, batch: Batch
+) -> CheckResult:
+    hint = (
+        "use permute or transpose to move axes: `view` and `reshape` keep the numbers where they "
+        "are and give them other names"
+    )
+    if torn := torn_apart(subject):
+        return judge.failed(torn, hint=hint)
+    found = misreading(subject, rows, batch)
+    if found is None:
+        return judge.passed(f"{rows.height} rows encode alike together, alone and again")
+    if found.is_scrambled:
+        return judge.failed(str(found), hint=hint)
+    return judge.warned(
+        str(found),
+        hint="look for a permute that is missing or doubled, a picture read upside down, or BGR "
+        "for RGB: pretrained weights, augmentation and people expect pictures as they are",
+    )
+
+
+def serving_inputs(subject: Subject) -> CheckResult:
+    """Do the inputs come from the feature columns alone?"""
+    judge = Judge(
+        "serving_inputs",
+        expected="the same inputs without the label and every other column that is no feature",
+        source="guides: the target used as an input; training-serving skew",
+    )
+    rows = spread(subject.train_rows)
+    whole = inputs_of(subject.task.encode(rows))
+    columns = subject.task.columns
+    try:
+        served = subject.task.encode(rows.select(list(columns.features)))
+    except Exception as error:  # user code may raise anything when its column is not there
+        return judge.failed(
+            f"encode needs a column that is no feature: {type(error).__name__}: {error}",
+            hint="use columns.features only; when serving, the label and the ids do not exist",
+        )
+    # Where the label is a feature itself, as in language modeling, it may well be encoded.
+    is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs
+    changed = differences(whole, inputs_of(served))
+    changed += [LABEL] if LABEL in served and not is_own_label else []
+    if changed:
+        return judge.failed(
+            f"inputs change when only the features are given: {', '.join(changed)}",
+            hint="the label or an id leaks into the inputs, or `label` is made up without it; "
+            f"{RECONSTRUCTS}",
+        )
+    is_feature = columns.label in columns.features and not subject.task.reconstructs_inputs
+    if is_feature and (leaked := _leaked_label(subject, rows, whole)):
+        return judge.failed(
+            f"without the label column, other values: {leaked}",
+            hint="the label leaks into what is predicted from the other features: a picture's own "
+            "caption must not reach the picture's inputs or its side of the model",
+        )
+    return judge.passed(f"{', '.join(whole)} depend on {len(columns.features)} features")
+
+
+def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
+    """What changes without a label that is a feature among others; empty where nothing does."""
+    if len(subject.task.columns.features) == 1:
+        return ""
+    model = stirred_model(subject)
+    try:
+        alone = inputs_of(subject.task.encode(rows.drop(subject.task.columns.label)))
+        with torch.no_grad():
+            outputs = [subject.task.predict(model(**each)) for each in (alone, whole)]
+    except Exception:  # a task may need its label wherever it is served: then nothing leaks
+        return ""
+    both = alone.keys() & whole.keys()
+    changed = differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
+    return ", ".join(changed + ([] if _agree(*outputs) else ["predictions"]))
+
+
+def labels(subject: Subject) -> CheckResult:
+    """Does the encoded label say what the label column says?"""
+    judge = Judge(
+        "labels",
+        expected="one finite code for each value of the label column, as the task's kind needs",
+        source="guides: wrong labels; facts/data: off-by-one pairing",
+    )
+    if subject.task.reconstructs_inputs:
+        return judge.skipped(REBUILT)
+    raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    is_measured = subject.task.kind == "statistic"
+    if is_measured and encoded.ndim > 1:
+        return _judged_sequences(judge, subject, raw, encoded)
+    if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
+        return judge.failed(
+            f"labels have shape {list(encoded.shape)} or are not finite",
+            hint="encode one finite number per row, shape [B]",
+        )
+    pairs = pl.DataFrame({"raw": raw, "code": encoded.double().numpy()}).unique()
+    twofold = pairs.group_by("raw").len().filter(pl.col("len") > 1)
+    is_relative = (
+        bool(twofold.height)
+        and subject.task.kind != "multiclass"
+        and are_relative(subject, spread(subject.train_rows))
+    )
+    if twofold.height and not is_relative:
+        value = twofold["raw"][0]
+        some = sorted(pairs.filter(pl.col("raw") == value)["code"])[:5]
+        return judge.failed(
+            f"{twofold.height} label values have several codes: {value!r} became {some}",
+            hint="the labels are shuffled, shifted or drawn at random against the rows",
+        )
+    return _judged_codes(judge, subject, pairs, is_relative=is_relative)
+
+
+def _judged_codes(
+    judge: Judge, subject: Subject, pairs: pl.DataFrame, *, is_relative: bool
+) -> CheckResult:
+    """One code for each value: are there enough, of the kind's form, each for its own class?"""
+    codes = np.unique(pairs["code"].to_numpy())
+    if len(codes) < 2:
+        return judge.failed(
+            f"every sampled label is {codes.tolist()}",
+            hint="check the label's definition and its encoding; there is nothing to learn. Are "
+            "other labels so rare that the sample has none? Then raise skeleton.sample_rows. "
+            "A loss without a label, as of triplets, has kind = 'statistic', and takes the label "
+            "column among its inputs",
+        )
+    classes = {"binary": "0, 1", "multiclass": "0, 1, 2, …"}.get(subject.task.kind)
+    is_whole = bool((codes == np.round(codes)).all()) and codes.min() >= 0
+    if classes and (not is_whole or (subject.task.kind == "binary" and codes.max() > 1)):
+        return judge.failed(
+            f"class codes are {codes.tolist()[:8]}", hint=f"encode the classes as {classes}"
+        )
+    if is_relative:
+        return judge.passed(
+            f"{pairs['raw'].n_unique()} values, each relative to its own row; codes "
+            f"{codes.min():.4g} to {codes.max():.4g}"
+        )
+    if subject.task.kind != "regression" and (exchanged := _exchanged(pairs)):
+        say = judge.failed if subject.task.kind == "binary" else judge.warned
+        return say(
+            f"{len(exchanged)} of {pairs.height} classes have the code of another class: "
+            f"{exchanged}",
+            hint="off by one, or counted in another order: is the code that of another class in "
+            "predict, in the classes' names, and for whoever reads the answers?",
+        )
+    if subject.task.kind == "multiclass" and (merged := _merged(pairs)):
+        return judge.warned(
+            f"{pairs.height} label values have {len(codes)} codes: {merged} are one class",
+            hint="are these classes merged on purpose? Otherwise look at the codes in encode",
+        )
+    shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
+    return judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
+
+
+def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
+    """Value → code, where the values are 0, 1, 2, … and the codes are the same in another order."""
+    if not (pairs["raw"].dtype.is_integer() or pairs["raw"].dtype == pl.Boolean):
+        return {}
+    raw = pairs["raw"].cast(pl.Int64).to_list()
+    codes = [int(code) for code in pairs["code"]]
+    if sorted(raw) != list(range(len(raw))) or sorted(codes) != sorted(raw):
+        return {}
+    both = sorted(zip(raw, codes, strict=True))
+    if [code for _, code in both] == [sorted(map(str, raw)).index(str(value)) for value, _ in both]:
+        return {}  # encoders of text sort 10 before 9
+    return {str(value): code for value, code in both if value != code}
+
+
+def _merged(pairs: pl.DataFrame) -> list[object]:
+    """Values that share a code though others lie between them; text has no order to be cut by."""
+    is_number = pairs["raw"].dtype.is_numeric()
+    for (code,), group in pairs.group_by("code", maintain_order=True):
+        if len(group) < 2:
+            continue
+        values = group["raw"].sort() if is_number else group["raw"].cast(pl.String).sort()
+        if not is_number:
+            return list(values[:5])
+        others = pairs.filter(pl.col("code") != code)["raw"]
+        if others.is_between(values[0], values[-1]).any():
+            return list(values[:5])
+    return []
+
+
+def _judged_sequences(
+    judge: Judge, subject: Subject, raw: pl.Series, encoded: Tensor
+) -> CheckResult:
+    """Labels of many codes: one sequence for each value, not the same for all."""
+    sequences = [codes.tobytes() for codes in encoded.numpy()]
+    pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
+    twofold = pairs["raw"].len() - pairs["raw"].n_unique()
+    if twofold and not (
+        _follows_one(raw, encoded) or are_relative(subject, spread(subject.train_rows))
+    ):
+        return judge.failed(
+            f"{twofold} label values have several sequences of codes",
+            hint="the labels are shuffled, shifted or drawn at random against the rows; "
+            f"{RECONSTRUCTS}",
+        )
+    if pairs["code"].n_unique() < 2:
+        return judge.failed(
+            "every sampled label is the same sequence",
+            hint="check the label's definition and its encoding; there is nothing to learn",
+        )
+    used = len(np.unique(encoded.numpy()))
+    return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")
+
+
+def _follows_one(raw: pl.Series, encoded: Tensor) -> bool:
+    """Whether the label column alone decides a part of the labels; others may have columns too."""
+    parts = encoded.reshape(len(encoded), -1).double()
+    for column in range(parts.shape[1]):
+        codes = parts[:, column]
+        pairs = pl.DataFrame({"raw": raw, "code": codes.numpy()}).unique()
+        if pairs["raw"].n_unique() == pairs.height and pairs["code"].n_unique() > 1:
+            return True
+    return False
+
+
+def spread(rows: pl.DataFrame) -> pl.DataFrame:
+    """Few rows from all of the sample: neighbours in time are too much alike."""
+    return rows.gather_every(max(rows.height // PROBED_ROWS, 1)).head(PROBED_ROWS)
+
+
+def differences(first: Batch, second: Batch) -> list[str]:
+    """Names of the tensors that are not equal, NaN being equal to NaN."""
+    names = sorted({*first, *second})
+    return [
+        name
+        for name in names
+        if name not in first or name not in second or not _agree(first[name], second[name])
+    ]
+
+
+def _agree(first: Tensor, second: Tensor) -> bool:
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if not first.is_floating_point():
+        return torch.equal(first, second)
+    # Vectorised and single arithmetic may round differently.
+    return torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def generator_states() -> tuple[object, ...]:
+    """Of PyTorch, Python and NumPy."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return (
+        random.getstate(),
+        kind,
+        np.asarray(keys).tobytes(),
+        *rest,
+        torch.get_rng_state().numpy().tobytes(),
+    )

@@ -1,0 +1,133 @@
+"""Fresh encoding: in another process, on another day and in another order, a row is the same."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+from perennial.check_skeleton.checks.data.encoding import differences, spread
+from perennial.check_skeleton.checks.data.imports import file_of
+from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.trials.replay import (
+    ANSWER,
+    REQUEST,
+    ROWS,
+    TASK,
+    Answer,
+    Request,
+)
+from perennial.check_skeleton.trials.supervisor import nursery_environment
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+
+REPLAY = "perennial.check_skeleton.trials.replay"
+TIMEOUT_SECONDS = 120.0
+TABLES = (
+    ".parquet", ".csv", ".tsv", ".feather", ".arrow", ".ipc", ".npy", ".npz", ".pkl", ".pickle",
+    ".jsonl", ".ndjson", ".h5", ".hdf5", ".pt",
+)  # fmt: skip
+
+
+def fresh_encoding(subject: Subject) -> CheckResult:
+    """Is a row the same inputs in another process, on another day, and in another order?"""
+    judge = Judge(
+        "fresh_encoding",
+        expected="from the saved state alone, in a fresh interpreter with another hash seed, the "
+        "same tensors: together, reversed, one by one and 400 days later; no data file read",
+        source="the model is served and retrained in other processes, on other days: what they "
+        "encode otherwise is training-serving skew",
+    )
+    rows = spread(subject.train_rows)
+    answer = _answer(subject, rows)
+    if answer.problem or not answer.batches:
+        return judge.unmeasured(f"the task cannot be tried alone: {answer.problem}")
+    expected = subject.task.encode(rows)
+    again = answer.batches["again"]
+    if changed := differences(expected, again):
+        return judge.failed(
+            f"a fresh interpreter encodes other {', '.join(changed)}",
+            hint="the same row gets other inputs in every process: look for hash() of text, which "
+            "has another seed in each, for the order of a set, for what "
+            f"{_memory(answer) or 'a cache or a counter'} remembers, and for what state() leaves "
+            "out",
+        )
+    for way in ("in reverse order", "one by one"):
+        batch = answer.batches[way]
+        whole = {name: each[: len(batch[name])] for name, each in again.items()}
+        if changed := differences(whole, batch):
+            return judge.failed(
+                f"{way} other {', '.join(changed)}",
+                hint="inputs depend on what was encoded before"
+                + (f": {_memory(answer)} remembers it" if answer.remembers else "")
+                + "; learn it in fit(train) and keep it in state()",
+            )
+    later = answer.batches["400 days later"]
+    if changed := differences(again, later):
+        return judge.failed(
+            f"400 days later other {', '.join(changed)}",
+            hint="encode looks at the clock: a row's age is another one whenever it is encoded, so "
+            "that training and serving differ. Count from a date in the row, or from a fixed one",
+        )
+    return _judged_files(judge, subject, answer)
+
+
+def _judged_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
+    uri = subject.data.uri if subject.data else "://"
+    folder = None if "://" in uri else Path(uri).resolve()
+    tables = [each for each in answer.files if each.split("*")[0].endswith(TABLES) or "*" in each]
+    if folder and (own := [each for each in answer.files if _lies_in(each, folder)]):
+        return judge.failed(
+            f"encode or fit reads the data set itself: {', '.join(own[:4])}",
+            hint="validation and test rows are in those files, and they are not there when the "
+            "model is served: fit(train) and encode(rows) are given all that they may see",
+        )
+    if tables:
+        return judge.warned(
+            f"encode or fit reads {', '.join(tables[:4])}",
+            hint="is it there, and the same, when the model is served or trained again? Does it "
+            "hold rows of validation or test? Keep what is needed of it in state()",
+        )
+    return judge.passed("the same in a fresh interpreter, reversed, one by one and 400 days later")
+
+
+def _lies_in(file: str, folder: Path) -> bool:
+    name = file.removeprefix("file://")
+    is_data = name.endswith(".parquet") or "*" in name or Path(name) == folder
+    return is_data and folder in (Path(name).resolve(), *Path(name).resolve().parents)
+
+
+def _memory(answer: Answer) -> str:
+    return ", ".join(answer.remembers[:3])
+
+
+def _answer(subject: Subject, rows: pl.DataFrame) -> Answer:
+    name = type(subject.task).__module__
+    if not (file := file_of(name)):
+        return Answer(problem=f"the module {name} has no file to import")
+    try:
+        task = pickle.dumps((subject.make_task, subject.task.state()))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return Answer(problem=f"it cannot be made in another process: {error}")
+    with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
+        folder = Path(temporary)
+        (folder / REQUEST).write_bytes(pickle.dumps(Request(name, file)))
+        (folder / TASK).write_bytes(task)
+        rows.write_ipc(folder / ROWS)
+        other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", REPLAY, temporary], capture_output=True, text=True,
+                env={**nursery_environment(), "PYTHONHASHSEED": other},
+                timeout=TIMEOUT_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Answer(problem=f"it took more than {TIMEOUT_SECONDS:g} seconds")
+        if not (folder / ANSWER).exists():
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+            return Answer(problem=last[0])
+        # Written by this process's own child, which ran the same code of the user's.
+        return Answer(**pickle.loads((folder / ANSWER).read_bytes()))

@@ -1,0 +1,73 @@
+"""Levels: which numbers of a picture the model tells apart at all.
+
+A model may divide whole numbers, cast or clip before anything else; nothing of that is seen in its
+inputs. Numbers between two levels are made alike: outputs that stay as they are do not read them.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+
+from perennial.check_skeleton.checks.data.lists import ALIKE, KEPT_BITS, bits_of, commonest
+from perennial.check_skeleton.checks.data.signals import Numbers
+from perennial.check_skeleton.subject import Subject, stirred_model
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import Batch, inputs_of
+
+ROWS = 8
+BINS = 16
+TOLD_BINS = 0.25
+
+
+def judged_levels(judge: Judge, subject: Subject) -> CheckResult | None:
+    """What is to be said of pictures whose numbers the model takes for few; None for the others."""
+    batch = inputs_of(subject.balanced(ROWS))
+    for name, tensor in batch.items():
+        if tensor.ndim < 3 or tensor.dtype == torch.bool:
+            continue
+        values = np.unique(tensor.double().numpy())
+        if len(values) < BINS or not np.isfinite(values).all():
+            continue
+        told = _told_apart(stirred_model(subject), batch, name, values)
+        if told is None:
+            continue
+        numbers = tensor.double().numpy()
+        read = np.searchsorted(told, numbers, side="right").astype(np.float64)
+        kept = bits_of(read) / max(bits_of(numbers), 1e-9)
+        if kept < KEPT_BITS and len(told) > 1:
+            return (judge.failed if commonest(read) > ALIKE else judge.warned)(
+                f"the model takes {len(values)} different numbers in {name} for {len(told)}, which "
+                f"leaves {kept:.0%} of their bits; {commonest(read):.0%} of them are one to it",
+                hint="a division of whole numbers, or a cast or a limit in front of the first "
+                "layer: divide with `/`, after `float()`",
+            )
+    return None
+
+
+def _told_apart(model: nn.Module, batch: Batch, name: str, values: Numbers) -> list[float] | None:
+    """The lowest number of each group that the model takes for one; None where these are many."""
+    with torch.no_grad():
+        before = model(**batch)
+
+    def are_one(low: float, high: float) -> bool:
+        tensor = batch[name]
+        alike = torch.where((tensor >= low) & (tensor <= high), tensor.new_tensor(low), tensor)
+        with torch.no_grad():
+            return torch.equal(before, model(**{**batch, name: alike}))
+
+    parts = np.array_split(values, BINS)
+    apart = [not are_one(part[0], part[-1]) for part in parts]
+    if sum(apart) > BINS * TOLD_BINS:
+        return None
+    # Only the few parts in which something is told apart are looked at more closely.
+    steps = [
+        step
+        for part, is_apart in zip(parts, apart, strict=True)
+        for step in (np.array_split(part, min(BINS, len(part))) if is_apart else [part])
+    ]
+    groups = [float(values[0])]
+    for step in steps:
+        if not are_one(groups[-1], step[-1]):
+            groups.append(float(step[0]))
+    return groups

@@ -1,0 +1,149 @@
+"""Positions of an example's own inputs that hold its label, exactly and in every row."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from perennial.check_skeleton.checks.data.borders import cut_columns
+from perennial.check_skeleton.checks.data.reading import is_position_read
+from perennial.check_skeleton.checks.data.signals import Numbers, is_plain
+from perennial.check_skeleton.subject import Subject, head_of
+from perennial.engine.task import LABEL, inputs_of
+
+ROWS = 1024
+FEWEST_ROWS = 64
+FEWEST_VALUES = 8
+MOST_COLUMNS = 8192
+MOST_LABELS = 64
+MOST_POSITIONS = 64
+# Of the label's deviation: what single precision leaves of equality.
+ROUNDING = 1e-4
+# A constant series is equal at many positions, and says nothing of where the label was taken.
+MOST_EQUAL = 0.25
+
+
+def known_position(subject: Subject) -> str:
+    """Which position of the inputs, raw or encoded, is the label; empty where none is.
+
+    Of one number alone it may be a function by design.
+    """
+    columns = subject.task.columns
+    is_single = len(columns.features) == 1 and is_plain(
+        subject.train_rows[next(iter(columns.features))]
+    )
+    if columns.label in columns.features or is_single or subject.num_rows() < FEWEST_ROWS:
+        return ""
+    return _in_lists(subject) or _in_inputs(subject)
+
+
+def _in_inputs(subject: Subject) -> str:
+    """A number of the encoded inputs, or a difference of neighbours, that the label follows."""
+    batch = head_of(subject.train, ROWS)
+    labels = batch[LABEL].double().reshape(len(batch[LABEL]), -1).numpy()
+    tensors = {
+        name: each.double().numpy()
+        for name, each in inputs_of(batch).items()
+        if each.ndim > 1 and each[0].numel() <= MOST_COLUMNS
+    }
+    if labels.shape[1] > MOST_LABELS or sum(each[0].size for each in tensors.values()) < 2:
+        return ""
+    is_class = subject.task.kind in ("binary", "multiclass")
+    for name, values in tensors.items():
+        for shown, numbers in (
+            (f"{name}[{{}}] is the label", values.reshape(len(values), -1)),
+            *_differences(name, values),
+        ):
+            if (place := _place(numbers, labels, is_class=is_class)) is not None:
+                return shown.format(place)
+    return ""
+
+
+def _differences(name: str, values: Numbers) -> Iterator[tuple[str, Numbers]]:
+    for axis in range(1, values.ndim):
+        if values.shape[axis] >= FEWEST_VALUES:
+            steps = np.diff(values, axis=axis).reshape(len(values), -1)
+            yield f"a difference of neighbours in {name} (number {{}}) is the label", steps
+
+
+def _place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
+    """The column that all labels follow, the last of them."""
+    found = [_following(numbers, each) for each in labels.T]
+    if all(len(each) for each in found):
+        return int(found[-1][-1])
+    if is_class and labels.shape[1] == 1:
+        cut = np.flatnonzero(cut_columns(numbers, labels[:, 0]))
+        if 0 < len(cut) <= max(MOST_EQUAL * numbers.shape[1], 1):
+            return int(cut[-1])
+    return None
+
+
+def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
+    """Columns of which the label is a multiple, plus a constant."""
+    none = np.zeros(0, dtype=np.int_)
+    if len(np.unique(label)) < FEWEST_VALUES or not np.isfinite(label).all():
+        return none
+    finite = np.isfinite(numbers).all(axis=0)
+    deviation = np.where(finite, np.where(finite, numbers, 0.0).std(axis=0), 0.0)
+    asked = np.flatnonzero(deviation > 0)
+    scaled = (numbers[:, asked] - numbers[:, asked].mean(axis=0)) / deviation[asked]
+    truth = (label - label.mean()) / label.std()
+    correlation = truth @ scaled / len(truth)
+    left = np.abs(truth[:, None] - scaled * np.sign(correlation)).max(axis=0, initial=0.0)
+    found = asked[left < ROUNDING]
+    return found if len(found) <= max(MOST_EQUAL * numbers.shape[1], 1) else none
+
+
+def _in_lists(subject: Subject) -> str:
+    """A position of a list column that is the label, or, with its neighbour, the label's sign."""
+    rows = subject.train_rows.head(ROWS)
+    label = rows[subject.task.columns.label]
+    if label.dtype.is_nested() or label.null_count():
+        return ""
+    for name in subject.task.columns.features:
+        column = rows[name]
+        if isinstance(column.dtype, pl.Array):
+            column = column.arr.to_list()
+        if not isinstance(column.dtype, pl.List) or column.dtype.inner.is_nested():
+            continue
+        if column.null_count() or (shortest := int(column.list.len().min() or 0)) == 0:  # type: ignore[arg-type]
+            continue
+        positions = range(-1, -min(shortest, MOST_POSITIONS) - 1, -1)
+        places = [*positions, *range(min(shortest, MOST_POSITIONS))]
+        shares = {place: _equal(column.list.get(place), label) for place in places}
+        for place in places if label.n_unique() >= FEWEST_VALUES else ():
+            beside = [shares.get(place + step, 0.0) for step in (-1, 1) if place + step in shares]
+            moves = all(share < 1 - MOST_EQUAL / 2 for share in beside)
+            if shares[place] == 1.0 and moves and is_position_read(subject, name, place):
+                return f"{name}[{place}] is the label"
+        if (place := _moving(column, label, positions)) and is_position_read(subject, name, place):
+            return f"whether {name}[{place}] is above {name}[{place - 1}] is the label"
+    return ""
+
+
+def _equal(values: pl.Series, label: pl.Series) -> float:
+    """How often two columns agree; never where they cannot be compared."""
+    numbers = values.dtype.is_numeric() and label.dtype.is_numeric()
+    if values.dtype != label.dtype and not numbers:
+        return 0.0
+    return float((values == label).fill_null(value=False).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _moving(column: pl.Series, label: pl.Series, positions: range) -> int:
+    """From the end, the position whose step from the one before has the label's sign; 0 for none.
+
+    Of two classes, in every row; a step of nothing may be of either class.
+    """
+    if label.n_unique() != 2 or not column.list.get(0).dtype.is_numeric() or len(positions) < 2:
+        return 0
+    upper = (label == label.max()).to_numpy()
+    if min(upper.sum(), (~upper).sum()) < FEWEST_ROWS / 2:
+        return 0
+    for place in positions[:-1]:
+        step = (column.list.get(place) - column.list.get(place - 1)).to_numpy()
+        for sign in (1, -1):
+            is_up = upper if sign == 1 else ~upper
+            if (step[is_up] >= 0).all() and (step[~is_up] <= 0).all() and np.mean(step == 0) < 0.5:
+                return place
+    return 0

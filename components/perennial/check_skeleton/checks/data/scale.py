@@ -1,0 +1,136 @@
+"""Input scale: are the numbers that enter the model finite, varied and of a size to learn from?"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.checks.data.units import other_unit
+from perennial.check_skeleton.subject import (
+    Subject,
+    distinct_examples,
+    is_sequence,
+    rows_of,
+    stirred_model,
+)
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import Batch, inputs_of
+
+PROBED_ROWS = 64
+# Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
+# a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
+LARGEST_SCALE = 10.0
+
+
+def input_scale(subject: Subject) -> CheckResult:
+    """Are the inputs finite, informative and of a scale that trains well?"""
+    judge = Judge(
+        "input_scale",
+        expected="finite inputs that vary, float columns with mean and deviation below "
+        f"{LARGEST_SCALE:g}",
+        source="Efficient BackProp §4.3; guides: look at tensors right before the model",
+    )
+    inputs = inputs_of(subject.train)
+    distinct = len(distinct_examples(inputs))
+    if found := _broken(judge, subject) or _constant(judge, subject, distinct):
+        return found
+    if other := other_unit(subject):
+        return judge.failed(other[0], hint=other[1])
+    names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
+    columns = [column for name in names for column in _columns(name, subject.train)]
+    constant = [name for name, values in columns if bool((values == values[0]).all())]
+    large = {
+        name: [round(float(values.mean()), 4), round(float(values.std()), 4)]
+        for name, values in columns
+        if values.is_floating_point() and max(abs(values.mean()), values.std()) > LARGEST_SCALE
+    }
+    if large:
+        worst = max(large, key=lambda name: max(map(abs, large[name])))
+        return judge.warned(
+            f"{len(large)} of {len(columns)} columns are not normalised; "
+            f"{worst} has mean {large[worst][0]:.4g} and deviation {large[worst][1]:.4g}",
+            hint="standardise in encode with statistics from fit(train)",
+            mean_and_deviation=large,
+        )
+    # One rare indicator may be constant in a sample; many constants mean lost columns.
+    if len(constant) > max(1, len(columns) // 4):
+        return judge.warned(
+            f"{len(constant)} of {len(columns)} columns are constant: {', '.join(constant[:8])}",
+            hint="columns are lost in encode, every category is unknown to it, or texts are padded "
+            "to a length that none needs",
+            constant=constant,
+        )
+    return judge.passed(
+        f"{len(columns)} columns, {distinct} of {subject.num_rows()} rows differ", constant=constant
+    )
+
+
+def _constant(judge: Judge, subject: Subject, distinct: int) -> CheckResult | None:
+    """What is to be said about rows that are all alike; None where they are not."""
+    inputs = inputs_of(subject.train)
+    if distinct == 1:
+        return judge.failed(
+            f"all {subject.num_rows()} sampled rows have the same inputs",
+            hint="encode returns constants; compare the preview with the rows",
+        )
+    frozen = [
+        name
+        for name, tensor in inputs.items()
+        # A table without numbers may have an empty tensor for them.
+        if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor[:1]).all())
+    ]
+    if frozen:
+        return judge.warned(
+            f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
+            hint="encode returns constants; compare the preview with the rows. Right for a mask "
+            "that no row needs",
+        )
+    return None
+
+
+def _broken(judge: Judge, subject: Subject) -> CheckResult | None:
+    """What is to be said about NaN and infinite values; None where there are none."""
+    inputs = inputs_of(subject.train)
+    broken = {
+        name: int((~torch.isfinite(t.double())).sum())
+        for name, t in inputs.items()
+        if not _is_additive_mask(t)
+    }
+    if any(broken.values()):
+        say = judge.warned if _are_taken(subject) else judge.failed
+        return say(
+            f"NaN or infinite values: {broken}",
+            hint="fill missing values in encode and guard divisions by a zero scale. Right only "
+            "where the model itself replaces them",
+        )
+    return None
+
+
+def _is_additive_mask(tensor: Tensor) -> bool:
+    """Whether it is what attention adds to its scores: zeros and minus infinity."""
+    return tensor.is_floating_point() and bool(((tensor == 0) | (tensor == -torch.inf)).all())
+
+
+def _are_taken(subject: Subject) -> bool:
+    """Whether the model makes numbers of rows with missing ones, and learns from them."""
+    inputs = inputs_of(subject.train)
+    missing = [(~torch.isfinite(t.double())).flatten(1).any(dim=1) for t in inputs.values()]
+    index = torch.stack(missing).any(dim=0).nonzero().flatten()[:PROBED_ROWS]
+    batch, model = rows_of(subject.train, index), stirred_model(subject)
+    loss = subject.task.losses(model(**inputs_of(batch)), batch).sum()
+    if not bool(torch.isfinite(loss)) or not loss.requires_grad:
+        return False
+    named = [each for each in model.parameters() if each.requires_grad]
+    gradients = torch.autograd.grad(loss, named, allow_unused=True)
+    return all(each is None or bool(torch.isfinite(each).all()) for each in gradients)
+
+
+def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
+    """The columns of a table; anything else, such as images or tokens, counts as one column."""
+    tensor = batch[name]
+    if tensor.ndim == 2 and not is_sequence(name, batch):
+        for index in range(tensor.shape[1]):
+            yield f"{name}[{index}]", tensor[:, index]
+    else:
+        yield name, tensor.flatten()

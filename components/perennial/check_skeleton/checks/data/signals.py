@@ -1,0 +1,119 @@
+"""What a column says of the label by itself, before and behind `encode`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.task import LABEL
+
+ROWS = 4096
+BINS = 16
+FEWEST_IN_BIN = 16
+MOST_CLASSES = 10
+DRAWS = 40
+NONE = -1
+
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """How well groups of rows tell the label.
+
+    Attributes:
+        share: Of the label's variance, without what groups at random would tell.
+        errors: The same in standard deviations of groups at random.
+    """
+
+    share: float
+    errors: float
+
+
+def probed_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
+    """Rows from all of the training sample, and their labels as columns of numbers."""
+    every = max(subject.num_rows() // ROWS, 1)
+    rows = subject.train_rows.gather_every(every).head(ROWS)
+    labels = subject.train[LABEL][::every][:ROWS].double().numpy()
+    if subject.task.kind == "regression":
+        ranks = pl.Series(labels).rank().to_numpy() / len(labels)
+        return rows, ranks[:, None]
+    codes, counts = np.unique(labels, return_counts=True)
+    common = codes[np.argsort(-counts)[:MOST_CLASSES]]
+    return rows, (labels[:, None] == common).astype(np.float64)
+
+
+def groups_of(column: pl.Series, most: int = BINS) -> Codes:
+    """Values, or so many bins of numbers, as codes; missing values have one of their own."""
+    bins_used = max(min(most, len(column) // FEWEST_IN_BIN), BINS)
+    if column.dtype.is_numeric() or column.dtype.is_temporal():
+        numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
+        if numbers.n_unique() > 2 * bins_used:
+            present = numbers.drop_nulls().to_numpy()
+            edges = np.unique(np.quantile(present, np.linspace(0, 1, bins_used + 1)[1:-1]))
+            bins = np.searchsorted(edges, numbers.fill_null(0.0).to_numpy(), side="right")
+            return np.where(numbers.is_null().to_numpy(), NONE, bins)
+        column = numbers
+    ranks = column.cast(pl.String, strict=False).rank("dense").cast(pl.Int64)
+    return ranks.fill_null(NONE).to_numpy()
+
+
+def signal_of(groups: Codes, labels: Numbers, given: Codes | None = None) -> Signal:
+    """How far the mean labels of groups lie apart, beyond what groups drawn at random do.
+
+    Args:
+        groups: Of each row.
+        labels: Of each row, [N, C].
+        given: Groups are compared among rows with the same one of these only.
+    """
+    given = np.zeros(len(groups), dtype=np.int64) if given is None else given
+    random, (_, codes) = np.random.default_rng(0), np.unique(groups, return_inverse=True)
+    own = np.argsort(given, kind="stable")
+    centred = labels - _means(given, labels)[given]
+    found = _between(codes, centred)
+    drawn = []
+    for _ in range(DRAWS):
+        exchanged = np.empty_like(codes)
+        # Rows sorted by what is given, and at random within it, take each other's group.
+        exchanged[own] = codes[np.lexsort((random.random(len(codes)), given))]
+        drawn.append(_between(exchanged, centred))
+    variance = float(((labels - labels.mean(axis=0)) ** 2).sum())
+    error = float(np.std(drawn, ddof=1))
+    lead = found - float(np.mean(drawn))
+    return Signal(lead / max(variance, 1e-12), lead / error if error > 1e-9 * variance else 0.0)
+
+
+def _between(codes: Codes, centred: Numbers) -> float:
+    """The sum of squares that means by code account for."""
+    return float((_means(codes, centred)[codes] ** 2).sum())
+
+
+def _means(codes: Codes, labels: Numbers) -> Numbers:
+    counts = np.maximum(np.bincount(codes), 1)
+    means: Numbers = np.stack(
+        [np.bincount(codes, weights=each) / counts for each in labels.T], axis=1
+    )
+    return means
+
+
+def is_plain(column: pl.Series) -> bool:
+    """Whether a column holds single values: no pictures, lists, structs, no free text."""
+    kind = column.dtype
+    return not (kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Null) or is_free_text(column))
+
+
+def is_free_text(column: pl.Series) -> bool:
+    """Whether a column holds texts of several words."""
+    if column.dtype != pl.String:
+        return False
+    return float(column.str.count_matches(r"\s+").mean() or 0.0) >= 3  # type: ignore[arg-type]
+
+
+def shown(names: Sequence[str], most: int = 4) -> str:
+    """Column names, the first of many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,262 @@
+"""Raw columns that tell the label all alone: its copies, its definition, its consequences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from perennial.check_skeleton.checks.data.borders import is_cut_at_borders
+from perennial.check_skeleton.checks.data.consequences import follows_from_label
+from perennial.check_skeleton.checks.data.positions import known_position
+from perennial.check_skeleton.checks.data.reading import is_read
+from perennial.check_skeleton.checks.data.signals import (
+    NONE,
+    Numbers,
+    groups_of,
+    is_plain,
+    probed_rows,
+    shown,
+    signal_of,
+)
+from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL
+
+TELLING_SHARE = 0.95
+FINE_BINS = 64
+IN_ORDER = 0.99999
+FEWEST_VALUES = 20
+# Fewer rows may be in an order, or agree, by chance.
+FEWEST_ROWS = 64
+# So few values of which each has one label in every row define it; names may well be knowledge.
+MOST_DEFINING = 20
+# Row numbers are dense: a sample of them spans little more than the rows of the split.
+DENSE = 3.0
+NUMBERED_SHARE = 0.8
+WITH_TIME = 0.99
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is looked at.
+
+    Attributes:
+        subject: Whose data it is.
+        frame: Rows from all of the training sample.
+        labels: Theirs, as columns of numbers.
+        codes: Theirs, as `encode` gives them.
+        names: Features that hold single values.
+    """
+
+    subject: Subject
+    frame: pl.DataFrame
+    labels: Numbers
+    codes: Numbers
+    names: list[str]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the label is an amount, no class."""
+        return self.subject.task.kind == "regression"
+
+
+def telling_columns(subject: Subject) -> CheckResult:
+    """Does a single raw column say the label, or does a fixed position of the inputs?"""
+    judge = Judge(
+        "telling_columns",
+        expected=f"no feature that tells {TELLING_SHARE:.0%} of the label by itself, none that "
+        "counts the rows, and no position of a window that holds the label",
+        source="guides: the target, or what follows from it, used as an input; known when the "
+        "prediction is made?",
+    )
+    columns = subject.task.columns
+    if columns.label in columns.features or subject.task.reconstructs_inputs:
+        return judge.skipped("the label is a feature by design")
+    if subject.task.kind == "statistic":
+        return _judged_position(judge, subject) or judge.skipped("there is no one label")
+    frame, labels = probed_rows(subject)
+    codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
+    rows = Rows(
+        subject, frame, labels, codes.double().numpy(),
+        [name for name in columns.features if is_plain(frame[name])],
+    )  # fmt: skip
+    found = {
+        name: signal_of(groups_of(frame[name], FINE_BINS), labels).share for name in rows.names
+    }
+    best = max(found, key=lambda name: found[name], default="")
+    return (
+        _judged_copies(judge, rows)
+        or _judged_definition(judge, rows, found)
+        or _judged_position(judge, subject)
+        or _judged_shares(judge, rows, found)
+        or judge.passed(f"the most telling is {best}, {found[best]:.1%}" if best else "no column")
+    )
+
+
+def _judged_copies(judge: Judge, rows: Rows) -> CheckResult | None:
+    """The label under another name."""
+    label = rows.frame[rows.subject.task.columns.label]
+    same = [name for name in rows.names if _is_label(rows.frame[name], label, rows.labels)]
+    if not same:
+        return None
+    say = judge.failed if _matters(rows, same) else judge.warned
+    return say(
+        f"{shown(same)} says the label of every row",
+        hint="it is the label under another name or in another unit: take it out of the features",
+    )
+
+
+def _judged_position(judge: Judge, subject: Subject) -> CheckResult | None:
+    place = known_position(subject)
+    if not place:
+        return None
+    return judge.failed(
+        f"{place}, in every row",
+        hint="the window holds what is to be predicted: it ends one step too late, the shift has "
+        "the wrong sign, or a lag is 0. End it before the label, or shift the label further",
+    )
+
+
+def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
+    """Columns that decide the class of every row, and columns that only the label explains."""
+    telling = sorted(
+        (
+            name
+            for name, share in found.items()
+            if share > NUMBERED_SHARE and not _follows_time(rows, name)
+        ),
+        key=lambda name: -found[name],
+    )
+    if counted := [n for n in telling if not rows.is_number and _numbers(rows, n)]:
+        if _matters(rows, counted):
+            return judge.failed(
+                f"{shown(counted)}: {found[counted[0]]:.1%} of the label by itself, and each row "
+                "has a number of its own",
+                hint="a row's number says where it stands, and the rows were sorted by the label: "
+                "name it under data.ids, and shuffle the export",
+            )
+        return None
+    defining = [name for name in telling if not rows.is_number and _defines(rows, name)]
+    absent = [name for name in rows.names if not rows.is_number and _is_absent(rows, name)]
+    if (defining or absent) and _matters(rows, defining + absent):
+        return judge.failed(
+            f"{shown(defining + absent)}: "
+            + ("decides the class of every row" if defining else "empty in one class only"),
+            hint="the label was made from it, or it is written once the outcome is known: leave it "
+            "out of the features",
+        )
+    if rows.is_number:
+        late = [n for n in telling if follows_from_label(rows.frame, rows.names, n, rows.codes)]
+        if late and _matters(rows, late):
+            return judge.failed(
+                f"{shown(late)}: {found[late[0]]:.1%} of the label by itself; the label explains "
+                "it, and nothing else does",
+                hint="a copy of the outcome with noise, or a consequence of it: what is known "
+                "before the outcome depends on the other features, too. Leave it out",
+            )
+    return None
+
+
+def _judged_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
+    frame = rows.frame
+    empty = {
+        name: signal_of(np.where(frame[name].is_null().to_numpy(), NONE, 0), rows.labels).share
+        for name in rows.names
+        if frame[name].null_count()
+    }
+    if telling := [name for name, share in {**found, **empty}.items() if share > TELLING_SHARE]:
+        first = telling[0]
+        by_absence = empty.get(first, 0.0) > TELLING_SHARE
+        return judge.warned(
+            f"{shown(telling)}: {max(found[first], empty.get(first, 0.0)):.1%} of the label by "
+            + ("what is missing of it" if by_absence else "itself"),
+            hint="is it known when the prediction is made? What is written once the outcome is "
+            "known tells it: leave it out, or declare data.available_at",
+        )
+    if counting := [name for name in rows.names if _counts(frame[name])]:
+        return judge.warned(
+            f"{shown(counting)} counts the rows",
+            hint="a row's number says where it stands, and labels may stand in order: name it "
+            "under data.ids",
+        )
+    return None
+
+
+def _matters(rows: Rows, names: Sequence[str]) -> bool:
+    """Whether `encode` reads the column, and there is something else to learn from."""
+    return len(rows.names) > 1 and any(is_read(rows.subject, name) for name in names)
+
+
+def _is_label(column: pl.Series, label: pl.Series, labels: Numbers) -> bool:
+    """Whether each value goes with one label and each label with one value, in every row."""
+    if column.null_count() or (not column.dtype.is_numeric() and labels.shape[1] == 1):
+        return False
+    pairs = pl.DataFrame({"value": column, "label": label}).unique()
+    is_paired = pairs["value"].n_unique() == pairs.height == pairs["label"].n_unique()
+    if labels.shape[1] == 1:  # numbers: all different in any column, so their order must agree
+        order = np.corrcoef(column.rank().to_numpy(), labels[:, 0])[0, 1]
+        return is_paired and pairs.height > FEWEST_VALUES and abs(order) > IN_ORDER
+    return is_paired and pairs.height > 1
+
+
+def _defines(rows: Rows, name: str) -> bool:
+    """Whether values, or borders between them that cut through many rows, decide every class."""
+    column = rows.frame[name]
+    if column.null_count() or column.len() < FEWEST_ROWS:
+        return False
+    if _is_ordered(column):
+        values = column.to_physical().cast(pl.Float64).to_numpy()
+        if is_cut_at_borders(values, rows.codes):
+            return True
+    groups = pl.DataFrame({"value": column, "code": rows.codes})
+    decided = groups.group_by("value").agg(pl.col("code").n_unique(), pl.len())
+    return (
+        decided.height <= MOST_DEFINING
+        and bool((decided["code"] == 1).all())
+        and column.len() >= FEWEST_ROWS * decided.height
+    )
+
+
+def _is_absent(rows: Rows, name: str) -> bool:
+    """Whether the column is empty in all rows of one class of two, and in no others."""
+    missing = rows.frame[name].is_null().to_numpy()
+    least = min(missing.sum(), (~missing).sum())
+    is_two = len(np.unique(rows.codes)) == 2
+    return bool(is_two and least >= FEWEST_VALUES and _is_split(missing, rows.codes))
+
+
+def _is_split(parts: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]", codes: Numbers) -> bool:
+    return not set(codes[parts].tolist()) & set(codes[~parts].tolist())
+
+
+def _follows_time(rows: Rows, name: str) -> bool:
+    """Whether a column rises with the time of a stream, whose labels may well change for good."""
+    time = rows.subject.data.time if rows.subject.data else None
+    column = rows.frame[name]
+    if time is None or time not in rows.frame.columns or not _is_ordered(column):
+        return False
+    first, second = (each.rank().fill_null(0).to_numpy() for each in (column, rows.frame[time]))
+    return bool(np.corrcoef(first, second)[0, 1] > WITH_TIME)
+
+
+def _is_ordered(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() or column.dtype.is_temporal()
+
+
+def _numbers(rows: Rows, name: str) -> bool:
+    """Whether whole numbers are all different and dense, as row numbers are."""
+    column = rows.frame[name]
+    if not column.dtype.is_integer() or column.null_count() or column.len() < FEWEST_ROWS:
+        return False
+    reach = int(column.max()) - int(column.min())  # type: ignore[arg-type]
+    return column.n_unique() == column.len() and reach <= DENSE * rows.subject.train_split_rows
+
+
+def _counts(column: pl.Series) -> bool:
+    """Whether whole numbers, all different, rise evenly with the rows."""
+    if not column.dtype.is_integer() or column.n_unique() < column.len() or column.len() < 64:
+        return False
+    places = np.corrcoef(column.cast(pl.Float64).to_numpy(), np.arange(column.len()))[0, 1]
+    return bool(places > 0.999 and (column.diff().drop_nulls() > 0).all())

@@ -1,0 +1,238 @@
+"""Units: numbers that are normalised with statistics of another unit, or of another column.
+
+One number of a row is changed and looked for in the inputs. What becomes of it, x → (x - m) / s,
+says with which mean and deviation it is normalised, wherever it stands: padded, cropped, moved.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from perennial.check_skeleton.checks.data.signals import Numbers
+from perennial.check_skeleton.subject import Subject
+from perennial.clients.pictures import decode_picture, encode_png
+from perennial.contracts.errors import BadDataError
+from perennial.engine.task import LABEL, inputs_of
+
+ROWS, FEWEST_ROWS = 32, 8
+MOST_COLUMNS = 32
+PICTURES = 256
+# What two ratios may differ by; how far from one they are where nobody chose them so.
+SAME, OTHER_UNIT = 0.05, 8.0
+BEYOND_DEVIATIONS = 20.0
+EXACT, OWN, NEAR = 0.05, 0.3, 0.15
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How the numbers of a column enter.
+
+    Attributes:
+        column: Its name.
+        is_list: Whether each row has many of them.
+        low, high, median, mean, deviation: Of the raw numbers.
+        centre, scale: What is taken away, and what the rest is divided by; NaN where it is not so.
+    """
+
+    column: str
+    is_list: bool
+    low: float
+    high: float
+    median: float
+    mean: float
+    deviation: float
+    centre: float
+    scale: float
+
+    @property
+    def used(self) -> str:
+        """In words."""
+        return (
+            f"{self.column} has mean {self.mean:.4g} and deviation {self.deviation:.4g}, and is "
+            f"normalised with {self.centre:.4g} and {self.scale:.4g}"
+        )
+
+
+def other_unit(subject: Subject) -> tuple[str, str] | None:
+    """What is normalised with statistics of another unit or column, and a hint; or None."""
+    found = _scalings(subject)
+    for each in found:
+        if said := _of_another_unit(each):
+            return f"{each.used}: {said}", (
+                "the statistics are of numbers in another unit: scale before `fit` takes them and "
+                "before `encode` uses them, or in neither (0 to 255 and 0 to 1, cents and euros)"
+            )
+    label = _label(subject)
+    for other in found if label else []:
+        if label and _is_taken_from(label, other) and _has_own(label, other, found):
+            return f"{label.used}, as {other.column} has them", (
+                "the label is normalised with the statistics of another column: look at their "
+                "order and indices; predictions are turned back with the same"
+            )
+    return None
+
+
+def _of_another_unit(each: Scaling) -> str:
+    if not np.isfinite(each.centre) or each.centre == 0 or each.scale <= 0:
+        return ""
+    by_mean, by_deviation = each.mean / each.centre, each.deviation / each.scale
+    is_other = max(by_mean, 1 / by_mean) > OTHER_UNIT if by_mean > 0 else False
+    # x / c - 1, scaled between its ends, or around the median.
+    is_chosen = abs(each.centre / each.scale - 1) < SAME or any(
+        abs(each.centre - end) < SAME * each.scale for end in (each.low, each.high, each.median)
+    )
+    if is_other and not is_chosen and abs(by_mean / by_deviation - 1) < SAME:
+        much = "small" if by_mean > 1 else "large"
+        return f"both {max(by_mean, 1 / by_mean):.3g} times too {much}"
+    beyond = (each.centre - each.mean) / each.deviation
+    is_beyond = each.low >= 0 and each.centre > 2 * each.high
+    if each.is_list and is_beyond and beyond > BEYOND_DEVIATIONS:
+        return f"{beyond:.0f} deviations off, more is taken away than any of them has"
+    return ""
+
+
+def _is_taken_from(label: Scaling, other: Scaling) -> bool:
+    """Whether the label is normalised with exactly this column's statistics, and not its own."""
+    is_exact = (
+        label.centre != 0
+        and abs(label.centre - other.mean) < EXACT * other.deviation
+        and abs(label.scale / other.deviation - 1) < EXACT
+    )
+    is_own = (
+        abs(label.centre - label.mean) < OWN * label.deviation
+        and abs(label.scale / label.deviation - 1) < OWN
+    )
+    return is_exact and not is_own
+
+
+def _has_own(label: Scaling, other: Scaling, found: list[Scaling]) -> bool:
+    """Whether a column is like the label, and normalised with other statistics than it is."""
+    return any(
+        abs(each.mean - label.mean) < NEAR * label.deviation
+        and abs(each.deviation / label.deviation - 1) < NEAR
+        and np.isfinite(each.centre)
+        and abs(each.centre - label.centre) > EXACT * other.deviation
+        for each in found
+        if each is not other
+    )
+
+
+def _label(subject: Subject) -> Scaling | None:
+    """How the label enters; None where it is not a number, or not normalised."""
+    raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    if subject.task.kind != "regression" or not raw.dtype.is_numeric() or raw.null_count():
+        return None
+    x, y = raw.cast(pl.Float64).to_numpy(), encoded.double().numpy()
+    if y.shape != x.shape or not np.isfinite(y).all() or x.std() < 1e-12 or y.std() < 1e-12:
+        return None
+    slope, start = np.polyfit(x, y, 1)
+    if slope <= 0 or np.abs(slope * x + start - y).max() > 1e-3 * y.std():
+        return None
+    return Scaling(
+        raw.name,
+        False,
+        x.min(),
+        x.max(),
+        float(np.median(x)),
+        x.mean(),
+        x.std(),
+        -start / slope,
+        1 / slope,
+    )
+
+
+def _scalings(subject: Subject) -> list[Scaling]:
+    """Of the columns of numbers, lists and pictures among the features."""
+    label = subject.task.columns.label
+    names = [name for name in subject.task.columns.features if name != label]
+    return [each for name in names[:MOST_COLUMNS] if (each := _scaling(subject, name)) is not None]
+
+
+def _scaling(subject: Subject, name: str) -> Scaling | None:
+    column = subject.train_rows[name]
+    if column.null_count():
+        return None
+    raw = _raw(column)
+    if raw is None:
+        return None
+    numbers = np.concatenate([each.reshape(-1) for each in raw])
+    deviation = float(numbers.std())
+    if deviation < 1e-12 or not np.isfinite(deviation):
+        return None
+    try:
+        centre, scale = _affine(subject, column, raw[:ROWS])
+    except Exception:  # a task may refuse values of other rows
+        centre, scale = np.nan, np.nan
+    low, middle, high = (float(np.quantile(numbers, each)) for each in (0, 0.5, 1))
+    is_list = column.dtype.is_nested() or column.dtype == pl.Binary
+    mean = float(numbers.mean())
+    return Scaling(name, is_list, low, high, middle, mean, deviation, centre, scale)
+
+
+def _raw(column: pl.Series) -> list[Numbers] | None:
+    """The numbers of each row; None where a column has none."""
+    kind = column.dtype
+    if kind == pl.Binary:
+        try:
+            return [decode_picture(each).astype(np.float64) for each in column.head(PICTURES)]
+        except BadDataError:  # files of something else
+            return None
+    if isinstance(kind, pl.List | pl.Array) and kind.inner.is_numeric():
+        return [np.asarray(each, dtype=np.float64) for each in column.to_list()]
+    if not kind.is_numeric():
+        return None
+    return [np.asarray([each], dtype=np.float64) for each in column.to_list()]
+
+
+def _affine(subject: Subject, column: pl.Series, raw: list[Numbers]) -> tuple[float, float]:
+    """Mean and deviation with which numbers are normalised; NaN where they are not."""
+    rows, places = subject.train_rows.head(len(raw)), np.random.default_rng(0)
+    changed, steps = [], []
+    for each, other in zip(raw, [*raw[1:], raw[0]], strict=True):
+        place, whole = int(places.integers(each.size)), each.copy()
+        old = each.reshape(-1)[place]
+        new = other.reshape(-1)[np.abs(other.reshape(-1) - old).argmax()]
+        whole.reshape(-1)[place] = new
+        changed.append(whole)
+        steps.append((old, new))
+    before, after = (
+        inputs_of(subject.task.encode(rows.with_columns(_column(column, each))))
+        for each in (raw, changed)
+    )
+    for name, tensor in before.items():
+        if tensor.is_floating_point():
+            pair = [each[name].reshape(len(raw), -1).double().numpy() for each in (before, after)]
+            if found := _line(np.array(steps), *pair):
+                return found
+    return np.nan, np.nan
+
+
+def _line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float] | None:
+    """The mean and the deviation that explain how one number moved in each row."""
+    moved = before != after
+    told = (moved.sum(axis=1) == 1) & (steps[:, 0] != steps[:, 1])
+    if told.sum() < FEWEST_ROWS:
+        return None
+    at = moved[told].argmax(axis=1)[:, None]
+    old, new = steps[told].T
+    first, second = (np.take_along_axis(each[told], at, 1)[:, 0] for each in (before, after))
+    slopes = (second - first) / (new - old)
+    starts = first - slopes * old
+    slope, start = float(np.median(slopes)), float(np.median(starts))
+    size = max(abs(start), abs(slope) * float(np.abs(old).max()), 1e-9)
+    if not np.allclose(slopes, slope, rtol=1e-2) or np.abs(starts - start).max() > 1e-2 * size:
+        return None
+    # Rounding leaves a little where nothing is taken away.
+    return (-start / slope if abs(start) > 1e-4 * size else 0.0), 1 / slope
+
+
+def _column(column: pl.Series, raw: list[Numbers]) -> pl.Series:
+    """Numbers of each row as the column holds them."""
+    if column.dtype == pl.Binary:
+        files = [encode_png(each.astype(np.uint8)) for each in raw]
+        return pl.Series(column.name, files, dtype=pl.Binary)
+    if column.dtype.is_nested():
+        lists = pl.Series(column.name, [each.tolist() for each in raw])
+        return lists.cast(column.dtype)
+    return pl.Series(column.name, np.concatenate(raw)).cast(column.dtype)

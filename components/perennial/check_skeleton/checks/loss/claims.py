@@ -1,0 +1,94 @@
+"""Claims: predictions corrected for a weight, and bytes counted, against what the data say."""
+
+import math
+
+import numpy as np
+import polars as pl
+import torch
+
+from perennial.check_skeleton.free_outputs import best_constant, minimised, output_of, probe
+from perennial.check_skeleton.made_up_inputs import RefusedInputsError
+from perennial.check_skeleton.subject import Subject
+from perennial.engine.task import LABEL, WEIGHT, Task
+
+# In logits: what a weight of 1.35 moves a constant's best answer by.
+LEAST_SHIFT = 0.3
+SAME_SHIFT = 0.1
+COUNTED_ROWS = 32
+FEWEST_CHARACTERS = 8
+# Escapes and other normal forms make a byte two at times.
+MOST_BYTES = 1.5
+RARE = 0.05
+BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
+
+
+def doubled_correction(subject: Subject) -> str:
+    """What says that a correction for weights of classes goes the wrong way; or nothing.
+
+    Of one answer for all, the weighted loss makes another than the plain one. Predictions either
+    undo that, or leave it as it is; where they do it once more, its sign is wrong.
+    """
+    task, batch = subject.task, probe(subject)
+    output = output_of(subject, batch)
+    is_weighted = type(task).training_losses is not Task.training_losses
+    share = float(batch[LABEL].double().mean())
+    if task.kind != "binary" or not is_weighted or output.ndim > 2 or not 0 < share < 1:
+        return ""
+    start = torch.zeros_like(output[:1])
+    try:
+        plain, _ = best_constant(subject, output, batch)
+        weighted, _ = minimised(subject, task.training_losses, (start,), batch)
+        found = [float(task.predict(each.expand_as(output)).double().mean())
+                 for each in (plain, weighted)]  # fmt: skip
+    except RefusedInputsError:
+        return ""
+    if not all(0 < each < 1 for each in found):
+        return ""
+    at_plain, at_weighted, right = (math.log(each / (1 - each)) for each in (*found, share))
+    shift = at_weighted - at_plain
+    is_doubled = abs(at_plain - right - shift) < SAME_SHIFT * abs(shift)
+    if abs(shift) < LEAST_SHIFT or not is_doubled:
+        return ""
+    return (
+        f"the best single answer to the training's loss is predicted as {found[1]:.2g}, to the "
+        f"plain loss as {found[0]:.2g}, where {share:.2g} are"
+    )
+
+
+def counts_too_many_bytes(subject: Subject) -> str:
+    """What says that a text is counted with more bytes than it has; or nothing."""
+    task, text = subject.task, subject.task.columns.label
+    if "bytes" not in task.statistics or subject.validation_rows[text].dtype != pl.String:
+        return ""
+    rows = subject.validation_rows.filter(pl.col(text).str.len_chars() >= 2 * FEWEST_CHARACTERS)
+    rows = rows.head(min(COUNTED_ROWS, task.scoring_rows))
+    if rows.height < FEWEST_CHARACTERS:
+        return ""
+    # Shorter than a context, and each by another length: what is added to all of them is no slope.
+    cut = [each[: FEWEST_CHARACTERS + place % FEWEST_CHARACTERS]
+           for place, each in enumerate(rows[text])]  # fmt: skip
+    texts = pl.Series(text, cut, dtype=pl.String)
+    try:
+        batch = task.encode(rows.with_columns(texts))
+        found = task.statistic(output_of(subject, batch), batch).double()
+    except Exception:  # a task may take no shorter texts
+        return ""
+    column = found.reshape(rows.height, -1)[:, list(task.statistics).index("bytes")]
+    weights = batch.get(WEIGHT, torch.ones(rows.height)).double()
+    counted, have = (column * weights).numpy(), texts.str.len_bytes().to_numpy().astype(float)
+    slope = float(np.polyfit(have, counted, 1)[0])
+    if slope <= MOST_BYTES:
+        return ""
+    return f"of {rows.height} texts, {slope:.2g} bytes are counted for each byte that they have"
+
+
+def blind_to_the_rare(subject: Subject) -> str:
+    """What says that accuracy alone judges classes of which one is nearly all; or nothing."""
+    task = subject.task
+    if task.kind not in ("binary", "multiclass") or not set(task.metrics) <= BLIND:
+        return ""
+    _, counts = np.unique(subject.train[LABEL].numpy(), return_counts=True)
+    most = float(counts.max() / counts.sum())
+    if 1 - most >= RARE:
+        return ""
+    return f"always answering the most common class is right in {most:.1%}"

@@ -1,0 +1,112 @@
+"""Class weights: how hard training pulls at each class, against how often the class occurs."""
+
+import numpy as np
+import torch
+
+from perennial.check_skeleton.free_outputs import output_of, probe
+from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, WEIGHT
+
+# Label smoothing and margins pull at all classes alike; weights by the inverse frequency of classes
+# at 60 and 40 % differ by half.
+EQUAL_PULL = 1.2
+UNEQUAL_SHARES = 1.5
+# Weights by inverse frequency make classes count alike; beyond, the rare ones count several times.
+MOST_OVERDONE = 3.0
+FEWEST_CLASSES = 4
+MOST_CLASSES = 64
+
+
+def class_weights(subject: Subject) -> CheckResult:
+    """Do weights of the classes fit how often the classes occur?"""
+    judge = Judge(
+        "class_weights",
+        expected="the same pull at each class where outputs favour none, or a stronger one at "
+        "rarer classes",
+        source="weights that are inverted, in another order, or applied twice train without an "
+        "error and cost the classes that they are meant for",
+        tolerance=f"{EQUAL_PULL:g} times, and {MOST_OVERDONE:g} times beyond inverse frequency",
+    )
+    task = subject.task
+    if task.kind not in ("binary", "multiclass"):
+        return judge.skipped("the labels are no classes")
+    codes, counts = np.unique(subject.train[LABEL].long().numpy(), return_counts=True)
+    if len(codes) < 2 or len(codes) > MOST_CLASSES:
+        return judge.skipped(f"{len(codes)} classes")
+    try:
+        pulls = np.array([_pull(subject, int(code)) for code in codes])
+    except Exception as error:  # a loss may take no outputs of zero, as one of probabilities
+        return judge.skipped(f"no loss at outputs of zero: {type(error).__name__}: {error}")
+    if not np.isfinite(pulls).all() or pulls.min() <= 0:
+        return judge.skipped("the loss is not finite at outputs of zero, or does not pull there")
+    shares = counts / counts.sum()
+    found = {
+        "share": dict(zip(map(str, codes), np.round(shares, 4).tolist(), strict=True)),
+        "pull": dict(zip(map(str, codes), np.round(pulls / pulls.min(), 4).tolist(), strict=True)),
+    }
+    if pulls.max() <= EQUAL_PULL * pulls.min():
+        return judge.passed("all classes weigh alike", **found)
+    return _judged(judge, codes, shares, pulls, found)
+
+
+def _judged(
+    judge: Judge,
+    codes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
+    shares: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
+    pulls: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
+    found: dict[str, dict[str, float]],
+) -> CheckResult:
+    rare, common = int(shares.argmin()), int(shares.argmax())
+    ratio, spread = pulls[rare] / pulls[common], shares[common] / shares[rare]
+    shown = (
+        f"class {codes[rare]} ({shares[rare]:.1%} of the labels) weighs {ratio:.3g} times as much "
+        f"as class {codes[common]} ({shares[common]:.1%})"
+    )
+    if spread < UNEQUAL_SHARES:
+        heavy, light = int(pulls.argmax()), int(pulls.argmin())
+        return judge.warned(
+            f"class {codes[heavy]} weighs {pulls[heavy] / pulls[light]:.3g} times as much as class "
+            f"{codes[light]}, and occurs about as often",
+            hint="weights are for classes of unequal frequency: are they from other data, or in "
+            "another order? Right where one mistake costs more",
+            **found,
+        )
+    along = float(np.corrcoef(np.log(shares), np.log(pulls))[0, 1])
+    if ratio < 1 / EQUAL_PULL and along > 0:
+        return judge.failed(
+            shown,
+            hint="the weights are inverted: rare classes need the larger ones. pos_weight is "
+            "negatives over positives; a list of weights is in the order of the class codes",
+            **found,
+        )
+    likeness = float(np.corrcoef(np.sort(np.log(1 / shares)), np.sort(np.log(pulls)))[0, 1])
+    if len(codes) >= FEWEST_CLASSES and likeness > 0.9 and along > -0.3:
+        return judge.warned(
+            f"{shown}; weights and frequencies correlate by {along:.2g}",
+            hint="the weights have the spread of inverse frequencies, in another order than the "
+            "class codes: names sorted in one place and counted in another?",
+            **found,
+        )
+    if ratio > MOST_OVERDONE * spread:
+        return judge.warned(
+            f"{shown}, {ratio / spread:.3g} times what makes up for its frequency",
+            hint="rare classes are weighted twice: by `weight` and by the loss, or by a squared "
+            "frequency",
+            **found,
+        )
+    return judge.passed(shown, **found)
+
+
+def _pull(subject: Subject, code: int) -> float:
+    """The gradient's length at outputs of zero for this label, times the class's mean weight."""
+    task, batch = subject.task, probe(subject)
+    free = torch.zeros_like(output_of(subject, batch)).requires_grad_()
+    labelled = {**batch, LABEL: torch.full_like(batch[LABEL], code)}
+    losses = task.training_losses(free, labelled)
+    (gradient,) = torch.autograd.grad(losses.sum(), free)
+    pull = float(gradient.reshape(len(gradient), -1).norm(dim=1).mean())
+    if WEIGHT in subject.train:
+        pull *= float(subject.train[WEIGHT][subject.train[LABEL] == code].double().mean())
+    return pull

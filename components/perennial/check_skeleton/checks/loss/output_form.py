@@ -1,0 +1,326 @@
+"""The model's output: what the loss expects, wide enough for the labels, and able to reach them."""
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from perennial.check_skeleton.free_outputs import (
+    asked_domain,
+    free_outputs,
+    output_of,
+    probe,
+)
+from perennial.check_skeleton.output_domain import (
+    PROBED_ROWS,
+    ROUNDING,
+    pushed_outputs,
+)
+from perennial.check_skeleton.subject import (
+    Subject,
+    head_of,
+    mean_loss,
+    rows_of,
+    stirred_model,
+)
+from perennial.check_skeleton.token_outputs import has_row_per_label, is_per_token
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, Batch, inputs_of
+
+# As in `loss_floor`: a second softmax or sigmoid keeps 45 to 75 % of the constant's loss, label
+# smoothing of 0.1 keeps 15 to 29 %, and what reaches less than 5 % is no hindrance.
+FAILING_SHARE = 0.4
+DOUBTFUL_SHARE = 0.05
+# Smoothed labels cost least where outputs are less than sure.
+SOFTNESS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2)
+LARGE_LOGIT = 30.0  # the rest then has 1e-13 of the probability
+# A class of which ten examples were expected and none came is hardly one of the data's.
+SURELY_SEEN = 10
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What outputs cannot leave.
+
+    Attributes:
+        name: In words.
+        hint: What keeps them there.
+        lowest: Of them.
+        highest: Of them.
+        sums_to_one: Whether those of an example do.
+    """
+
+    name: str
+    hint: str
+    lowest: float
+    highest: float
+    sums_to_one: bool = False
+
+    def hold(self, outputs: Tensor) -> bool:
+        """Whether these outputs are within."""
+        least, most = self.lowest - ROUNDING, self.highest + ROUNDING
+        is_within = bool(((outputs >= least) & (outputs <= most)).all())
+        if not is_within or not self.sums_to_one:
+            return is_within
+        sums = outputs.sum(dim=-1)
+        is_spread = outputs.ndim > 1 and outputs.shape[-1] > 1
+        return is_spread and torch.allclose(sums, torch.ones_like(sums), atol=ROUNDING)
+
+
+# From the narrowest to the widest.
+BOUNDS = (
+    Bounds(
+        "probabilities that sum to one",
+        "the model ends in a softmax and the loss applies its own: return logits, and leave the "
+        "softmax to the loss and to predict",
+        0.0, 1.0, sums_to_one=True,
+    ),
+    Bounds(
+        "within 0 and 1",
+        "the model ends in a sigmoid; a loss with logits applies its own, and targets outside are "
+        "out of reach: return the last layer's output itself",
+        0.0, 1.0,
+    ),
+    Bounds(
+        "within -1 and 1",
+        "the model ends in tanh, or normalises its output, which is too narrow for logits and for "
+        "targets outside: return the last layer's output itself",
+        -1.0, 1.0,
+    ),
+    Bounds(
+        "0 or more",
+        "the model ends in a ReLU or its like: targets below zero are out of reach, and what falls "
+        "below gets no gradient. Return the last layer's output itself",
+        0.0, torch.inf,
+    ),
+)  # fmt: skip
+
+
+def output_form(subject: Subject) -> CheckResult:
+    """Are the outputs what the loss wants: as many as the labels need, and not squashed before?"""
+    judge = Judge(
+        "output_form",
+        expected="an output for every class of the labels, and outputs that bring the loss near "
+        f"zero; a failure where their bounds keep {FAILING_SHARE:.0%} of the best constant's",
+        source="guides: cross-entropy takes logits, softmax before it is a silent failure; "
+        "thresholds from the formulas of softmax and sigmoid applied twice",
+    )
+    batch = head_of(probe(subject), max(PROBED_ROWS, subject.task.scored_together))
+    output = output_of(subject, batch)
+    if not isinstance(output, Tensor) or output.shape[:1] != (len(batch[LABEL]),):
+        return judge.skipped("the model returns no tensor by example: see per_example_losses")
+    if not bool(torch.isfinite(output).all()):
+        return judge.skipped("the output is not finite: see activations")
+    if subject.task.scored_together > 1:
+        return _judged_pairs(judge, subject, batch, output)
+    narrow = _too_narrow(subject, output)
+    if narrow:
+        return judge.failed(
+            narrow,
+            hint="the last layer has too few outputs for the classes or tokens that occur: count "
+            "them in fit(train), and build the layer from that count",
+        )
+    return _judged_bounds(judge, subject, batch, output) or _judged_width(judge, subject, output)
+
+
+def _judged_bounds(
+    judge: Judge, subject: Subject, batch: Batch, output: Tensor
+) -> CheckResult | None:
+    """What is to be said about a function behind the last layer; None if nothing is."""
+    pushed = pushed_outputs(subject, batch)
+    if pushed is None:
+        return None
+    bounds = next((each for each in BOUNDS if each.hold(torch.cat(pushed))), None)
+    if bounds is None:
+        return None
+    targets = _targets(subject, output, batch)
+    if targets is None:
+        share, shown, is_doubtful = *_regression_share(subject, bounds, output, batch), True
+    else:
+        share, shown = _classes_share(subject, bounds, targets, output, batch)
+        is_doubtful = False  # what label smoothing keeps is no concern of the model's
+    measured = f"outputs are always {bounds.name}; there the loss stays at {shown} ({share:.0%})"
+    if share > FAILING_SHARE:
+        return judge.failed(measured, hint=bounds.hint, share=share)
+    if share > DOUBTFUL_SHARE and is_doubtful:
+        return judge.warned(measured, hint=bounds.hint, share=share)
+    return judge.passed(f"outputs are always {bounds.name}, as the loss wants them")
+
+
+def _targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | None:
+    """1 where an output stands for the right answer, else 0; None where outputs are no classes."""
+    labels = batch[LABEL]
+    if is_per_token(output, labels):
+        return functional.one_hot(labels.long().clamp_min(0), output.shape[-1]).to(output.dtype)
+    if subject.task.kind == "binary" and output[0].numel() == 1:
+        return labels.reshape(output.shape).to(output.dtype)
+    is_classes = subject.task.kind in ("binary", "multiclass") and output.ndim == 2
+    if not is_classes or int(labels.max()) >= output.shape[1]:
+        return None
+    return functional.one_hot(labels.long(), output.shape[1]).to(output.dtype)
+
+
+def _classes_share(
+    subject: Subject, bounds: Bounds, targets: Tensor, output: Tensor, batch: Batch
+) -> tuple[float, str]:
+    """The least loss found within the bounds over the untrained model's, and both in words."""
+    middle = 1 / targets.shape[-1] if bounds.sums_to_one else 0.5
+    width = min(bounds.highest, LARGE_LOGIT) - bounds.lowest
+    best = math.inf
+    with torch.no_grad():
+        at_start = float(mean_loss(subject.task.losses(output, batch), batch))
+        for softness in SOFTNESS:
+            shares = targets * (1 - softness) + middle * softness
+            losses = subject.task.losses(bounds.lowest + width * shares, batch)
+            best = min(best, float(mean_loss(losses, batch)))
+    return best / max(at_start, 1e-12), f"{best:.4g} of {at_start:.4g}"
+
+
+def _regression_share(
+    subject: Subject, bounds: Bounds, output: Tensor, batch: Batch
+) -> tuple[float, str]:
+    """How much of what can be learned the bounds keep from being so, and the losses in words."""
+    free = free_outputs(subject, output, batch)
+    within = free.ideal.clamp(bounds.lowest, bounds.highest)
+    best = float(mean_loss(subject.task.losses(within, batch), batch))
+    room = free.constant_loss - free.floor
+    if not room > 0 or not math.isfinite(best):
+        return 0.0, ""  # as where the loss takes logarithms of outputs: `loss_floor` judges those
+    return (best - free.floor) / room, f"{best:.4g} of {free.constant_loss:.4g}"
+
+
+def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
+    """What is to be said about outputs that nothing needs."""
+    shape = f"shape [B{''.join(f', {size}' for size in output.shape[1:])}]"
+    unused = _unused_columns(subject, output)
+    if unused:
+        return judge.warned(
+            f"{len(unused)} of {output.shape[1]} outputs never enter the loss: {unused[:8]}",
+            hint="the last layer has too many outputs, or the loss takes the wrong ones",
+        )
+    extra = _classes_without_labels(subject, output)
+    if extra and (merged := _merged_values(subject, output.shape[1])):
+        return judge.failed(
+            f"{output.shape[1]} outputs for as many values of the label column, but {merged} have "
+            f"one code, and no label is {extra[:8]}",
+            hint="labels that begin at 0 are shifted as if they began at 1, cut off, or looked up "
+            "by a name that is missing: give each value a code of its own, or, if the classes are "
+            "merged on purpose, the model fewer outputs",
+        )
+    if extra:
+        return judge.warned(
+            f"{output.shape[1]} outputs, and no label among {subject.num_rows()} is {extra[:8]}",
+            hint="the last layer has too many outputs: count the classes in fit(train). Or are "
+            "these so rare that the sample has none? Then raise skeleton.sample_rows",
+        )
+    return judge.passed(f"{shape}, free to take any value")
+
+
+def _too_narrow(subject: Subject, output: Tensor) -> str:
+    """Which labels have no output, or nothing."""
+    task, labels = subject.task, subject.train[LABEL]
+    per_token = has_row_per_label(output, labels[: len(output)]) and not labels.is_floating_point()
+    if task.kind != "multiclass" and not per_token:
+        return ""
+    largest = max(int(subject.train[LABEL].max()), int(subject.validation[LABEL].max()))
+    if per_token and largest >= output.shape[-1] and _takes_any_label(subject, output):
+        return ""  # numbers of a forecast, and a row of quantiles for each
+    # Ordinal models have one output fewer than classes: what they predict counts.
+    width = output.shape[-1] if per_token else task.predict(output).shape[-1]
+    if largest < width:
+        return ""
+    return f"labels go up to {largest}, the {width} outputs to {width - 1}"
+
+
+def _takes_any_label(subject: Subject, output: Tensor) -> bool:
+    """Whether the loss takes labels beyond the last output: then outputs are no scores of codes."""
+    labels = subject.train[LABEL]
+    large = (labels == labels.max()).flatten(1).any(dim=1).nonzero().flatten()[:1]
+    try:
+        found = subject.task.losses(output[:1], rows_of(subject.train, large))
+    except (IndexError, RuntimeError):  # as cross-entropy does
+        return False
+    return bool(torch.isfinite(found).all())
+
+
+def _unused_columns(subject: Subject, output: Tensor) -> list[int]:
+    """Columns of outputs [B, O] that get no gradient from any example."""
+    if output.ndim != 2:
+        return []
+    task, batch = subject.task, head_of(probe(subject), len(output))
+    free = (output + 0.1 * torch.randn_like(output)).requires_grad_()
+    if subject.once(asked_domain).kind != "free":
+        free = output.clone().requires_grad_()
+    # A head of its own may serve what is minimised only.
+    total = task.losses(free, batch).sum() + task.training_losses(free, batch).sum()
+    (gradient,) = torch.autograd.grad(total, free)
+    return (~(gradient != 0).any(dim=0)).nonzero().flatten().tolist()
+
+
+def _classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
+    """Classes that the model takes for as likely as others, and that no sampled label names."""
+    if subject.task.kind != "multiclass" or output.ndim != 2:
+        return []
+    predicted = subject.task.predict(output)
+    if predicted.shape != output.shape or not predicted.is_floating_point():
+        return []
+    labels = torch.cat([subject.train[LABEL], subject.validation[LABEL]]).long().clamp_min(0)
+    expected = predicted.mean(dim=0) * len(labels)
+    counts = torch.bincount(labels, minlength=len(expected))
+    # Where some classes were seen once, others are likely to have been missed.
+    if bool((counts == 1).any()):
+        return []
+    return ((counts == 0) & (expected > SURELY_SEEN)).nonzero().flatten().tolist()
+
+
+def _merged_values(subject: Subject, width: int) -> list[object]:
+    """Values of the label column that share a code although each value has an output."""
+    raw, codes = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
+    if raw.dtype.is_nested() or raw.n_unique() != width or codes.ndim != 1:
+        return []
+    pairs = pl.DataFrame({"raw": raw, "code": codes.numpy()}).unique().sort("code", "raw")
+    if pairs.height != width:
+        return []
+    shared = pairs.filter(pl.col("code").is_duplicated())
+    return shared.filter(pl.col("code") == shared["code"].first())["raw"].to_list()
+
+
+def _judged_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -> CheckResult:
+    """Whether pairs [B, 2, D] of directions can be told apart at their scale."""
+    group = subject.task.scored_together
+    rows, width = len(output), output.shape[-1]
+    if output.ndim != 3 or output.shape[1] != 2 or width < group or rows % group:
+        return judge.skipped("the task compares examples, and its outputs are no pairs of vectors")
+    lengths = output.norm(dim=2, keepdim=True)
+    stirred = _of(stirred_model(subject), batch).norm(dim=2, keepdim=True)
+    bounded = _spread(lengths) < ROUNDING and _spread(stirred) < ROUNDING
+    if not bounded:
+        return judge.passed(f"pairs of vectors of {width} numbers, free in length")
+    # Every pair on an axis of its own: as far from all others as directions can be, nearly.
+    axes = torch.eye(width, dtype=output.dtype)[torch.arange(rows) % group]
+    apart = axes[:, None, :] * lengths
+    together = torch.ones_like(output) / width**0.5 * lengths
+    best, alike = (float(subject.task.losses(each, batch).mean()) for each in (apart, together))
+    shown = f"pairs on axes of their own cost {best:.4g}, pairs all alike {alike:.4g}"
+    if best > FAILING_SHARE * alike:
+        return judge.failed(
+            shown,
+            hint="directions of length 1 give products within -1 and 1, too small for a softmax: "
+            "multiply them by a learned scale, 1 / 0.07 at the start",
+        )
+    return judge.passed(shown)
+
+
+def _spread(lengths: Tensor) -> float:
+    """How far the lengths of each side lie apart, as a share of their mean."""
+    return float(((lengths.amax(dim=0) - lengths.amin(dim=0)) / lengths.mean(dim=0)).max())
+
+
+def _of(model: nn.Module, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        output: Tensor = model(**inputs_of(batch))
+    return output

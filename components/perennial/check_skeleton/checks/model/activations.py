@@ -1,0 +1,361 @@
+"""Activations at the start: is any layer dead, saturated, out of scale, or many times one unit?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
+from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import Batch, inputs_of
+
+PROBED_ROWS = 64
+# An activation whose slope is below this passes a thousandth of the gradient: sigmoid beyond 7,
+# tanh beyond 4, GELU below -4, ReLU below 0.
+FLAT = 1e-3
+ONE_SIDED = frozenset({"relu", "relu_", "relu6", "gelu", "silu", "mish", "hardswish", "threshold"})
+TWO_SIDED = frozenset({"sigmoid", "sigmoid_", "tanh", "tanh_", "hardtanh", "hardsigmoid"})
+# Over 45 healthy models (tables, ResNets, ViTs, decoders, seven families of transformers) at most
+# 52 % of a layer's units were dead, in an MLP of eight layers without normalisation, and no
+# sigmoid or tanh was saturated.
+DEAD_SHARE = 0.8
+SATURATED_SHARE = 0.5
+DESTROYED_SHARE = 0.95
+# Sixteen units are all dead by chance once in 65,000 draws when half of them die; a few units, as
+# in squeeze-and-excitation, may be.
+SURE_UNITS = 16
+# Deviations of outputs over inputs were 0.05 to 2.9 on the same models; 57 is what weights a
+# hundred times too large give.
+LARGEST_GAIN = 10.0
+# Half precision ends at 65,504, six deviations of this size.
+LARGEST_DEVIATION = 1e4
+# How much examples differ, as a share of what they have in common: 0.008 in the worst of those
+# models. Below 1e-6 it is rounding, as where queries are learned and the same for all examples.
+SMALLEST_VARIATION = 1e-3
+ROUNDING = 1e-6
+STEPS = 4
+# Units that are one unit get equal updates but for rounding; others differ by as much as they move.
+EQUAL_UPDATES = 1e-2
+SHOWN_LAYERS = 64
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer with weights in one forward pass.
+
+    Attributes:
+        name: Of the module.
+        deviation: Of its outputs over the examples, root mean square over units.
+        gain: That, over the same of its inputs.
+        variation: Of its inputs, deviation over the root mean square.
+    """
+
+    name: str
+    deviation: float
+    gain: float
+    variation: float
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation function in one forward pass.
+
+    Attributes:
+        name: Of the module that calls it, and its own.
+        is_two_sided: Whether it is flat at both ends.
+        units: How many it has.
+        flat: The share of its units (of its values, if flat at both ends) without slope.
+    """
+
+    name: str
+    is_two_sided: bool
+    units: int
+    flat: float
+
+
+def activations(subject: Subject) -> CheckResult:
+    """Does a signal of sound scale pass through every layer?"""
+    judge = Judge(
+        "activations",
+        expected=f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
+        f"saturated values; no layer widens deviations {LARGEST_GAIN:g} times",
+        source="guides: dead ReLUs, saturation, vanishing and exploding signals; thresholds "
+        "measured on 45 healthy models",
+    )
+    batch = subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
+    seen = _Pass()
+    output = seen.run(simplified(subject.build_model()), batch)
+    if not isinstance(output, Tensor):
+        return judge.skipped("the model does not return a tensor: see per_example_losses")
+    if not bool(torch.isfinite(output).all()):
+        return judge.failed(
+            f"the output is not finite; the first module to return such values is "
+            f"{seen.broken or 'none, so forward itself makes them'}",
+            hint=f"in {seen.broken or 'forward'}, look for a logarithm or root of what is not "
+            "positive, a division by zero, an overflow, or NaN among its weights and inputs",
+            module=seen.broken,
+        )
+    dead = _judged_slopes(judge, seen.activations)
+    return dead or _judged_scales(judge, seen.layers, _input_deviation(batch))
+
+
+def symmetric_units(subject: Subject) -> CheckResult:
+    """Do units start as copies of each other, and stay so?"""
+    judge = Judge(
+        "symmetric_units",
+        expected=f"units of a layer that differ at the start, or after {STEPS} updates",
+        source="units with equal weights on both sides get equal gradients for ever "
+        "(Deep Learning, Goodfellow et al., 2016, section 8.4)",
+    )
+    model = simplified(subject.build_model())
+    weights = {
+        name: weight
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and weight.ndim > 1 and _equal_axes(weight)
+    }
+    if not weights:
+        return judge.passed("no matrix starts with equal units")
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
+    constant = [name for name, value in before.items() if _is_constant(model, name, value)]
+    batches = shuffled_batches(subject, subject.train, STEPS)
+    for _ in updates(subject.task, model, batches, subject.settings.learning_rates[0]):
+        pass
+    alike = [
+        name
+        for name, weight in weights.items()
+        if _moves_as_one(weight.detach() - before[name], _equal_axes(before[name]))
+    ]
+    if alike:
+        return judge.failed(
+            f"all units of {', '.join(alike[:6])} are equal at the start and move alike in "
+            f"{STEPS} updates",
+            hint="they are one unit, copied: a constant or zero initialisation leaves layers "
+            "symmetric. Draw the weights at random (nn.init.kaiming_normal_); zeros are right "
+            "only in the last layer of the network or of a residual branch",
+            weights=alike,
+        )
+    if constant:
+        return judge.warned(
+            f"every weight of {', '.join(constant[:6])} starts with the same value",
+            hint="a constant initialisation: its units begin as one and part only through random "
+            "layers around them. Draw the weights at random",
+            weights=constant,
+        )
+    return judge.passed(f"{', '.join(list(weights)[:6])} start with equal units, which part")
+
+
+def _judged_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | None:
+    """What is to be said about dead and saturated activations; None if nothing is."""
+    evidence = {"flat": {each.name: round(each.flat, 4) for each in found[:SHOWN_LAYERS]}}
+    for kind, limit, sure, word, cause in (
+        (False, DEAD_SHARE, 1.0, "units are dead: flat for every example",
+         "far negative biases or inputs keep the activation at zero, where nothing learns"),
+        (True, SATURATED_SHARE, DESTROYED_SHARE, "values are saturated",
+         "weights, biases or inputs are too large in front of it; gradients end there"),
+    ):  # fmt: skip
+        doubtful = [each for each in found if each.is_two_sided == kind and each.flat >= limit]
+        if not doubtful:
+            continue
+        # Those behind the first may be in its trouble, and are more telling where it is small.
+        first, is_sure = (
+            doubtful[0],
+            any(each.flat >= sure and each.units >= SURE_UNITS for each in doubtful),
+        )
+        say: Callable[..., CheckResult] = judge.failed if is_sure else judge.warned
+        more = f"; so are {len(doubtful) - 1} more layers" if len(doubtful) > 1 else ""
+        return say(
+            f"{first.name}: {first.flat:.0%} of {first.units} {word}{more}",
+            hint=f"look at the layer in front of {first.name}: {cause}",
+            **evidence,
+        )
+    return None
+
+
+def _judged_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> CheckResult:
+    """What is to be said about the layers' scales."""
+    shown = {
+        each.name: [round(each.deviation, 6), round(each.gain, 4)]
+        for each in layers[:SHOWN_LAYERS]
+    }  # fmt: skip
+    evidence = {"deviation_and_gain": shown}
+    widest = max(layers, key=lambda each: each.deviation, default=None)
+    loud = [each for each in layers if each.gain > LARGEST_GAIN]
+    faint = [each for each in layers if ROUNDING < each.variation < SMALLEST_VARIATION]
+    if widest and widest.deviation > LARGEST_DEVIATION * max(at_input, 1.0):
+        return judge.failed(
+            f"outputs of {widest.name} deviate by {widest.deviation:.3g}, inputs of the model by "
+            f"{at_input:.3g}",
+            hint=f"the signal explodes on its way to {widest.name}"
+            + (f", first in {loud[0].name}" if loud else "")
+            + ": initialise with smaller weights, or normalise between layers",
+            **evidence,
+        )
+    if loud:
+        return judge.warned(
+            f"{loud[0].name} makes deviations {loud[0].gain:.3g} times as large",
+            hint=f"the initial weights of {loud[0].name} are too large for its number of inputs: "
+            "use kaiming or xavier initialisation",
+            **evidence,
+        )
+    if faint:
+        return judge.warned(
+            f"what {faint[0].name} receives differs between examples by {faint[0].variation:.2g} "
+            "of its size",
+            hint=f"the signal vanishes before {faint[0].name}: weights too small, biases too "
+            "large, or too many layers without normalisation or shortcuts",
+            **evidence,
+        )
+    gains = [each.gain for each in layers if each.gain > 0] or [1.0]
+    return judge.passed(
+        f"{len(layers)} layers change deviations {min(gains):.2g} to {max(gains):.2g} times",
+        **evidence,
+    )
+
+
+class _Pass(TorchFunctionMode):
+    """One forward pass under observation: modules by hooks, activations wherever they occur."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers: list[Layer] = []
+        self.activations: list[Activation] = []
+        self.broken = ""
+        self._inside: list[str] = []
+        self._channels = -1
+        self._last = torch.empty(0)
+
+    def run(self, model: nn.Module, batch: Batch) -> object:
+        """The model's output for the batch."""
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(self._enter(name))
+            module.register_forward_hook(self._leave(name))
+        with torch.no_grad(), self:
+            output: object = model(**inputs_of(batch))
+        is_last = isinstance(output, Tensor) and _share_memory(output, self._last)
+        if is_last and self.activations[-1].is_two_sided:
+            # Probabilities near 0 are right for rare labels: `output_form` speaks about outputs.
+            self.activations.pop()
+        return output
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        """Make the call, and note it if it is an activation's."""
+        options = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        known = name in ONE_SIDED or name in TWO_SIDED
+        # Before the call, which may write over its input.
+        inputs = args[0].detach().clone() if known and args else None
+        result: object = func(*args, **options)
+        if isinstance(result, Tensor) and inputs is not None and inputs.numel():
+            self._note(func, name, inputs, args[1:], options)
+            self._last = result
+        return result
+
+    def _note(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        inputs: Tensor,
+        more: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> None:
+        with torch.enable_grad():
+            free = inputs.requires_grad_()
+            # Times one, so that in-place functions do not write into a leaf.
+            (slope,) = torch.autograd.grad(func(free * 1.0, *more, **options).sum(), free)
+        is_flat = slope.abs() < FLAT
+        units = is_flat.movedim(self._channels if inputs.ndim > 2 else -1, -1)
+        by_unit = units.reshape(-1, units.shape[-1])
+        is_two_sided = name in TWO_SIDED
+        flat = is_flat.float().mean() if is_two_sided else by_unit.all(dim=0).float().mean()
+        place = self._inside[-1] if self._inside else ""
+        title = f"{place or 'the model'} ({name.strip('_')})"
+        self.activations.append(Activation(title, is_two_sided, by_unit.shape[-1], float(flat)))
+
+    def _enter(self, name: str) -> Callable[[nn.Module, object], None]:
+        def note(module: nn.Module, args: object) -> None:
+            self._inside.append(name)
+
+        return note
+
+    def _leave(self, name: str) -> Callable[[nn.Module, object, object], None]:
+        def note(module: nn.Module, args: object, output: object) -> None:
+            self._inside.pop()
+            if not isinstance(output, Tensor) or not output.is_floating_point():
+                return
+            if not self.broken and not bool(torch.isfinite(output).all()):
+                self.broken = name
+            weight = getattr(module, "weight", None)
+            if not isinstance(weight, Tensor) or weight.ndim < 2 or len(output) < 2:
+                return
+            self._channels = 1 if weight.ndim > 2 else -1
+            first = args[0] if isinstance(args, tuple) and args else None
+            if isinstance(first, Tensor) and first.is_floating_point():
+                self.layers.append(_layer(name, first.detach(), output.detach()))
+
+        return note
+
+
+def _layer(name: str, inputs: Tensor, output: Tensor) -> Layer:
+    before, after = _deviation(inputs), _deviation(output)
+    size = float(inputs.float().square().mean().sqrt())
+    gain = after / before if before > ROUNDING * size else 0.0
+    return Layer(name, after, gain, before / size if size else 0.0)
+
+
+def _deviation(values: Tensor) -> float:
+    """Over the examples, root mean square over all else."""
+    return float(values.float().var(dim=0, correction=0).mean().sqrt())
+
+
+def _input_deviation(batch: Batch) -> float:
+    """Of the float inputs, the largest."""
+    tensors = [tensor for tensor in inputs_of(batch).values() if tensor.is_floating_point()]
+    return max((_deviation(tensor) for tensor in tensors if tensor.numel()), default=1.0)
+
+
+def _share_memory(first: Tensor, second: Tensor) -> bool:
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+
+
+def _equal_axes(weight: Tensor) -> list[int]:
+    """The first and last axis, if all slices along it are equal and hold more than one number."""
+    value, axes = weight.detach(), []
+    for axis in (0, -1):
+        slices = value.movedim(axis, 0).flatten(1)
+        if len(slices) < 2 or slices.shape[1] < 2 or not torch.equal(slices[0], slices[1]):
+            continue  # by far the most matrices, at no cost
+        if bool((slices == slices[:1]).all()):
+            axes.append(axis)
+    return axes
+
+
+def _is_constant(model: nn.Module, name: str, value: Tensor) -> bool:
+    """Whether it is a whole layer's matrix with one value that is not zero."""
+    module = model.get_submodule(name.rpartition(".")[0])
+    is_matrix = isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    first = value.flatten()[0]
+    is_filter = getattr(module, "groups", 1) > 1  # a mean over neighbours is a filter like others
+    return is_matrix and not is_filter and bool(first != 0) and bool((value == first).all())
+
+
+def _moves_as_one(update: Tensor, axes: Sequence[int]) -> bool:
+    """Whether all units of an axis got the same update, and one at all."""
+    largest = float(update.abs().max())
+    if largest == 0.0:
+        return False  # `parameter_gradients` speaks about what does not learn
+    for axis in axes:
+        spread = update - update.mean(dim=axis, keepdim=True)
+        if float(spread.abs().max()) < EQUAL_UPDATES * largest:
+            return True
+    return False

@@ -1,0 +1,332 @@
+"""Attention as it is computed: over which axis it mixes, where heads lie, whether it chooses."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from perennial.check_skeleton.checks.model.padding import Padding, padding_of
+from perennial.check_skeleton.checks.model.token_positions import tokens_of
+from perennial.check_skeleton.free_outputs import probe
+from perennial.check_skeleton.subject import Subject, rows_of, stirred_model
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import Batch, inputs_of
+
+PROBED_ROWS = 16
+SHORTEST = 4
+# Weights of a softmax add up to 1 within rounding; what a mask behind it takes away is more.
+ROUNDING = 1e-3
+# What -1e4 and lower leave of a weight is nothing; padding that is not masked gets its share.
+MASKED = 1e-3
+# The same weight for all: differences of rounding, where noise on the weights makes more.
+EVEN = 1e-4
+# Of the queries: those of empty texts may have no key at all.
+FEW = 0.05
+PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+SOFTMAXES = (torch.softmax, Tensor.softmax, functional.softmax)
+SHAPINGS = (torch.reshape, Tensor.reshape, Tensor.view, torch.flatten, Tensor.flatten)
+
+
+@dataclass
+class Observed:
+    """What a forward pass computed.
+
+    Attributes:
+        softmaxes: Shape and axis of each, the axis counted from the end.
+        weights: Over keys, [B, H, Q, K], as they met the values.
+        shapings: Shapes before and after, and whether what was shaped came from the heads.
+        queries: Shapes of the queries of fused attention.
+    """
+
+    softmaxes: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    shapings: list[tuple[tuple[int, ...], tuple[int, ...], bool]] = field(default_factory=list)
+    queries: list[tuple[int, ...]] = field(default_factory=list)
+
+    @property
+    def lengths(self) -> set[int]:
+        """How many positions attend to as many."""
+        squares = {
+            shape[-1] for shape, _ in self.softmaxes if len(shape) > 2 and shape[-1] == shape[-2]
+        }
+        return squares | {shape[-2] for shape in self.queries}
+
+
+class _Watch(TorchFunctionMode):
+    """Notes softmaxes, products with their weights, and changes of shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = Observed()
+        self._joined: list[Tensor] = []
+        self._was_softmax = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        given = kwargs or {}
+        result = func(*args, **given)
+        if not isinstance(result, Tensor):
+            return result
+        if func in SOFTMAXES:
+            axis = given.get("dim", args[1] if len(args) > 1 else -1)
+            if isinstance(axis, int):
+                from_end = axis - result.ndim if axis >= 0 else axis
+                self.seen.softmaxes.append((tuple(result.shape), from_end))
+        elif func in PRODUCTS and isinstance(args[0], Tensor):
+            self._note_product(args[0], result)
+        elif func is torch.einsum and isinstance(args[0], str):
+            self._note_sum(args[0].replace(" ", ""), args[1:], result)
+        elif func is functional.scaled_dot_product_attention:
+            self.seen.queries.append(tuple(cast("Tensor", args[0]).shape))
+            self._joined.append(result)
+            self.seen.weights += cast("Callable[..., list[Tensor]]", _fused_weights)(*args, **given)
+        elif func in SHAPINGS and isinstance(args[0], Tensor):
+            is_joined = any(args[0] is each for each in self._joined)
+            self.seen.shapings.append((tuple(args[0].shape), tuple(result.shape), is_joined))
+        return result
+
+    def _note_sum(self, equation: str, operands: Sequence[object], result: Tensor) -> None:
+        """Note weights of positions for each other by the letter that they are summed over."""
+        taken, _, given = equation.partition("->")
+        shapes = {each for each, _ in self.seen.softmaxes}
+        for letters, operand in zip(taken.split(","), operands, strict=False):
+            if not isinstance(operand, Tensor) or tuple(operand.shape) not in shapes:
+                continue
+            summed = [place for place, letter in enumerate(letters) if letter not in given]
+            is_square = operand.ndim > 2 and operand.shape[-1] == operand.shape[-2]
+            if is_square and len(summed) == 1 and summed[0] >= operand.ndim - 2 > 0:
+                self._note_product(operand.movedim(summed[0], -1), result)
+
+    def _note_product(self, weights: Tensor, result: Tensor) -> None:
+        shape = tuple(weights.shape)
+        is_known = shape in {each for each, _ in self.seen.softmaxes}
+        if is_known and len(shape) > 2 and float(weights.min()) >= 0:
+            self.seen.weights.append(weights.detach())
+            self._joined.append(result)
+
+
+def _fused_weights(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: object,
+    is_causal: bool = False, scale: float | None = None, **others: object,
+) -> list[Tensor]:  # fmt: skip
+    """What scaled_dot_product_attention weighs its values by; none where heads share keys."""
+    if query.shape[:-2] != key.shape[:-2]:
+        return []
+    scores = query @ key.transpose(-2, -1) * (scale or query.shape[-1] ** -0.5)
+    mask = attn_mask
+    if is_causal or True in args:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if mask is not None:
+        is_kept = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, -math.inf) if is_kept else scores + mask
+    return [scores.softmax(dim=-1).nan_to_num()]
+
+
+def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
+    """The attention of a pass over a few examples, and these."""
+    many = probe(subject)
+    batch = rows_of(many, _watched(many))
+    model, watch = stirred_model(subject), _Watch()
+    with torch.no_grad(), watch:
+        model(**inputs_of(batch))
+    return watch.seen, batch
+
+
+def attention(subject: Subject) -> CheckResult:
+    """Does attention mix positions, by weights over the keys, head by head?"""
+    judge = Judge(
+        "attention",
+        expected="weights over the keys that add up to 1, differ, and leave padding out; heads "
+        "split and joined without moving numbers between positions",
+        source="Attention Is All You Need, section 3.2; every softmax, product and change of shape "
+        "of a pass is looked at",
+    )
+    found, batch = subject.once(observed_attention)
+    if not found.lengths:
+        return judge.skipped("no attention of positions to each other is seen")
+    tokens = tokens_of(batch)
+    length = batch[tokens].shape[1] if tokens else 0
+    return (
+        _judged_heads(judge, found, length)
+        or _judged_axes(judge, found, len(next(iter(batch.values()))))
+        or _judged_weights(judge, found)
+        or _judged_padding(judge, subject, found, batch)
+        or judge.passed(f"{len(found.weights)} layers over {sorted(found.lengths)} positions")
+    )
+
+
+def _judged_heads(judge: Judge, found: Observed, length: int) -> CheckResult | None:
+    """Whether heads attend to each other at each position, in place of positions in each head."""
+    for shape in [*found.queries, *(shape for shape, _ in found.softmaxes)]:
+        if len(shape) == 4 and shape[1] == length and length not in shape[2:]:
+            return judge.failed(
+                f"attention runs over dimension 2 of {list(shape)}, positions are dimension 1",
+                hint="transpose(1, 2) first: attention takes [B, heads, T, width], else heads "
+                "attend to heads and no position sees another",
+            )
+    return None
+
+
+def _judged_axes(judge: Judge, found: Observed, rows: int) -> CheckResult | None:
+    for shape, axis in found.softmaxes:
+        is_square = (
+            len(shape) > 2 and shape[-1] == shape[-2] and shape[0] in (rows, rows * shape[1])
+        )
+        if len(shape) == 4 and shape[-1] == shape[-2] >= SHORTEST and axis == -3:
+            return judge.failed(
+                f"a softmax over dimension {len(shape) + axis} of {list(shape)}: over the heads",
+                hint="the softmax of attention runs over the keys, dim=-1",
+            )
+        if is_square and axis == 0 - len(shape):
+            return judge.failed(
+                f"a softmax over dimension 0 of {list(shape)}: over the batch",
+                hint="the softmax of attention runs over the keys, dim=-1",
+            )
+    for before, after, is_joined in found.shapings:
+        for length in found.lengths:
+            if _is_split_wrong(before, after, length) and before[0] == rows:
+                return judge.failed(
+                    f"{list(before)} became {list(after)}: positions are cut into heads",
+                    hint="view or reshape to [B, T, heads, width], and then transpose(1, 2): "
+                    "otherwise a head gets whole tokens in place of a part of each",
+                )
+            if is_joined and _is_join_wrong(before, after, length):
+                return judge.failed(
+                    f"{list(before)} became {list(after)}: heads are laid over positions",
+                    hint="transpose(1, 2) before reshape: [B, heads, T, width] must become "
+                    "[B, T, heads * width]",
+                )
+    return None
+
+
+def _is_split_wrong(before: tuple[int, ...], after: tuple[int, ...], length: int) -> bool:
+    """Whether [B, T, E] became [B, …, T, width] without exchanging dimensions."""
+    if len(before) != 3 or len(after) < 4 or before[:2] != (after[0], length):
+        return False
+    return (
+        before[2] != length
+        and after[1] != length
+        and after[2:-1].count(length) == 1
+        and (after[-1] != length)
+    )
+
+
+def _is_join_wrong(before: tuple[int, ...], after: tuple[int, ...], length: int) -> bool:
+    """Whether [B, heads, T, width] became [B, T, heads * width] without exchanging dimensions."""
+    if len(before) != 4 or len(after) != 3:
+        return False
+    rows, heads, positions, width = before
+    is_plain = heads not in (1, positions) and positions == length
+    return is_plain and after == (rows, positions, heads * width)
+
+
+def _judged_weights(judge: Judge, found: Observed) -> CheckResult | None:
+    for number, weights in enumerate(found.weights, start=1):
+        if weights.shape[-1] < SHORTEST:
+            continue
+        sums, others = weights.sum(dim=-1), weights.sum(dim=-2)
+        is_wrong = (sums - 1).abs() > ROUNDING
+        shown = f"{float(sums.min()):.2g} to {float(sums.max()):.2g}"
+        if bool(is_wrong.any()) and float((others - 1).abs().max()) <= ROUNDING:
+            return judge.failed(
+                f"weights of layer {number} add up to 1 over the queries, over the keys to {shown}",
+                hint="the softmax runs over the wrong dimension: over the keys, dim=-1",
+            )
+        if float((is_wrong & (sums > 0)).double().mean()) > FEW:
+            return judge.warned(
+                f"weights of layer {number} add up to {shown} over the keys",
+                hint="a mask behind the softmax takes weight away: add it, as -inf, before; or the "
+                "softmax runs over another dimension",
+            )
+        if _are_even(weights):
+            return judge.warned(
+                f"layer {number} weighs all keys alike",
+                hint="attention does not choose: look for scores that are divided by too much, "
+                "detached or multiplied by zero queries and keys",
+            )
+    return None
+
+
+def _are_even(weights: Tensor) -> bool:
+    """Whether each query gives the same to all keys that are not masked, several at least."""
+    kept = torch.where(weights > MASKED / weights.shape[-1], weights, torch.nan)
+    mean = kept.nanmean(dim=-1, keepdim=True)
+    uneven = ((kept - mean).abs() / mean).nan_to_num().amax(dim=-1)
+    several = kept.isfinite().sum(dim=-1) > 1
+    return bool(several.any()) and float(uneven[several].max()) < EVEN
+
+
+def _judged_padding(
+    judge: Judge, subject: Subject, found: Observed, batch: Batch
+) -> CheckResult | None:
+    for number, share in enumerate(_shares_of_padding(subject, found, batch), start=1):
+        if share > 1 - MASKED:
+            return judge.failed(
+                f"words of layer {number} attend to padding alone",
+                hint="the mask is inverted: True means left out in key_padding_mask, and taken "
+                "part in attn_mask of scaled_dot_product_attention",
+                share=share,
+            )
+        if share > MASKED:
+            return judge.warned(
+                f"words of layer {number} give {share:.0%} of their attention to padding",
+                hint="the mask is missing, does not fit the keys' dimension, or is too weak: mask "
+                "keys, not queries, with -inf before the softmax",
+                share=share,
+            )
+    return None
+
+
+def masks_padding(subject: Subject, found: Observed, batch: Batch) -> bool:
+    """Whether attention is seen whose words give nothing to padding."""
+    shares = _shares_of_padding(subject, found, batch)
+    return bool(shares) and max(shares) <= MASKED
+
+
+def _shares_of_padding(subject: Subject, found: Observed, batch: Batch) -> list[float]:
+    """By layer, what words give of their attention to padding; empty where none is seen."""
+    many = probe(subject)
+    tokens = tokens_of(many)
+    padding = None if tokens is None else padding_of(many[tokens])
+    if tokens is None or padding is None:
+        return []
+    rows, length = batch[tokens].shape
+    own = Padding(padding.code, padding.content[_watched(many)], padding.is_left)
+    is_padding = own.covers(length)
+    some = is_padding.any(dim=1) & ~is_padding.all(dim=1)
+    shares = []
+    for weights in found.weights:
+        if weights.shape[-2:] != (length, length) or weights.shape[0] % rows or not some.any():
+            continue
+        by_row = weights.reshape(rows, -1, length, length)[some]
+        kept = ~is_padding[some][:, None, :, None]
+        given = (by_row * is_padding[some][:, None, None, :]).sum(dim=-1, keepdim=True)
+        shares.append(float((given * kept).sum() / kept.expand_as(given).sum().clamp_min(1)))
+    return shares
+
+
+def _watched(many: Batch) -> Tensor:
+    """Positions of a few examples; half of them, where sequences are filled up, are the shortest.
+
+    The first ones alone may all be long.
+    """
+    rows = torch.arange(len(next(iter(many.values()))))
+    tokens = tokens_of(many)
+    padding = None if tokens is None else padding_of(many[tokens])
+    if padding is None:
+        return rows[:PROBED_ROWS]
+    half = PROBED_ROWS // 2
+    shortest = padding.content.argsort(stable=True)
+    shortest = shortest[(padding.content[shortest] > 1) & (shortest >= half)]
+    return torch.cat([rows[:half], shortest[:half]])

@@ -1,0 +1,372 @@
+"""Gradients: every parameter learns, every input matters, no example sees another one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from perennial.check_skeleton.checks.model.drawing import Drawing
+from perennial.check_skeleton.checks.model.patches import blind_to_positions, told_by_places
+from perennial.check_skeleton.checks.model.silent_parameters import (
+    Silence,
+    drawn_at_random,
+    explain_silence,
+)
+from perennial.check_skeleton.checks.model.single_step import single_step
+from perennial.check_skeleton.checks.model.ties import copies_of_embeddings
+from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.short_training import shuffled_batches, updates
+from perennial.check_skeleton.subject import (
+    Subject,
+    is_sequence,
+    rows_of,
+    seeded,
+    stirred_model,
+)
+from perennial.check_skeleton.verdict import DEPENDENCIES, Judge, shaded
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.parallelism.replica import leaves_of
+from perennial.engine.task import LABEL, Batch, Task, inputs_of
+
+PROBED_ROWS = 16
+# Zero-initialised last layers give the layers below no gradient before their own first updates.
+STEPS = 4
+MORE_BATCHES = 12
+# Rounding moves a loss by about 1e-7 of itself; mixing a batch of 16 moves it by more than 1e-3.
+MIXING = 1e-5
+
+
+def example_independence(subject: Subject) -> CheckResult:
+    """Does the loss of one example depend on its neighbours in the batch?
+
+    Where the loss compares examples, as in retrieval, the outputs must not.
+    """
+    compares = subject.task.scored_together > 1
+    what = "outputs" if compares else "losses"
+    judge = Judge(
+        "example_independence",
+        expected=f"replacing one example leaves the {what} of all others as they are, and so does "
+        "another order of the batch",
+        source="guides: gradients must depend on their own example only (view instead of permute)",
+    )
+    batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
+    rows = len(batch[LABEL])
+    measure = _outputs if compares else partial(_losses, subject)
+    before, again = measure(model, batch), measure(model, batch)
+    if float((again - before).abs().max()) > MIXING:
+        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+    with Drawing() as drawing:
+        turned = measure(model, rows_of(batch, torch.arange(rows).flip(0))).flip(0)
+    moved = ((turned - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
+    mixed: dict[str, float] = {}
+    changes: list[Tensor] = []
+    for replaced in range(rows):
+        index = torch.arange(rows)
+        index[replaced] = (replaced + rows // 2) % rows
+        after = measure(model, rows_of(batch, index))
+        change = ((after - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
+        changes.append(change.clone())
+        change[replaced] = 0.0
+        if float(change.max()) > MIXING:
+            mixed[f"{replaced} → {int(change.argmax())}"] = float(change.max())
+    seen = {DEPENDENCIES: shaded(torch.stack(changes, dim=1))}
+    if mixed:
+        pair = max(mixed, key=lambda name: mixed[name])
+        return judge.failed(
+            f"{len(mixed)} of {rows} examples change the {what} of others; example {pair} by "
+            f"{mixed[pair]:.2g}",
+            hint="the model mixes the batch: look for view or reshape where permute is meant, a "
+            "reduction over dimension 0, attention over examples, or a wrong batch_first",
+            **seen,
+        )
+    # Noise of a fixed seed belongs to the place, as where a loss must be the same each time.
+    if float(moved.max()) > MIXING and not drawing.has_drawn:
+        return judge.failed(
+            f"{int((moved > MIXING).sum())} of {rows} examples have other {what} once the batch is "
+            f"in reverse order, by up to {float(moved.max()):.2g}",
+            hint="an example's place in the batch reaches the model: look for positions that are "
+            "added along dimension 0 (x.size(0), pe[: len(x)]), and for batch_first",
+            **seen,
+        )
+    return judge.passed(
+        f"{rows} examples replaced in turn, the {what} of the others stayed", **seen
+    )
+
+
+def input_use(subject: Subject) -> CheckResult:
+    """Does every input tensor, and every column of a table, reach the loss?"""
+    judge = Judge(
+        "input_use",
+        expected="every input tensor changes the loss",
+        source="guides: visualise what the model really gets; an unused input is a silent failure",
+    )
+    batch, model = subject.balanced(4 * PROBED_ROWS), stirred_model(subject)
+    unused: list[str] = []
+    columns: list[str] = []
+    for name, tensor in inputs_of(batch).items():
+        if not len(tensor) or bool((tensor == tensor[:1]).all()):
+            continue  # nothing to exchange; `input_scale` speaks about constants
+        try:
+            with made_up(f"{name} of other examples"):
+                is_used = _is_used(subject, model, batch, {name: tensor.roll(1, 0)})
+                columns += list(_unused_columns(subject, model, batch, name)) if is_used else []
+        except RefusedInputsError:  # lengths or edges belong to their own tokens and nodes
+            is_used = _follows_real_rows(model, batch, name)
+        if not is_used:
+            unused.append(name)
+    if unused:
+        return judge.failed(
+            f"no loss changes when {', '.join(unused)} of other examples is given",
+            hint="the model's forward ignores it, or multiplies it by zero",
+        )
+    if step := single_step(subject, model):
+        return judge.failed(
+            f"the answer sees one position alone of a sequence: {step}",
+            hint="look for a causal mask that is the other triangle, and for a state that is read "
+            "off the first step in place of the last",
+        )
+    if blind := blind_to_positions(subject, model, batch):
+        told = told_by_places(subject, *blind)
+        return (judge.failed if told else judge.warned)(
+            f"the output is the same wherever in the picture its parts lie: {blind[0]}, parts of "
+            f"{blind[1]} x {blind[1]}" + (f"; {told}" if told else ""),
+            hint="no positions reach the model: add learned or sinusoidal ones to the patches. "
+            "Right only for a bag of patches that is meant",
+        )
+    if columns:
+        return judge.warned(
+            f"{len(columns)} columns never change a loss: {', '.join(columns[:8])}",
+            hint="a slice or an index in forward leaves them out",
+        )
+    return judge.passed(f"{', '.join(inputs_of(batch))} change the loss")
+
+
+def parameter_gradients(subject: Subject) -> CheckResult:
+    """Does every trainable parameter get a finite gradient that is not zero?"""
+    judge = Judge(
+        "parameter_gradients",
+        expected=f"finite gradients, not all zero, for each parameter within {STEPS} updates",
+        source="guides: dead units, frozen or forgotten layers train silently",
+    )
+    with seeded(subject.seed):
+        model = subject.task.build_model()
+        model.train()
+        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not named:
+            return judge.failed(
+                f"all {len(frozen)} parameters are frozen",
+                hint="set requires_grad on what must learn",
+            )
+        totals = dict.fromkeys(named, 0.0)
+        strangers, own = 0, {id(parameter) for parameter in model.parameters()}
+        batches = shuffled_batches(subject, subject.train, STEPS)
+        rate = subject.settings.learning_rates[0]
+        for loss in updates(subject.task, model, batches, rate, as_trained=True):
+            if not loss.requires_grad:
+                return judge.failed(
+                    "the loss has no gradient at all",
+                    hint="forward or losses detaches: look for detach(), .data, no_grad and numpy",
+                )
+            strangers = max(strangers, sum(id(leaf) not in own for leaf in leaves_of(loss)))
+            for name, parameter in named.items():
+                if parameter.grad is not None:
+                    totals[name] += float(parameter.grad.abs().sum())
+        _seek_rare(subject, model, totals)
+        silence = explain_silence(subject, model, totals)
+        chooses = bool(silence.harmful) and _chooses(subject, model)
+    return (
+        _judged(judge, totals, strangers, silence, chooses=chooses)
+        or _judged_frozen(judge, subject, frozen)
+        or _judged_ties(judge, subject, totals, silence.cancelled)
+    )
+
+
+def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> None:
+    """Look for gradients of what a few batches missed, as of experts that few examples reach."""
+    named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    for batch in shuffled_batches(subject, subject.train, MORE_BATCHES):
+        silent = [name for name, size in totals.items() if size == 0.0]
+        if not silent:
+            return
+        loss = subject.task.training_losses(model(**inputs_of(batch)), batch).sum()
+        gradients = torch.autograd.grad(loss, [named[n] for n in silent], allow_unused=True)
+        for name, gradient in zip(silent, gradients, strict=True):
+            if gradient is not None:
+                totals[name] += float(gradient.abs().sum())
+
+
+def _chooses(subject: Subject, model: nn.Module) -> bool:
+    """Whether other examples go through other layers, as with a mixture of experts."""
+    model.eval()
+    called: set[str] = set()
+
+    def note(name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+        def keep(module: nn.Module, given: tuple[object, ...]) -> None:
+            first = given[0] if given else None
+            if not isinstance(first, Tensor) or first.numel():
+                called.add(name)
+
+        return keep
+
+    hooks = [module.register_forward_pre_hook(note(name)) for name, module in model.named_modules()]
+    seen = set()
+    with torch.no_grad():
+        for row in range(min(PROBED_ROWS, subject.num_rows() - 1)):
+            called.clear()
+            try:
+                model(**inputs_of(rows_of(subject.train, slice(row, row + 1))))
+            except Exception:  # a single row is nothing that every model takes
+                break
+            seen.add(frozenset(called))
+    for hook in hooks:
+        hook.remove()
+    return len(seen) > 1
+
+
+def _judged(
+    judge: Judge,
+    totals: dict[str, float],
+    strangers: int,
+    silence: Silence,
+    *,
+    chooses: bool,
+) -> CheckResult | None:
+    broken = [name for name, size in totals.items() if not size < float("inf")]
+    if broken:
+        return judge.failed(
+            f"gradients that are not finite: {', '.join(broken[:6])}",
+            hint="look for divisions by zero, logarithms of zero and too large an initialisation",
+        )
+    if strangers:
+        return judge.failed(
+            f"{strangers} tensors learn but are not among model.parameters()",
+            hint="keep layers in nn.ModuleList or nn.ModuleDict, not in a Python list: optimizer "
+            "and checkpoint miss them",
+        )
+    if silence.harmful or silence.idle:
+        return _judged_silence(judge, len(totals), silence, chooses=chooses)
+    return None
+
+
+def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckResult | None:
+    if not frozen:
+        return None
+    if drawn := drawn_at_random(subject, frozen):
+        return judge.failed(
+            f"{len(drawn)} parameters are frozen as they were drawn at random: "
+            f"{', '.join(drawn[:6])}",
+            hint="requires_grad_(False) is right when fine-tuning: load the pretrained weights in "
+            "build_model, or let these learn",
+        )
+    return judge.warned(
+        f"{len(frozen)} parameters are frozen: {', '.join(frozen[:6])}",
+        hint="right when fine-tuning; otherwise remove requires_grad_(False)",
+    )
+
+
+def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool) -> CheckResult:
+    silent = silence.harmful
+    if silent and chooses and len(silent) < total / 2:
+        return judge.warned(
+            f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
+            hint="examples choose the layers that they go through, and none of the sample chose "
+            "these: right for rare experts, else look at how they are balanced",
+        )
+    if silent:
+        return judge.failed(
+            f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
+            hint="they are not used in forward, cut off by detach, or dead: zero weights on both "
+            "sides, or a dropout of 1",
+        )
+    return judge.warned(
+        f"{len(silence.idle)} of {total} parameters at the end of a row of equal blocks "
+        f"have no effect: {', '.join(silence.idle[:6])}",
+        hint="nobody takes what they compute, as in the last block of N-BEATS or WaveNet, "
+        "where it is harmless: the same layers of the other blocks learn. If a result was "
+        "forgotten behind the loop, use it; otherwise leave these layers out of that block",
+    )
+
+
+def _judged_ties(
+    judge: Judge, subject: Subject, totals: dict[str, float], cancelled: Sequence[str]
+) -> CheckResult:
+    """Whether an embedding has a twin that starts with its numbers and learns by itself."""
+    model = subject.build_model()
+    copies = copies_of_embeddings(model, dict(model.named_parameters()))
+    twins = [name for name, _ in copies]
+    if twins:
+        return judge.warned(
+            f"{', '.join(twins)} starts as a copy of an embedding and learns by itself",
+            hint="a tie is broken: assign the parameter itself, head.weight = embedding.weight, "
+            "after everything that replaces or copies it",
+        )
+    sizes = [size for name, size in totals.items() if name not in cancelled]
+    measured = f"{len(totals)} parameters, smallest sum {min(sizes):.2g}"
+    if cancelled:
+        measured += f"; {', '.join(cancelled[:6])} cancels out in every loss, and may be left out"
+    return judge.passed(measured)
+
+
+def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
+    """Shape [B, 1]."""
+    with torch.no_grad():
+        return subject.task.losses(model(**inputs_of(batch)), batch).double().unsqueeze(1)
+
+
+def _outputs(model: nn.Module, batch: Batch) -> Tensor:
+    """Shape [B, ...]."""
+    with torch.no_grad():
+        output: Tensor = model(**inputs_of(batch)).double()
+    return output
+
+
+def _follows_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
+    """Whether the model reads a tensor at all, where no other values are to be had."""
+    inputs = inputs_of(batch)
+    with torch.no_grad():
+        try:
+            model(**{key: value for key, value in inputs.items() if key != name})
+        except Exception:  # it misses the tensor
+            return True
+    return False
+
+
+def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
+    """Whether other values of some inputs change any loss, be it the training's alone."""
+    before = _losses(subject, model, batch)
+    if not torch.equal(_losses(subject, model, {**batch, **other}), before):
+        return True
+    task, losses = subject.task, []
+    if type(task).training_losses is Task.training_losses:
+        return False
+    for each in (batch, {**batch, **other}):
+        with seeded(subject.seed), torch.no_grad():
+            losses.append(task.training_losses(model(**inputs_of(each)), each))
+    return not torch.equal(losses[0], losses[1])
+
+
+def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:
+    tensor = batch[name]
+    if tensor.ndim != 2 or is_sequence(name, batch):
+        return
+    for column in _doubtful_columns(subject, model, batch, name):
+        other = tensor.clone()
+        other[:, column] = tensor[:, column].roll(1, 0)
+        varies = not torch.equal(other, tensor)
+        if varies and not _is_used(subject, model, batch, {name: other}):
+            yield f"{name}[{column}]"
+
+
+def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> list[int]:
+    """Those that no gradient shows in use: one pass, where a table may have thousands."""
+    tensor = batch[name]
+    if not tensor.is_floating_point():
+        return list(range(tensor.shape[1]))
+    free = tensor.clone().requires_grad_()
+    losses = subject.task.losses(model(**inputs_of({**batch, name: free})), batch)
+    if not losses.requires_grad:
+        return list(range(tensor.shape[1]))
+    (gradient,) = torch.autograd.grad(losses.sum(), free, allow_unused=True, materialize_grads=True)
+    return (gradient == 0).all(dim=0).nonzero().flatten().tolist()

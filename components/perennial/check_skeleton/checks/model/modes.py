@@ -1,0 +1,232 @@
+"""Modes: does the model train in training mode, and repeat itself in evaluation mode?"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from perennial.check_skeleton.short_training import BATCH_STATISTICS, DROPOUTS
+from perennial.check_skeleton.subject import Subject, seeded, stirred_model
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import Batch, inputs_of
+
+PROBED_ROWS = 32
+# torch's momentum is the weight of the new batch, 0.1 by default; other libraries name the weight
+# of the past so, 0.9 to 0.999.
+LARGEST_MOMENTUM = 0.9
+# Dropout keeps half of hidden units and most of the inputs (Srivastava et al., 2014); graphs drop
+# 0.6. What other libraries call keep probability is 0.8 or more.
+DOUBTFUL_DROPOUT = 0.7
+FAILING_DROPOUT = 0.8
+# Faster kernels of evaluation mode round differently, by about 1e-6.
+SAME_OUTPUT = 1e-3
+
+
+def modes(subject: Subject) -> CheckResult:
+    """Is evaluation mode fixed, and does training mode do what its layers are for?"""
+    judge = Judge(
+        "modes",
+        expected="in evaluation mode equal outputs twice and no changed statistics; in training "
+        "mode every dropout and batch norm active",
+        source="guides: forgotten train and eval calls train or serve another model, silently",
+    )
+    inputs = inputs_of(subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows)))
+    with seeded(subject.seed):
+        model = stirred_model(subject)
+        return (
+            _judged_evaluation(judge, model, inputs)
+            or _judged_statistics(judge, model)
+            or _judged_dropout(judge, model)
+            or _judged_training(judge, model, inputs)
+        )
+
+
+def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult | None:
+    """What is wrong in evaluation mode; None if nothing is."""
+    model.eval()
+    before = {name: buffer.detach().clone() for name, buffer in _kept_buffers(model).items()}
+    first, again = _watched(model, inputs), _watched(model, inputs)
+    stuck = [name for name, module in _acting(model).items() if module.training]
+    if stuck:
+        return judge.failed(
+            f"evaluation mode leaves {len(stuck)} layers in training mode: {', '.join(stuck[:4])}",
+            hint="train() or eval() is overridden, or forward calls train(): dropout then changes "
+            "predictions, and batch norm learns from evaluation data",
+            layers=stuck,
+        )
+    different = [name for name, total in first.items() if not _agree(total, again.get(name))]
+    if different:
+        place = different[0] or "forward"
+        return judge.failed(
+            f"two passes in evaluation mode differ, first in {place}",
+            hint=f"{place} draws random numbers in evaluation mode: pass training=self.training to "
+            "nn.functional.dropout, and draw noise only if self.training",
+            module=place,
+        )
+    after = _kept_buffers(model)
+    changed = [name for name in before if _differs(after[name], before[name])]
+    if changed:
+        return judge.failed(
+            f"a pass in evaluation mode changes {', '.join(changed[:4])}",
+            hint="statistics are learned from evaluation data: update buffers only if "
+            "self.training, and give batch_norm training=self.training",
+            buffers=changed,
+        )
+    return None
+
+
+def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
+    """What is wrong with the settings of batch normalisation; None if nothing is."""
+    found = {name: each for name, each in _acting(model).items() if _is_normalising(each)}
+    batchwise = [name for name, each in found.items() if not each.track_running_stats]
+    if batchwise:
+        return judge.failed(
+            f"{', '.join(batchwise[:4])} keep no running statistics",
+            hint="with track_running_stats=False batch norm uses the evaluated batch's own "
+            "statistics: a prediction then depends on its neighbours",
+            layers=batchwise,
+        )
+    still = [name for name, each in found.items() if each.momentum == 0 and _is_initial(each)]
+    if still:
+        return judge.failed(
+            f"momentum is 0 in {', '.join(still[:4])}",
+            hint="running statistics stay at mean 0 and variance 1, so evaluation does not "
+            "normalise: momentum is the new batch's weight, 0.1 by default",
+            layers=still,
+        )
+    hasty = [name for name, each in found.items() if (each.momentum or 0.0) >= LARGEST_MOMENTUM]
+    if hasty:
+        return judge.warned(
+            f"momentum is {found[hasty[0]].momentum:g} in {', '.join(hasty[:4])}",
+            hint="running statistics are those of the last batch: momentum is the new batch's "
+            "weight here, one minus what other libraries call so",
+            layers=hasty,
+        )
+    return None
+
+
+def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
+    """What is wrong with the share that dropout drops; None if nothing is."""
+    shares = {name: each.p for name, each in model.named_modules() if isinstance(each, DROPOUTS)}
+    most = max(shares, key=lambda name: shares[name], default="")
+    if not most or shares[most] < DOUBTFUL_DROPOUT:
+        return None
+    say = judge.warned if shares[most] < FAILING_DROPOUT else judge.failed
+    return say(
+        f"{most} drops {shares[most]:.0%} of its inputs in training",
+        hint="torch's p is the share that is dropped, one minus the share that other libraries "
+        "keep",
+        shares=shares,
+    )
+
+
+def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
+    """What is wrong in training mode, if anything."""
+    evaluated = _output(model, inputs)
+    model.train()
+    first, again = _output(model, inputs), _output(model, inputs)
+    acting = _acting(model)
+    idle = [name for name, module in acting.items() if not module.training]
+    if acting and len(idle) == len(acting) and not model.training:
+        return judge.failed(
+            f"training mode does not reach the model: {len(idle)} layers stay in evaluation mode",
+            hint="train() is overridden, or forward calls eval(): dropout never drops, batch norm "
+            "never normalises by the batch and its statistics stay at the start",
+            layers=idle,
+        )
+    if idle:
+        return judge.warned(
+            f"{len(idle)} of {len(acting)} layers stay in evaluation mode: {', '.join(idle[:4])}",
+            hint="right for the frozen batch norm of a pretrained model; otherwise remove the "
+            "eval() or the overridden train()",
+            layers=idle,
+        )
+    dropping = [name for name, module in acting.items() if not _is_normalising(module)]
+    is_random = _differs(first, again)
+    if dropping and not is_random:
+        return judge.warned(
+            f"{len(dropping)} dropout layers are made, and two passes in training mode are equal",
+            hint=f"forward does not call {', '.join(dropping[:4])}, or only where it has no effect",
+            layers=dropping,
+        )
+    scale = 1 + float(evaluated.abs().max())
+    if evaluated.shape != first.shape or (
+        len(acting) == 0
+        and not is_random
+        and float((first - evaluated).abs().max()) > SAME_OUTPUT * scale
+    ):
+        return judge.warned(
+            "the modes compute different things, though no layer drops or normalises by the batch",
+            hint="forward asks self.training: what it does only in evaluation, such as a softmax, "
+            "is not what is trained",
+        )
+    return judge.passed(
+        f"evaluation repeats itself; {len(acting)} layers act in training"
+        + (", which is random" if is_random else "")
+    )
+
+
+def _acting(model: nn.Module) -> Mapping[str, Any]:
+    """The layers that the mode changes, by name: dropout that drops, batch normalisation."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if _is_normalising(module) or (isinstance(module, DROPOUTS) and module.p > 0)
+    }
+
+
+def _kept_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The numbers beside the parameters that checkpoints hold; counters may count."""
+    kept = model.state_dict().keys()
+    return {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if name in kept and buffer.is_floating_point()
+    }
+
+
+def _is_normalising(module: nn.Module) -> bool:
+    return isinstance(module, BATCH_STATISTICS)
+
+
+def _is_initial(layer: nn.Module) -> bool:
+    """Whether its statistics are those that no data have changed."""
+    mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
+    return not bool(mean.any()) and bool((variance == 1).all())
+
+
+def _output(model: nn.Module, inputs: Batch) -> Tensor:
+    with torch.no_grad():
+        output: Tensor = model(**inputs)
+    return output
+
+
+def _watched(model: nn.Module, inputs: Batch) -> dict[str, float]:
+    """Sums of every module's output, in the order in which they come; the model's own is last."""
+    sums: dict[str, float] = {}
+
+    def watch(name: str) -> Callable[[nn.Module, object, object], None]:
+        def note(module: nn.Module, args: object, output: object) -> None:
+            if isinstance(output, Tensor) and output.is_floating_point():
+                sums[name] = sums.get(name, 0.0) + float(output.double().sum())
+
+        return note
+
+    hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
+    _output(model, inputs)
+    for hook in hooks:
+        hook.remove()
+    return sums
+
+
+def _agree(total: float, again: float | None) -> bool:
+    if again is None:
+        return False
+    return math.isclose(total, again, rel_tol=1e-6) or (math.isnan(total) and math.isnan(again))
+
+
+def _differs(value: Tensor, other: Tensor) -> bool:
+    return not torch.allclose(value, other, rtol=0.0, atol=0.0, equal_nan=True)

@@ -1,0 +1,283 @@
+"""Sequences: does each token count once, and is it predicted from those before it alone?"""
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from perennial.check_skeleton.checks.model.fill import filled_texts, learned_beyond_lists
+from perennial.check_skeleton.checks.model.padding import padding_of
+from perennial.check_skeleton.checks.model.token_positions import (
+    AGREEMENT,
+    Asked,
+    agreements,
+    asked_of,
+    dependencies,
+    moves,
+    tokens_of,
+)
+from perennial.check_skeleton.free_outputs import output_of, probe
+from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.subject import Subject, head_of, stirred_model
+from perennial.check_skeleton.token_outputs import (
+    counted_tokens,
+    is_per_token,
+    wanted_tokens,
+)
+from perennial.check_skeleton.verdict import DEPENDENCIES, Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
+
+PROBED_ROWS = 16
+# Rounding moves a logit by about 1e-7 of itself; one token seen too early moves it by more than
+# 1e-2 under the noise that is put on the weights.
+LOOKING_AHEAD = 1e-5
+# A boundary or two behind a text are no padding; a quarter of the loss, in texts that fill half of
+# their context, is.
+MOST_PADDING = 0.1
+# Answers are rarely shorter than a tenth of what stands before them.
+FEWEST_TOKENS = 0.1
+LEARNED_FILL = 0.5
+_OFF_BY = {
+    2: "labels are shifted twice: in encode, and again in the model or the loss",
+    0: "shift the labels: label t is token t + 1. A denoiser says by reconstructs_inputs = True "
+    "that its labels are its inputs",
+    -1: "labels are shifted in the wrong direction: label t is token t + 1, not one before it",
+}
+
+
+def example_weights(subject: Subject) -> CheckResult:
+    """Does `weight` count what the example's loss is the mean of?"""
+    judge = Judge(
+        "example_weights",
+        expected="no negative weights; for a loss over tokens, the number of tokens in it, of "
+        "which none is padding",
+        source="the engine averages losses by weight: the mean over all tokens of the global "
+        "batch, however many of them an example has",
+    )
+    weights, batch = subject.train.get(WEIGHT), head_of(probe(subject), PROBED_ROWS)
+    if weights is not None and (wrong := _wrong_weights(weights)):
+        return judge.failed(wrong, hint="return one number per example, 0 or more")
+    beyond = learned_beyond_lists(subject)
+    if beyond is not None and beyond > LEARNED_FILL:
+        return judge.failed(
+            f"{beyond:.0%} of the positions behind the ends of short lists of labels are in the "
+            "loss, where inputs are filled up too",
+            hint="padding is learned and counted: give it a label that the loss ignores, or a "
+            "mask, and count the other positions as `weight`",
+        )
+    counted = counted_tokens(subject.task, output_of(subject, batch), batch)
+    if counted is not None:
+        return (
+            _judged_counts(judge, batch.get(WEIGHT), counted.sum(dim=1))
+            or _judged_fill(judge, subject)
+            or _judged_places(judge, batch, counted)
+        )
+    if weights is None:
+        return judge.skipped("every example counts the same, and none is a sequence")
+    return judge.passed(f"from {float(weights.min()):.4g} to {float(weights.max()):.4g}")
+
+
+def _wrong_weights(weights: Tensor) -> str:
+    if weights.ndim != 1 or not bool(torch.isfinite(weights).all()) or float(weights.min()) < 0:
+        return f"weights have shape {list(weights.shape)}, or are negative or not finite"
+    return "" if float(weights.sum()) else "all weights are 0"
+
+
+def _judged_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> CheckResult | None:
+    """Weights against the number of positions that get a gradient; None where they agree."""
+    if weights is None:
+        if bool((counted == counted[0]).all()):
+            return None
+        return judge.warned(
+            f"{int(counted.min())} to {int(counted.max())} tokens are in a loss, and all examples "
+            "count the same",
+            hint="return the number of tokens as `weight` from encode",
+        )
+    wrong = weights != counted
+    if not bool(wrong.any()):
+        return None
+    row = int(wrong.nonzero()[0])
+    return judge.failed(
+        f"{int(wrong.sum())} of {len(counted)} examples weigh other than the tokens in their "
+        f"loss: one weighs {float(weights[row]):g} with {int(counted[row])} in it",
+        hint="does padding enter the loss, or only the last token? Give padding a label that the "
+        "loss ignores, and count the others as `weight`",
+    )
+
+
+def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Whether a language model is asked for what fills its shortest texts up; None where not."""
+    found = filled_texts(subject)
+    if found is None:
+        return None
+    batch, fill = found
+    asks = asked_of(subject, batch)
+    if isinstance(asks, str) or asks.offset != 1:
+        return None
+    # Of a run all want one code: what ends the text, or begins it, was left out before.
+    wanted = asks.wanted[fill]
+    in_loss = float((wanted == wanted.mode().values).double().mean())
+    if int(wanted.mode().values) < 0 or in_loss < LEARNED_FILL:
+        return None
+    return judge.failed(
+        f"{in_loss:.0%} of what fills up the {len(fill)} shortest texts is in the loss, behind "
+        "their ends",
+        hint="padding is learned and counted: give it a label that the loss ignores, and count "
+        "the other tokens as `weight`",
+    )
+
+
+def _judged_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
+    """Which tokens are in the loss: all that are no padding?"""
+    shown = f"{float(counted.sum(dim=1).double().mean()):.4g} tokens on average, as many as weigh"
+    tokens = tokens_of(batch)
+    padding = None if tokens is None else padding_of(batch[tokens])
+    is_padding = torch.zeros_like(counted) if padding is None else padding.covers(counted.shape[1])
+    in_loss = float((counted & is_padding).sum() / counted.sum().clamp_min(1))
+    if padding is not None and in_loss > MOST_PADDING:
+        return judge.warned(
+            f"{in_loss:.0%} of the tokens in the loss are padding, runs of {padding.code}",
+            hint="padding is learned and counted: give it a label that the loss ignores, and count "
+            "the other tokens as `weight`",
+        )
+    share = float(counted.sum() / (~is_padding).sum().clamp_min(1))
+    if share < FEWEST_TOKENS:
+        return judge.warned(
+            f"{share:.0%} of the tokens that are no padding are in the loss",
+            hint="is only the last token learned? Each token of a text can be, from those before "
+            "it. Right where only short answers count",
+        )
+    return judge.passed(shown)
+
+
+def next_token(subject: Subject) -> CheckResult:
+    """Does the loss ask each position for the token after it?"""
+    judge = Judge(
+        "next_token",
+        expected="at each position, the loss asks for the token that comes next",
+        source="guides: off-by-one targets; read off the gradient of the loss, so that it does not "
+        "matter who shifts the labels",
+        tolerance=f"{AGREEMENT:.0%} of the positions",
+    )
+    columns, batch = subject.task.columns, probe(subject)
+    if not _asks_for_labels(subject, batch):
+        return judge.failed(
+            "the loss asks for codes that are not the labels of its positions, nor of others near",
+            hint="the loss pairs outputs with labels of other positions: look for view or reshape "
+            "where permute is meant, and for a softmax over the wrong dimension",
+        )
+    found = asked_of(subject, batch)
+    if not isinstance(found, str) and found.offset == 0 and subject.task.reconstructs_inputs:
+        found = "each position is asked for its own token, as the task says"
+    if isinstance(found, str):
+        return judge.skipped(found)
+    agreement = {f"{far:+d}": round(share, 4) for far, share in sorted(found.agreement.items())}
+    if found.offset == 1:
+        return judge.passed(f"{found.agreement[1]:.0%} of positions", agreement=agreement)
+    if found.offset is not None:
+        return judge.failed(
+            f"{found.agreement[found.offset]:.0%} of positions are asked for the token "
+            f"{found.offset:+d} from theirs",
+            hint=_OFF_BY[max(-1, min(found.offset, 2))],
+            agreement=agreement,
+        )
+    if columns.label not in columns.features:
+        return judge.skipped("the labels are not the tokens of the input")
+    return judge.warned(
+        f"at most {max(found.agreement.values()):.0%} of positions are asked for a token near them",
+        hint="tokens are shuffled against their labels, or inputs and labels are coded by two "
+        "vocabularies",
+        agreement=agreement,
+    )
+
+
+def _asks_for_labels(subject: Subject, batch: Batch) -> bool:
+    """Whether what the loss wants are the labels, be they shifted; yes where none are tokens."""
+    output = output_of(subject, batch)
+    if not is_per_token(output, batch[LABEL]):
+        return True
+    wanted = wanted_tokens(subject.task, output, batch)
+    return max(agreements(batch[LABEL], wanted).values()) >= AGREEMENT
+
+
+def future_independence(subject: Subject) -> CheckResult:
+    """Is every token predicted before it, or anything after it, is seen?"""
+    judge = Judge(
+        "future_independence",
+        expected="the same outputs for two texts up to where they part",
+        source="labels that are not shifted, or attention without its mask, leak what is to be "
+        "predicted: the loss falls to nothing and the model is useless",
+    )
+    label = subject.task.columns.label
+    if subject.task.reconstructs_inputs:
+        return judge.skipped("each position is asked for its own token, as the task says")
+    rows = subject.train_rows.head(PROBED_ROWS)
+    labels = subject.train[LABEL]
+    if rows[label].dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
+        return judge.skipped("the label is no text")
+    batch = subject.task.encode(rows)
+    parting = _parting(rows[label], subject.train[LABEL].shape[1] // 2)
+    with made_up("texts with other characters of theirs in their second half"):
+        other = subject.task.encode(rows.with_columns(parting))
+    found = asked_of(subject, batch)
+    if isinstance(found, str):
+        return judge.skipped(found)
+    if bool(_shared(found, batch, other).all()):
+        return judge.skipped(
+            f"none of {len(rows)} texts has other tokens once its second half is changed: nothing "
+            "was compared"
+        )
+    if found.offset is not None and found.offset <= 0:
+        return judge.failed(
+            "the inputs hold the very token that is to be predicted from them",
+            hint="shift the labels: label t is token t + 1",
+        )
+    return _judged_outputs(judge, subject, found, (batch, other))
+
+
+def _judged_outputs(
+    judge: Judge, subject: Subject, found: Asked, texts: tuple[Batch, Batch]
+) -> CheckResult:
+    """Outputs of texts that only then part."""
+    model, (batch, other) = stirred_model(subject), texts
+    with torch.no_grad():
+        before, again, after = (model(**inputs_of(each)) for each in (batch, batch, other))
+    if float(moves(before, again).max()) > LOOKING_AHEAD:
+        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+    shared = _shared(found, batch, other)
+    early = torch.where(shared & ~shared.all(dim=1, keepdim=True), moves(before, after), 0.0)
+    seen = {DEPENDENCIES: dependencies(model, batch, found.tokens, subject.task.scoring_rows)}
+    if float(early.max()) <= LOOKING_AHEAD:
+        pairs = int((~shared).any(dim=1).sum())
+        return judge.passed(f"{pairs} pairs of texts", **seen)
+    return judge.failed(
+        f"outputs move by up to {float(early.max()):.2g} before the texts part",
+        hint="the model looks ahead: look for attention without a causal mask, convolutions with "
+        "padding on both sides, and statistics over the sequence",
+        **seen,
+    )
+
+
+def _shared(found: Asked, batch: Batch, other: Batch) -> Tensor:
+    """Positions before the first token in which two texts differ, [B, T]."""
+    return (batch[found.tokens] != other[found.tokens]).cumsum(dim=1) == 0
+
+
+def other_characters(texts: pl.Series) -> dict[int, str]:
+    """For each character another one that the texts hold: tokenizers may know no others."""
+    known = sorted(set("".join(texts.drop_nulls())))
+    return {ord(one): other for one, other in zip(known, known[1:] + known[:1], strict=True)}
+
+
+def _parting(texts: pl.Series, most: int) -> pl.Series:
+    """The texts with other characters from their middle on, at the latest behind `most` bytes.
+
+    A token is a byte or more, so that many bytes are no more tokens, whatever the alphabet.
+    """
+    changed, exchange = [], other_characters(texts)
+    for text in texts.fill_null(""):
+        content = text.encode()
+        shared = content[: min(len(content) // 2, most)].decode(errors="ignore")
+        rest = text[len(shared) :]
+        changed.append(shared + rest.translate(exchange))
+    return pl.Series(texts.name, changed, dtype=pl.String)

@@ -1,0 +1,199 @@
+"""Silent parameters: why does a parameter get no gradient, and is that harmless?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from perennial.check_skeleton.subject import Subject, evaluated, seeded
+from perennial.engine.parallelism.replica import leaves_of
+from perennial.engine.task import Batch, Task, inputs_of
+
+PROBED_ROWS = 16
+MOST = 64  # of the silent parameters; more are no end of a row and no sum that cancels
+STEP = 0.1
+# Rounding moves a loss by about 1e-7 of itself.
+MOVED = 1e-5
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Parameters without a gradient, by the reason for it.
+
+    Attributes:
+        harmful: Detached, dead, forgotten or discarded.
+        idle: At the end of a row of equal blocks, where nobody takes what they compute.
+        cancelled: Without effect on any loss, because it is the same in all that is compared.
+    """
+
+    harmful: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+
+
+def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, float]) -> Silence:
+    """Tell the harmless parameters without a gradient from the others.
+
+    Args:
+        subject: Gives the rows that the parameters are moved on.
+        model: After some updates; it is left in evaluation mode.
+        totals: Sizes of the gradients of each trainable parameter.
+    """
+    silent = [name for name, size in totals.items() if size == 0.0]
+    if not silent or len(silent) > MOST:
+        return Silence(harmful=tuple(silent))
+    reasons = dict.fromkeys(silent, "harmful")
+    evaluated(model)
+    batch = subject.balanced(PROBED_ROWS)
+    reached = {id(leaf) for leaf in leaves_of(_losses(subject.task, model, batch).sum())}
+    for name in silent:
+        is_reached = id(model.get_parameter(name)) in reached
+        twins = [] if is_reached else _twins(name, totals)
+        if not (is_reached or twins):
+            continue
+        effect = _effect(subject.task, model, batch, name)
+        if effect.moves_loss:
+            continue  # cut off by detach, or by a step that has no gradient
+        if is_reached and effect.moves_output and _has_learning_neighbour(name, totals):
+            reasons[name] = "cancelled"
+        elif twins and (effect.is_called or not _is_called(subject.task, model, batch, twins[0])):
+            reasons[name] = "idle"
+    names = {
+        reason: tuple(n for n in silent if reasons[n] == reason) for reason in reasons.values()
+    }
+    return Silence(**names)
+
+
+def drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
+    """Which weights of torch's own layers another seed would have made different.
+
+    What a module of one's own keeps may be meant so, as the frequencies of random features.
+    """
+    with seeded(subject.seed):
+        first = subject.task.build_model()
+    with seeded(subject.seed + 1):
+        second = subject.task.build_model()
+    return [
+        name
+        for name in names
+        if first.get_parameter(name).ndim > 1
+        and type(first.get_submodule(name.rpartition(".")[0])).__module__.startswith("torch.nn")
+        and not torch.equal(first.get_parameter(name), second.get_parameter(name))
+    ]
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """What another value of a parameter changes.
+
+    Attributes:
+        is_called: Whether its module is called at all.
+        moves_output: Whether its module gives another output.
+        moves_loss: Whether any loss is another.
+    """
+
+    is_called: bool
+    moves_output: bool
+    moves_loss: bool
+
+
+@torch.no_grad()
+def _effect(task: Task, model: nn.Module, batch: Batch, name: str) -> _Effect:
+    parameter = model.get_parameter(name)
+    kept = parameter.clone()
+    losses, outputs = _seen(task, model, batch, name)
+    parameter.add_(STEP * (1 + kept.abs()))
+    after, moved = _seen(task, model, batch, name)
+    parameter.copy_(kept)
+    return _Effect(
+        is_called=bool(outputs),
+        moves_output=any(map(_differ, outputs, moved)),
+        moves_loss=_differ(losses, after),
+    )
+
+
+def _is_called(task: Task, model: nn.Module, batch: Batch, name: str) -> bool:
+    """Whether a parameter's module is called; some layers use the weights of others themselves."""
+    with torch.no_grad():
+        return bool(_seen(task, model, batch, name)[1])
+
+
+def _seen(task: Task, model: nn.Module, batch: Batch, name: str) -> tuple[Tensor, list[Tensor]]:
+    """The losses, and what the module of a parameter gives."""
+    found: list[Tensor] = []
+
+    def keep(module: nn.Module, given: object, output: object) -> None:
+        found.extend(_tensors(output))
+
+    handle = model.get_submodule(name.rpartition(".")[0]).register_forward_hook(keep)
+    try:
+        return _losses(task, model, batch), found
+    finally:
+        handle.remove()
+
+
+def _losses(task: Task, model: nn.Module, batch: Batch) -> Tensor:
+    """What is minimised, shape [B]."""
+    losses = task.training_losses(model(**inputs_of(batch)), batch)
+    auxiliary = task.auxiliary_losses(model)
+    return losses if auxiliary is None else losses + auxiliary
+
+
+def _tensors(output: object) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield output.detach().clone()
+    elif isinstance(output, list | tuple):
+        for each in output:
+            yield from _tensors(each)
+
+
+def _differ(before: Tensor, after: Tensor) -> bool:
+    if before.shape != after.shape:
+        return True
+    return not bool(((after - before).abs() <= MOVED * (1 + before.abs())).all())
+
+
+def _has_learning_neighbour(name: str, totals: Mapping[str, float]) -> bool:
+    """Whether another parameter of the same module gets a gradient."""
+    module = name.rpartition(".")[0]
+    return any(size > 0.0 for each, size in totals.items() if each.rpartition(".")[0] == module)
+
+
+def _twins(name: str, totals: Mapping[str, float]) -> list[str]:
+    """The same parameter of all other blocks of a row, if they learn and its own block does too.
+
+    Only of the first and the last block: what nobody takes in the middle is forgotten.
+    """
+    parts = name.split(".")
+    for place, part in enumerate(parts):
+        if place and part.isdigit():
+            row = {
+                int(other[place]): ".".join(other)
+                for other in (each.split(".") for each in totals)
+                if len(other) == len(parts)
+                and other[place].isdigit()
+                and other[:place] + other[place + 1 :] == parts[:place] + parts[place + 1 :]
+            }
+            index = int(part)
+            twins = [each for number, each in row.items() if number != index]
+            learns = all(totals[each] > 0.0 for each in twins)
+            is_end = index in (min(row), max(row))
+            if twins and learns and is_end and _block_learns(parts, place, totals):
+                return twins
+    return []
+
+
+def _block_learns(parts: list[str], place: int, totals: Mapping[str, float]) -> bool:
+    """Whether something else of a block learns; its layers may lie in several lists."""
+    lists: dict[str, dict[int, float]] = {}
+    for each, size in totals.items():
+        other = each.split(".")
+        is_parallel = other[: place - 1] == parts[: place - 1] and len(other) > place
+        if is_parallel and other[place].isdigit():
+            sizes = lists.setdefault(other[place - 1], {})
+            sizes[int(other[place])] = sizes.get(int(other[place]), 0.0) + size
+    own = lists[parts[place - 1]]
+    return any(
+        sizes[int(parts[place])] > 0.0 for sizes in lists.values() if sizes.keys() == own.keys()
+    )

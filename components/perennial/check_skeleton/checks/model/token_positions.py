@@ -1,0 +1,161 @@
+"""Token positions: where the tokens of a text stand, what is asked there, and what is padding."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+from torch import Tensor, nn
+
+from perennial.check_skeleton.free_outputs import output_of
+from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.token_outputs import is_per_token, wanted_tokens
+from perennial.check_skeleton.verdict import shaded
+from perennial.engine.task import LABEL, Batch, inputs_of
+
+# Shuffled tokens agree with their labels about as often as letters do, once in ten to twenty; the
+# end of a text may be labelled otherwise than it is padded, which matters in short ones.
+AGREEMENT = 0.5
+OFFSETS = (1, 0, 2, -1, 3, -2)
+# Masked language models hide the tokens that they ask for, four in five behind one code.
+HIDDEN_SHARE = 0.5
+MOST_POSITIONS = 24
+SHORTEST = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the loss asks for, against the tokens that the model is given.
+
+    Attributes:
+        tokens: Name of the input that holds the tokens.
+        wanted: The code wanted at each position, [B, T], -1 where none is.
+        agreement: By offset, the share of wanted codes that the tokens hold that far ahead.
+        is_hidden: Whether the tokens that are asked for are hidden behind one code.
+    """
+
+    tokens: str
+    wanted: Tensor
+    agreement: dict[int, float]
+    is_hidden: bool
+
+    @property
+    def offset(self) -> int | None:
+        """How far ahead the wanted tokens stand; None where they stand nowhere."""
+        best = max(self.agreement, key=lambda offset: self.agreement[offset])
+        return best if self.agreement[best] >= AGREEMENT else None
+
+
+def asked_of(subject: Subject, batch: Batch) -> Asked | str:
+    """What the loss asks for of a batch; or why that is no question."""
+    output = output_of(subject, batch)
+    if not is_per_token(output, batch[LABEL]):
+        return "the model's output is not one row of scores per label"
+    found = asked(wanted_tokens(subject.task, output, batch), batch)
+    if found is None:
+        return "no input is laid out like the labels"
+    if found.is_hidden:
+        return "the tokens that are asked for are hidden from the model"
+    return found
+
+
+def asked(wanted: Tensor, batch: Batch) -> Asked | None:
+    """Compare what is wanted with the input that holds it most often; None without tokens."""
+    found = [
+        Asked(name, wanted, agreements(tensor, wanted), _is_hidden(tensor, wanted))
+        for name, tensor in inputs_of(batch).items()
+        if tensor.shape == wanted.shape and not tensor.is_floating_point()
+    ]
+    return max(found, key=lambda each: max(each.agreement.values()), default=None)
+
+
+def agreements(tokens: Tensor, wanted: Tensor) -> dict[int, float]:
+    """By offset, the share of wanted codes that the tokens hold that far ahead, all [B, T]."""
+    length, shares = wanted.shape[1], {}
+    for offset in OFFSETS:
+        start, end = max(-offset, 0), length - max(offset, 0)
+        asks = wanted[:, start:end]
+        holds = tokens[:, start + offset : end + offset] == asks
+        shares[offset] = float(holds[asks >= 0].double().mean().nan_to_num())
+    return shares
+
+
+def _is_hidden(tokens: Tensor, wanted: Tensor) -> bool:
+    shown, asks = tokens[wanted >= 0], wanted[wanted >= 0]
+    if not len(shown):
+        return False
+    code = shown.mode().values
+    return bool((shown == code).double().mean() >= HIDDEN_SHARE and not (asks == code).any())
+
+
+def tokens_of(batch: Batch) -> str | None:
+    """The input whose codes vary most, of those that may be sequences of tokens."""
+    sequences = {
+        name: len(np.unique(tensor.numpy()))
+        for name, tensor in inputs_of(batch).items()
+        if tensor.ndim == 2 and not tensor.is_floating_point() and tensor.shape[1] >= SHORTEST
+    }
+    return max(sequences, key=lambda name: sequences[name], default=None)
+
+
+def dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonValue:
+    """How much the output at each position moves with the token at each, from 0 to 1.
+
+    By output, by input, evenly spread over the positions.
+
+    Args:
+        model: In evaluation mode.
+        batch: Its first example is changed, one token at a time.
+        name: Of the input that holds the tokens.
+        most: Examples per forward pass.
+    """
+    length = batch[name].shape[1]
+    places = torch.linspace(0, length - 1, min(length, MOST_POSITIONS)).round().long()
+    one = head_of(inputs_of(batch), 1)
+    used = torch.from_numpy(np.unique(batch[name].numpy()))
+    columns = []
+    with torch.no_grad():
+        before = model(**one)
+        for some in torch.split(places, max(most, 1)):
+            inputs = {key: value.repeat(len(some), *[1] * (value.ndim - 1))
+                      for key, value in one.items()}  # fmt: skip
+            rows = torch.arange(len(some))
+            at = torch.searchsorted(used, inputs[name][rows, some])
+            inputs[name][rows, some] = used[(at + 1) % len(used)]
+            # Beside its own copies an example may be mixed; `example_independence` speaks of that.
+            columns.append(moves(before, model(**inputs))[:, places])
+    return shaded(torch.cat(columns).t())
+
+
+def moves(before: Tensor, after: Tensor) -> Tensor:
+    """By how much of its size the output at each position differs, [B, T]."""
+    return (before - after).abs().amax(dim=2) / (1 + before.abs().amax(dim=2))
+
+
+@contextmanager
+def watched(model: nn.Module, shape: Sequence[int], at: int) -> Iterator[dict[str, Tensor]]:
+    """Each module's output at one position, in the order in which they are done.
+
+    Args:
+        model: Whose modules.
+        shape: Examples and positions; what has another shape is left out.
+        at: The position.
+    """
+    seen: dict[str, Tensor] = {}
+
+    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        def keep(_: nn.Module, given: object, output: object) -> None:
+            first = output[0] if isinstance(output, tuple) and output else output
+            if isinstance(first, Tensor) and first.shape[:2] == tuple(shape) and first.ndim > 2:
+                seen[name] = first[:, at].detach().double().flatten(1)
+
+        return module.register_forward_hook(keep)
+
+    handles = [watch(name, module) for name, module in model.named_modules()]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,297 @@
+"""Distributed: two processes compute what one does, on rows of their own, and resume exactly."""
+
+import signal
+from collections.abc import Sequence
+
+import torch
+
+from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.trials.comparison import (
+    DIVERGED,
+    TOLERANCE,
+    Difference,
+    cause_of,
+    difference_of,
+    seen_twice,
+    shared_order,
+)
+from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS, RankRecord
+from perennial.check_skeleton.trials.supervisor import Outcome, Trials, make_trials
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.skeleton import CheckResult
+
+DIVISION = (
+    "one process that takes the batch in two passes departs in the same way: losses depend on how "
+    "a batch is divided. Batch statistics of its own, random numbers of a fixed seed, or a loss "
+    "scaled by the size of its batch make micro_batch_size and num_processes change the result"
+)
+# Augmentation that blanks columns or tokens makes some rows alike by chance; a cached batch repeats
+# three in five of an epoch, which is two and a half batches long.
+REPEATED_SHARE = 0.5
+ALONE = "the contract trains in one process: training.strategy = 'single'"
+
+
+def rank_equivalence(subject: Subject) -> CheckResult:
+    """Do two processes, replicated and sharded, compute what one computes on the same batch?"""
+    judge = Judge(
+        "rank_equivalence",
+        expected=f"losses and weights of {STEPS} updates, in two processes as in one, under ddp "
+        "and fsdp",
+        source="measured: rounding moves healthy tasks by 1e-6 of the way that the weights went, "
+        "rank-dependent code by 1e-2 and more",
+        tolerance=f"{TOLERANCE:g} of the way that the weights went, and of the loss",
+    )
+    if subject.training.strategy == "single":
+        return judge.skipped(ALONE)
+    trials = subject.once(make_trials)
+    if trials.reason:
+        return judge.unmeasured(trials.reason)
+    alone = trials["alone"]
+    if alone.obstacle:
+        return judge.unmeasured(alone.obstacle)
+    if not alone.is_complete:
+        # Plain gradient descent may diverge where the contract's optimizer does not.
+        diverged = alone.failure is not None and alone.failure.type == DIVERGED
+        speak = judge.warned if diverged else judge.failed
+        return speak(
+            f"the engine cannot train it in one process: {alone.problem}", hint=cause_of(alone)
+        )
+    if trials.quiet == "noise":
+        return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
+    return _judge_equivalence(judge, trials, subject.training.strategy)
+
+
+def rank_data(subject: Subject) -> CheckResult:
+    """Do the ranks see different rows that together cover all, from equal weights?"""
+    judge = Judge(
+        "rank_data",
+        expected="equal initial weights on every rank; each row once per epoch on one of them, in "
+        "another order each epoch; other random numbers on each rank",
+        source="guides: the same seed for weights, different ones for data, dropout and "
+        "augmentation; duplicated data of ranks is a silent waste",
+    )
+    if subject.training.strategy == "single":
+        return judge.skipped(ALONE)
+    trials = subject.once(make_trials)
+    if trials.reason:
+        return judge.unmeasured(trials.reason)
+    straight = trials["straight"]
+    if not straight.is_complete:
+        return judge.unmeasured(straight.obstacle or f"needs a training: {straight.problem}")
+    ranks = [straight.ranks[rank] for rank in sorted(straight.ranks)]
+    if len({trials.initial, *(rank.initial for rank in ranks)}) > 1:
+        return judge.failed(
+            "the initial weights differ between processes",
+            hint="build_model depends on the process: look for RANK, the process id, the time, "
+            "hashes of text (PYTHONHASHSEED) and generators of its own",
+        )
+    if problem := _row_problem(ranks, trials.rows):
+        return judge.failed(
+            problem,
+            hint="every update must use the rows that the engine hands to this rank: look for a "
+            "sampler, a cache or a slice in the task's own code, and for code that changes "
+            "the engine's",
+        )
+    return _judge_randomness(judge, ranks, trials.rows)
+
+
+def resume_trial(subject: Subject) -> CheckResult:
+    """Does a training that was killed go on exactly as one that was not?"""
+    judge = Judge(
+        "resume_trial",
+        expected=f"killed behind the checkpoint of update {SAVED_AFTER} and resumed in new "
+        f"processes: the losses and weights of update {STEPS}, bit for bit",
+        source="guides: a resume that drops state trains on silently from elsewhere; measured: "
+        "the engine resumes bit for bit",
+        tolerance="none",
+    )
+    trials = subject.once(make_trials)
+    if trials.reason:
+        return judge.unmeasured(trials.reason)
+    straight, killed, resumed = (trials[name] for name in ("straight", "killed", "resumed"))
+    if not straight.is_complete and subject.training.strategy != "single":
+        return judge.unmeasured(f"needs a training: {straight.problem}")
+    obstacles = [each.obstacle for each in (straight, killed, resumed) if each.obstacle]
+    if obstacles:
+        return judge.unmeasured(obstacles[0])
+    for outcome, place in ((straight, "before"), (killed, "until the kill"), (resumed, "after it")):
+        # The two parts of one training leave their errors in one place.
+        is_as_planned = outcome is killed and set(killed.codes) == {-signal.SIGKILL}
+        if (outcome.failure and not is_as_planned) or outcome.is_hung:
+            return judge.failed(f"{place}: {outcome.problem}", hint=cause_of(outcome))
+    if not resumed.is_complete:
+        return judge.unmeasured(f"needs a checkpoint: {killed.problem}")
+    return _judge_resume(judge, straight.ranks[0], resumed)
+
+
+def asked_for(strategy: str) -> Sequence[str]:
+    """Which of the strategies that are tried the contract may run."""
+    return ("ddp", "fsdp") if strategy == "auto" else ("ddp",) if strategy == "ddp" else ("fsdp",)
+
+
+def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
+    found = [(name, *_finding(trials, name)) for name in ("ddp", "fsdp")]
+    wrong = [(name, measured, hint) for name, measured, hint in found if hint]
+    how = _how(trials)
+    if not wrong and not all(trials[name].is_complete for name, _, _ in found):
+        obstacles = [each.obstacle for each in trials.outcomes.values() if each.obstacle]
+        return judge.unmeasured((obstacles or [found[0][1]])[0])
+    if not wrong:
+        return judge.passed("; ".join(f"{name}: {text}" for name, text, _ in found), **how)
+    measured = "; ".join(f"{name}: {text}" for name, text, _ in wrong)
+    hint = ". ".join(dict.fromkeys(hint for _, _, hint in wrong))
+    works = [name for name, _, hint in found if not hint and trials[name].is_complete]
+    if set(asked_for(wanted)) <= set(works):
+        return judge.warned(
+            measured, f"{hint}. The contract asks for {wanted!r}, which works", **how
+        )
+    if _is_division(trials, [name for name, _, _ in wrong]):
+        return judge.warned(measured, DIVISION, **how)
+    return judge.failed(measured, hint, **how)
+
+
+def _finding(trials: Trials, name: str) -> tuple[str, str]:
+    """What was measured under a strategy, and its likely cause; no cause, no fault."""
+    outcome, alone = trials[name], trials["alone"].ranks[0]
+    if not outcome.is_complete:
+        is_fault = outcome.codes and not outcome.obstacle
+        return outcome.problem, cause_of(outcome) if is_fault else ""
+    if len({rank.initial for rank in outcome.ranks.values()}) > 1:
+        return (
+            "the ranks build different models",
+            "build_model depends on the process: rank_data says what to look for",
+        )
+    difference = difference_of(alone, outcome.ranks[0])
+    if any(rank.final != outcome.ranks[0].final for rank in outcome.ranks.values()):
+        return (
+            f"the ranks end with different weights, {difference}",
+            "a parameter or buffer changes on one rank only: look for tensors made or changed in "
+            "forward, outside the gradients that the engine adds up",
+        )
+    return str(difference), _likely(difference, alone) if difference.is_large else ""
+
+
+def _likely(difference: Difference, alone: RankRecord) -> str:
+    kept = ", ".join(alone.drifting[:6])
+    if kept:
+        return (
+            f"{kept} changes in training but is no parameter and no registered buffer, so every "
+            "rank keeps its own: register it as a buffer, or do without"
+        )
+    if difference.first_step == 1:
+        return (
+            "the first loss differs already: the loss or the forward pass depends on the rank or "
+            "on the size of its share. Look for RANK, collectives of the task's own, and sums "
+            "divided by the batch's size"
+        )
+    return (
+        "equal losses at first, other gradients: look for collectives or hooks of the task's own, "
+        "weights changed in forward, and parameters that not every batch uses"
+    )
+
+
+def _is_division(trials: Trials, names: Sequence[str]) -> bool:
+    """Whether one process in two passes departs exactly as the processes do."""
+    passes = trials.outcomes.get("passes")
+    if passes is None or not passes.is_complete or trials["alone"].ranks[0].drifting:
+        return False
+    others = [trials[name] for name in names]
+    return all(
+        other.is_complete
+        and not difference_of(passes.ranks[0], other.ranks[0], trials["alone"].ranks[0]).is_large
+        for other in others
+    )
+
+
+def _how(trials: Trials) -> dict[str, object]:
+    """What differed from the contract's own training."""
+    notes = ["plain gradient descent in float32, without augmentation and dropout"]
+    if trials.quiet == "evaluation":
+        notes.append("in evaluation mode, because forward draws random numbers by itself")
+    if trials.has_batch_norm:
+        notes.append("batch normalisation over all processes, as under batch_norm = 'sync'")
+    return {"how": "; ".join(notes)}
+
+
+def _row_problem(ranks: Sequence[RankRecord], rows: int) -> str:
+    epochs = shared_order(ranks, rows)
+    for number, epoch in enumerate(epochs, start=1):
+        missing = rows - len(set(epoch))
+        if missing:
+            return f"{missing} of {rows} rows are missing in epoch {number}, others come twice"
+    if len(epochs) > 1 and epochs[0] == epochs[1]:
+        return "both epochs have the same order"
+    return ""
+
+
+def _judge_randomness(judge: Judge, ranks: Sequence[RankRecord], rows: int) -> CheckResult:
+    if not all(step.is_seed_kept for rank in ranks for step in rank.steps):
+        return judge.failed(
+            "the task sets the global seed while it trains",
+            hint="remove manual_seed from forward, losses and augment: it makes the dropout of "
+            "every rank and every update alike",
+        )
+    repeated, expected = seen_twice(ranks, rows)
+    if repeated > expected + REPEATED_SHARE * rows:
+        return judge.failed(
+            f"{repeated} examples come twice in an epoch as the model sees them, {expected} by "
+            "their rows",
+            hint="different rows become the same inputs in `augment`: look for a cache, a fixed "
+            "index, or a generator that is made anew in each call",
+        )
+    probes = [rank.probe for rank in ranks if rank.probe is not None]
+    if all(p.is_random for p in probes) and _are_equal([p.losses for p in probes]):
+        return judge.failed(
+            "every rank draws the same dropout masks",
+            hint="forward or losses seed what they draw from: draw from the global generator, "
+            "which the engine seeds for each rank and update",
+        )
+    augmented = {probe.augmented for probe in probes}
+    if len(augmented) == 1 and augmented != {""}:
+        return judge.warned(
+            "every rank augments alike: its generator makes no difference",
+            hint="augment draws from a generator of its own with a fixed seed, or not at all; pass "
+            "generator=generator to every draw",
+        )
+    return judge.passed(
+        f"{rows} rows, each once per epoch on one of {len(ranks)} ranks; one initialisation"
+    )
+
+
+def _are_equal(losses: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(losses[0], other) for other in losses[1:])
+
+
+def _judge_resume(judge: Judge, whole: RankRecord, resumed: Outcome) -> CheckResult:
+    rest = resumed.ranks[0]
+    losses = {step.step: step.loss for step in rest.steps}
+    before = {step.step: step.loss for step in whole.steps if step.step in losses}
+    departed = [step for step, loss in losses.items() if loss != before[step]]
+    if not departed and whole.final == rest.final:
+        strategy = resumed.trial.training.strategy
+        return judge.passed(f"loss {losses[STEPS]:.6g} of update {STEPS}, twice, under {strategy}")
+    step, moved = (*departed, STEPS)[0], _departed(whole, rest)
+    return judge.failed(
+        f"update {step}: loss {losses[step]:.8g} after the resume, {before[step]:.8g} without; "
+        f"{len(moved)} tensors end different: {', '.join(moved[:4])}",
+        hint=_lost(whole),
+        drifting=list(whole.drifting),
+    )
+
+
+def _departed(whole: RankRecord, rest: RankRecord) -> list[str]:
+    names = sorted({*whole.final, *rest.final})
+    return [name for name in names if whole.final.get(name) != rest.final.get(name)]
+
+
+def _lost(whole: RankRecord) -> str:
+    kept = ", ".join(whole.drifting[:6])
+    if kept:
+        return (
+            f"{kept} changes in training and is in no checkpoint: make it a registered buffer "
+            "(persistent), or a function of the inputs"
+        )
+    return (
+        "something outside the state_dict changes in training: a generator of the task's own, a "
+        "module-level cache, a file; draw from the global generators, keep state in buffers"
+    )

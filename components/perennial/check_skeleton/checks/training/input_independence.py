@@ -1,0 +1,267 @@
+"""Input-independent baseline: real inputs must beat zeroed ones on rows not trained on."""
+
+import logging
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from torch import nn
+
+from perennial.check_skeleton.baselines import control_losses
+from perennial.check_skeleton.free_outputs import (
+    best_constant,
+    constant_losses,
+    output_of,
+    probe,
+)
+from perennial.check_skeleton.short_training import (
+    shuffled_batches,
+    simplified,
+    trains_otherwise,
+    updates,
+)
+from perennial.check_skeleton.single_inputs import best_single_input
+from perennial.check_skeleton.subject import Subject, evaluated, head_of
+from perennial.check_skeleton.verdict import CURVES, Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.evaluation.scoring import score_in_parts
+from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
+
+NUM_EVALUATIONS = 5
+VARYING_ROWS = 1024
+# Real tasks keep more than this share of the constant's loss after a hundred updates or two.
+SUSPICIOUS_SHARE = 0.05
+# Exchanged inputs cost a model that learned from them about twice its lead over the constant.
+LEAST_RELIANCE = 2.0
+# How much more clearly a linear model must see the signal before missing it is called a failure.
+POWER_MARGIN = 2.0
+# A copy of the label leaves next to nothing, the best of many honest inputs more than half.
+TELLING_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two trainings alike but for their inputs, at the evaluation where real ones led most.
+
+    Attributes:
+        real: Mean validation loss on real inputs.
+        constant: Mean validation loss of the best input-independent rival.
+        z_score: Mean paired lead over its standard error.
+        varies: Whether different rows get different outputs.
+        reliance: Standard errors by which the trained model is worse on inputs exchanged among
+            rows; infinite where it no longer leads, for then there is nothing to explain.
+        curves: Validation loss by step, with real and with zeroed inputs.
+    """
+
+    real: float
+    constant: float
+    z_score: float
+    varies: bool
+    reliance: float
+    curves: JsonValue
+
+    def __str__(self) -> str:
+        return (
+            f"validation loss {self.real:.4g} on real inputs, {self.constant:.4g} without: "
+            f"{self.z_score:+.1f} standard errors"
+        )
+
+
+def input_independent_baseline(subject: Subject) -> CheckResult:
+    """Does the model learn from its inputs?"""
+    settings = subject.settings
+    judge = Judge(
+        "input_independent_baseline",
+        expected=f"real inputs ahead by {settings.significance:g} standard errors within "
+        f"{settings.training_steps} updates, yet above {SUSPICIOUS_SHARE:.0%} of the loss without",
+        source="guides: train on zeroed inputs; paired over validation rows, with a linear "
+        "model as control for what the sample can show",
+    )
+    contest = _best_contest(subject)
+    evidence: dict[str, JsonValue] = {
+        CURVES: contest.curves,
+        "z_score": contest.z_score,
+        "exchanged_z_score": contest.reliance,
+    }
+    if contest.z_score >= settings.significance:
+        if contest.reliance < LEAST_RELIANCE:
+            return judge.warned(
+                f"{contest}; with inputs exchanged among rows it is worse by only "
+                f"{contest.reliance:.1f}",
+                hint="the lead does not come from the inputs: does the label's mean drift, or do "
+                "its weights or its place in the batch tell the label?",
+                **evidence,
+            )
+        if alone := _told_alone(subject, contest):
+            return judge.warned(
+                f"{contest}: nearly perfect at once{alone}",
+                hint="too good to be true? look for the label, or its consequence, in the inputs",
+                **evidence,
+            )
+        return judge.passed(str(contest), **evidence)
+    if not contest.varies:
+        return judge.failed(
+            f"{contest}; the output is the same for every row",
+            hint="the inputs do not reach the output: constant encoding, dead units, detach",
+            **evidence,
+        )
+    control = control_losses(subject)
+    power = z_score(control.constant - control.linear) if control else 0.0
+    evidence["linear_z_score"] = power
+    if power >= settings.significance + POWER_MARGIN:
+        return judge.failed(
+            f"{contest}, while a linear model leads by {power:.1f}",
+            hint="the inputs carry signal that the model does not learn: look at input_scale, "
+            "initialisation and labels",
+            **evidence,
+        )
+    return judge.warned(
+        str(contest),
+        hint="this sample and budget show no signal, to a linear model neither: raise "
+        "skeleton.sample_rows and skeleton.training_steps, or doubt the features",
+        **evidence,
+    )
+
+
+def _told_alone(subject: Subject, contest: Contest) -> str:
+    """What makes a result too good to be true; empty where many inputs make it good.
+
+    Digits, and labels that follow a rule, are learned at once by right. A leak is one input.
+    """
+    is_perfect = 0 <= contest.real < SUSPICIOUS_SHARE * contest.constant
+    if not is_perfect or subject.task.reconstructs_inputs:
+        return ""
+    if subject.task.kind == "statistic":
+        return ", and there is no label to compare single inputs with"
+    single = subject.once(best_single_input)
+    if single is None or single[1] > TELLING_SHARE:
+        return ""
+    return f"; {single[0]} alone leaves {single[1]:.0%} of the loss"
+
+
+def z_score(differences: NDArray[np.float64]) -> float:
+    """Mean over its standard error; 0 when nothing differs or something is not finite."""
+    error = float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
+    return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
+
+
+def _best_contest(subject: Subject) -> Contest:
+    """The contest at the first learning rate that is won clearly, else the best one."""
+    contests: list[Contest] = []
+    ways = [(rate, False) for rate in subject.settings.learning_rates]
+    if trains_otherwise(subject.task):
+        ways.append((subject.settings.learning_rates[0], True))
+    for rate, as_trained in ways:
+        contests.append(_contest(subject, rate, as_trained=as_trained))
+        if contests[-1].z_score >= subject.settings.significance:
+            return contests[-1]
+    return max(contests, key=lambda contest: contest.z_score)
+
+
+def _contest(subject: Subject, rate: float, *, as_trained: bool) -> Contest:
+    real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
+    zeroed = _without_inputs(subject, rate)
+    # Against the best of all rivals: a model that merely finds the label's mean faster on real
+    # inputs has not learned from them.
+    rivals = [*zeroed.losses.values(), _constant_losses(subject)]
+    rival = min(filter(_all_finite, rivals), key=np.mean)
+    best = max(
+        filter(_all_finite, real.losses.values()), key=lambda losses: z_score(rival - losses),
+        default=rival,
+    )  # fmt: skip
+    still_leads = z_score(rival - real.losses[max(real.losses)]) >= subject.settings.significance
+    reliance = real.reliance if still_leads else math.inf
+    curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
+    return Contest(
+        float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies,
+        reliance, curves,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Validation losses, shape [N], by step of a training, and what its inputs did for the last."""
+
+    losses: dict[int, NDArray[np.float64]]
+    varies: bool
+    reliance: float
+
+    def curve(self) -> JsonValue:
+        points = ((step, losses) for step, losses in self.losses.items() if _all_finite(losses))
+        return [[float(step), float(losses.mean())] for step, losses in points]
+
+
+def _run(
+    subject: Subject, rate: float, train: Batch, validation: Batch, *, as_trained: bool = False
+) -> _Run:
+    settings, model = subject.settings, simplified(subject.build_model())
+    every = max(settings.training_steps // NUM_EVALUATIONS, 1)
+    batches = shuffled_batches(subject, train, settings.training_steps)
+    updated = updates(subject.task, model, batches, rate, as_trained=as_trained)
+    losses = {}
+    for step, _ in enumerate(updated, start=1):
+        if step % every == 0 or step == settings.training_steps:
+            losses[step] = _losses(subject, model, validation)
+            simplified(model)
+    with torch.no_grad():
+        rows = min(VARYING_ROWS, subject.task.scoring_rows)
+        output = evaluated(model)(**inputs_of(head_of(validation, rows)))
+    varies = not torch.allclose(output, output[:1].expand_as(output))
+    reliance = 0.0
+    if varies:
+        try:
+            cost = _losses(subject, model, _exchanged(validation)) - losses[max(losses)]
+            reliance = z_score(cost)
+        except Exception:  # one row's tokens with another's lengths, for instance
+            reliance = math.inf
+    return _Run(losses, varies, reliance)
+
+
+def _without_inputs(subject: Subject, rate: float) -> "_Run":
+    """The training on inputs that tell nothing: zeros, or where those are refused one row's."""
+    for made in (_zeroed, _repeated):
+        try:
+            return _run(subject, rate, made(subject.train), made(subject.validation))
+        except Exception:  # sequences of length zero cannot be packed, for instance
+            logging.getLogger(__name__).info("inputs made by %s are refused", made.__name__)
+    return _Run({}, varies=False, reliance=0.0)
+
+
+def _repeated(batch: Batch) -> Batch:
+    return {
+        name: tensor if name in (LABEL, WEIGHT) else tensor[:1].expand_as(tensor).clone()
+        for name, tensor in batch.items()
+    }
+
+
+def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
+    """Loss of each example, shape [N]."""
+    return score_in_parts(subject.task, model, batch).losses
+
+
+def _constant_losses(subject: Subject) -> NDArray[np.float64]:
+    """Validation losses, shape [N], of the training sample's best constant output."""
+    output = output_of(subject, probe(subject))
+    constant, _ = best_constant(subject, output, subject.train)
+    return constant_losses(subject.task, constant, subject.validation).double().numpy()
+
+
+def _zeroed(batch: Batch) -> Batch:
+    return {
+        name: tensor if name in (LABEL, WEIGHT) else torch.zeros_like(tensor)
+        for name, tensor in batch.items()
+    }
+
+
+def _exchanged(batch: Batch) -> Batch:
+    """Each input of a far row, for neighbours may be alike; two inputs never of the same one."""
+    half = len(batch[LABEL]) // 2
+    moves = {name: half + number for number, name in enumerate(inputs_of(batch))}
+    return {name: tensor.roll(moves.get(name, 0), 0) for name, tensor in batch.items()}
+
+
+def _all_finite(losses: NDArray[np.float64]) -> bool:
+    return bool(np.isfinite(losses).all())

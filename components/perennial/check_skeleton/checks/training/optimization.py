@@ -1,0 +1,336 @@
+"""Optimizer and schedule: is every parameter updated once, and does the rate fit the budget?"""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+
+from perennial.check_skeleton.checks.model.ties import copies_of_embeddings
+from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.verdict import Judge
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.config import TrainingSection
+from perennial.engine.optimization.optimizer import build_optimizer
+from perennial.engine.optimization.schedule import learning_rate
+
+NAMED = 6
+# In float32 an update that any training starts with moves all; in bfloat16, few of those near one.
+UNMOVED_SHARE = 0.5
+# Points at which the rate is looked at: enough to see a hundredth of the budget twentyfold.
+POINTS = 2000
+# A cosine is below this for its last 2 percent, a straight line for its last 0.1.
+NOTHING = 1e-3
+# Beyond a tenth of the budget the end is no end but a waste; beyond half of it, nothing else.
+IDLE_WARNED, IDLE_FAILED = 0.1, 0.5
+# One cycle climbs for 0.3 of its length, one of the examples for 0.33; guides: 1 to 5 percent.
+LONG_WARMUP = 0.5
+REACHED = 0.9
+# Cosines and lines are meant to end low; one that ends above this is another training's.
+UNFINISHED = 0.2
+DECAYING = ("cosine", "linear", "one_cycle")
+# Long recipes for small pictures take 300 epochs (Touvron et al. 2021, arXiv:2012.12877).
+MANY_EPOCHS = 500.0
+FEW_EPOCHS = 0.1
+# The linear rule was shown from 256 to 8,192 examples (Goyal et al. 2017), and with a warm-up.
+LARGEST_GROWTH = 32.0
+UNWARMED_GROWTH = 8.0
+# A share that an average of trained weights does not show in its scores.
+INITIAL_SHARE = 0.01
+
+
+def optimizer_coverage(subject: Subject) -> CheckResult:
+    """Does the contract's optimizer update every registered parameter, and each once?"""
+    judge = Judge(
+        "optimizer_coverage",
+        expected="every trainable parameter in the optimizer once, and moved by its update",
+        source="the engine asks model.parameters() for what to update; a layer that is missing "
+        "there trains silently with its initial weights",
+    )
+    model = subject.build_model()
+    registered = _registered(model)
+    trainable = {name: each for name, each in registered.items() if each.requires_grad}
+    if not trainable:
+        return judge.skipped("nothing is trainable: that is for parameter_gradients")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of duplicates, which are judged here
+            optimizer = build_optimizer(model, subject.training)
+    except (PerennialError, ValueError) as error:
+        return judge.failed(
+            f"the optimizer cannot be built: {getattr(error, 'problem', error)}",
+            hint=getattr(error, "action", "") or "parameters() returns a parameter in two groups",
+        )
+    updated = Counter(id(each) for group in optimizer.param_groups for each in group["params"])
+    names = {id(each): name for name, each in reversed(registered.items())}
+    missing = [name for name, each in trainable.items() if id(each) not in updated]
+    if missing:
+        return judge.failed(
+            f"{len(missing)} of {len(trainable)} trainable parameters are never updated: "
+            f"{_shown(missing)}",
+            hint="model.parameters() leaves them out: remove the override of parameters() or "
+            "named_parameters(), or set requires_grad_(False) on what is meant to be frozen",
+            missing=missing,
+        )
+    twice = [names.get(key, "unnamed") for key, count in updated.items() if count > 1]
+    if twice:
+        return judge.failed(
+            f"{len(twice)} parameters are updated more than once per step: {_shown(twice)}",
+            hint="model.parameters() returns them several times: remove the override of "
+            "parameters(), or let it return each parameter once",
+            twice=twice,
+        )
+    return _judged_memory(judge, model, trainable, optimizer)
+
+
+def _registered(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Each parameter that a module holds, by its first name, whatever parameters() says."""
+    found: dict[int, tuple[str, nn.Parameter]] = {}
+    for prefix, module in model.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                full = f"{prefix}.{name}" if prefix else name
+                found.setdefault(id(parameter), (full, parameter))
+    return dict(found.values())
+
+
+def _judged_memory(
+    judge: Judge,
+    model: nn.Module,
+    trainable: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+) -> CheckResult:
+    """Tensors under several parameters, copies where ties were meant, updates without effect."""
+    shared = _shared(trainable)
+    if shared:
+        return judge.failed(
+            f"{len(shared)} pairs of parameters lie in the same memory: {_shown(shared)}",
+            hint="tie weights by assigning the same nn.Parameter to both modules; .data or a view "
+            "makes two parameters, so that each step is taken twice, with two states",
+            shared=shared,
+        )
+    copied = _copied_embeddings(model, trainable)
+    if copied:
+        return judge.warned(
+            f"an embedding starts as a copy: {_shown(copied)}",
+            hint="if the weights are meant to be tied, assign the embedding's nn.Parameter itself: "
+            "copies drift apart from the first update on",
+            copied=copied,
+        )
+    idle = _unmoved(trainable, optimizer)
+    if idle:
+        types = sorted({str(trainable[name].dtype) for name in idle})
+        # A bias of a million is right where labels are millions, whatever small steps do to it.
+        is_whole = all(trainable[name].dtype == torch.float32 for name in idle)
+        say = judge.warned if is_whole and len(idle) < len(trainable) / 2 else judge.failed
+        return say(
+            f"{len(idle)} of {len(trainable)} parameters do not move in an update: {_shown(idle)} "
+            f"({', '.join(types)})",
+            hint="keep weights in float32, where small steps are not rounded away: remove half() "
+            "or bfloat16() from build_model and set training.precision",
+            idle=idle,
+        )
+    decayed = sum(len(g["params"]) for g in optimizer.param_groups if g["weight_decay"])
+    return judge.passed(
+        f"{type(optimizer).__name__} moves {len(trainable)} parameters, {decayed} with weight decay"
+    )
+
+
+def _shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
+    """Pairs of parameters that overlap in memory."""
+    ranges = sorted(
+        (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
+        for name, each in trainable.items()
+        if each.is_contiguous() and each.numel()
+    )
+    return [
+        f"{first[2]} and {second[2]}" for first, second in pairwise(ranges) if second[0] < first[1]
+    ]
+
+
+def _copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> list[str]:
+    """Other matrices that start as copies of an embedding, as a tie made with a copy does."""
+    names = {id(each): name for name, each in trainable.items()}
+    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    others = {name: each for name, each in trainable.items() if id(each) not in embeddings}
+    return [
+        f"{name} equals {names.get(id(embedding), 'an embedding')}"
+        for name, embedding in copies_of_embeddings(model, others)
+    ]
+
+
+def _unmoved(trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> list[str]:
+    """Parameters most of whose numbers an update, with gradients of one, leaves as they were."""
+    before = {name: each.detach().clone() for name, each in trainable.items()}
+    for each in trainable.values():
+        each.grad = torch.ones_like(each)
+    optimizer.step()
+    return [
+        name
+        for name, each in trainable.items()
+        if float((each == before[name]).double().mean()) > UNMOVED_SHARE
+    ]
+
+
+@dataclass(frozen=True)
+class _Course:
+    """The learning rate over the budget, as shares of its peak.
+
+    Attributes:
+        steps: Where it was looked at, ascending, first and last update included.
+        shares: There.
+        budget: Updates.
+    """
+
+    steps: Sequence[int]
+    shares: Sequence[float]
+    budget: int
+
+    @classmethod
+    def of(cls, training: TrainingSection) -> "_Course":
+        budget = training.steps
+        steps = sorted({round(each) for each in np.linspace(0, budget - 1, min(POINTS, budget))})
+        shares = [learning_rate(1.0, training.schedule, step, budget) for step in steps]
+        return cls(steps, shares, budget)
+
+    @property
+    def climb(self) -> int:
+        """Updates before the highest rate of the budget."""
+        return self.steps[int(np.argmax(np.asarray(self.shares) >= max(self.shares) - 1e-9))]
+
+    @property
+    def idle_share(self) -> float:
+        """Share of the budget, at its end, that next to nothing is learned in."""
+        low = [step for step, share in zip(self.steps, self.shares, strict=True)
+               if share >= NOTHING]  # fmt: skip
+        return 1.0 - (low[-1] + 1) / self.budget if low else 1.0
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """What does not fit, and what to do about it."""
+
+    measured: str
+    hint: str
+    is_fatal: bool = False
+
+
+def schedule_fit(subject: Subject) -> CheckResult:
+    """Do warm-up, decay, rate, epochs and evaluations fit the budget and the data?"""
+    training, rows = subject.training, subject.train_split_rows
+    judge = Judge(
+        "schedule_fit",
+        expected="a rate that reaches its peak early and stays above a thousandth of it for nine "
+        f"tenths of the budget; {FEW_EPOCHS:g} to {MANY_EPOCHS:g} epochs; several evaluations",
+        source="guides: a schedule copied from another data set, or a decay that ends early, "
+        "fails silently; the linear scaling rule holds with a warm-up and up to a point",
+    )
+    course = _Course.of(training)
+    peak = training.optimizer.peak_rate(training.global_batch_size)
+    epochs = training.steps * training.global_batch_size / rows
+    shown = (
+        f"rate {peak * course.shares[0]:.3g} at the first, at most {peak * max(course.shares):.3g} "
+        f"from update {course.climb + 1}, {peak * course.shares[-1]:.3g} at the last of "
+        f"{training.steps}; {epochs:.3g} epochs of {rows} rows"
+    )
+    lines = [[float(step), peak * share] for step, share in
+             zip(course.steps, course.shares, strict=True)]  # fmt: skip
+    evidence = {"schedule": {"learning rate": lines[:: max(1, len(lines) // 100)]},
+                "epochs": epochs}  # fmt: skip
+    findings = [*_course_findings(course, training), *_budget_findings(training, rows, epochs)]
+    if not findings:
+        return judge.passed(shown, **evidence)
+    findings.sort(key=lambda finding: not finding.is_fatal)
+    measured = "; ".join(finding.measured for finding in findings)
+    say = judge.failed if findings[0].is_fatal else judge.warned
+    return say(f"{measured} ({shown})", hint="; ".join(f.hint for f in findings), **evidence)
+
+
+def _course_findings(course: _Course, training: TrainingSection) -> Iterator[_Finding]:
+    """What is wrong with the rate's course over the budget."""
+    length = training.schedule.steps or training.steps
+    other = f"schedule.steps = {length} is another training's length"
+    if max(course.shares) < REACHED:
+        yield _Finding(
+            f"the rate climbs to {max(course.shares):.0%} of its peak and no further",
+            f"the warm-up is longer than the budget: {other}; remove it, or shorten the warm-up",
+            is_fatal=True,
+        )
+        return
+    if course.climb > LONG_WARMUP * course.budget:
+        yield _Finding(
+            f"the rate climbs for {course.climb / course.budget:.0%} of the budget",
+            "shorten the warm-up: 1 to 10 percent of the updates are usual",
+        )
+    if course.idle_share > IDLE_WARNED:
+        cause = other if length < training.steps else "its milestones lie early"
+        yield _Finding(
+            f"the rate is below a thousandth of its peak for the last {course.idle_share:.0%} of "
+            "the budget",
+            f"the decay ends long before the training does: {cause}",
+            is_fatal=course.idle_share > IDLE_FAILED,
+        )
+    is_cut = training.schedule.shape in DECAYING and length > training.steps
+    if is_cut and course.shares[-1] > UNFINISHED:
+        yield _Finding(
+            f"the rate is still {course.shares[-1]:.0%} of its peak at the last update",
+            f"the decay goes on behind the end: {other}; to train the first part of a longer one, "
+            "shape = 'wsd' is made for it",
+        )
+
+
+def _budget_findings(training: TrainingSection, rows: int, epochs: float) -> Iterator[_Finding]:
+    """What is wrong with the budget, the batch and the evaluations."""
+    if epochs < FEW_EPOCHS:
+        yield _Finding(
+            f"the budget ends after {epochs:.2g} of an epoch",
+            "most rows are never seen: raise training.steps or global_batch_size, or snapshot less",
+        )
+    if epochs > MANY_EPOCHS:
+        yield _Finding(
+            f"every row is seen {epochs:.0f} times",
+            "steps and global_batch_size are those of a larger data set: lower one of them",
+        )
+    if training.evaluate_every_steps >= training.steps > 1:
+        yield _Finding(
+            f"evaluate_every_steps = {training.evaluate_every_steps} leaves a single evaluation",
+            "evaluate five times or more, so that there are checkpoints to choose from",
+        )
+    yield from _scaling_findings(training)
+    averaging = training.averaging
+    if averaging is not None and not averaging.warm_up:
+        kept = averaging.decay**training.steps
+        if kept > INITIAL_SHARE:
+            yield _Finding(
+                f"the averaged weights are still {kept:.0%} initial weights at the end",
+                "lower averaging.decay, or set averaging.warm_up = true",
+            )
+
+
+def _scaling_findings(training: TrainingSection) -> Iterator[_Finding]:
+    reference = training.optimizer.reference_batch_size
+    if reference is None:
+        return
+    growth = training.global_batch_size / reference
+    if not 1 / LARGEST_GROWTH <= growth <= LARGEST_GROWTH:
+        yield _Finding(
+            f"the rate was tuned with batches of {reference}, and these have "
+            f"{training.global_batch_size}",
+            "the scaling rule of optimizer.reference_batch_size holds for a few doublings: tune "
+            "the learning rate for this batch",
+        )
+    is_unwarmed = learning_rate(1.0, training.schedule, 0, training.steps) == 1.0
+    if training.optimizer.batch_exponent == 1.0 and growth >= UNWARMED_GROWTH and is_unwarmed:
+        yield _Finding(
+            f"the rate is scaled up {growth:g} times and used in full from the first update",
+            "large scaled rates need a warm-up: set schedule.warmup_fraction to 0.05",
+        )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")

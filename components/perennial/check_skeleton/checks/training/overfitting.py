@@ -1,0 +1,321 @@
+"""Overfit one batch: what cannot learn a few examples by heart cannot learn anything."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+
+import torch
+from pydantic import JsonValue
+from torch import Tensor, nn
+
+from perennial.check_skeleton.checks.model.token_positions import asked_of
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.free_outputs import free_outputs, output_of, stepped
+from perennial.check_skeleton.short_training import simplified, trains_otherwise, updates
+from perennial.check_skeleton.subject import Subject, mean_loss, seeded
+from perennial.check_skeleton.verdict import CURVES, Judge
+from perennial.contracts.skeleton import CheckResult
+from perennial.engine.task import LABEL, Batch, Task, inputs_of
+
+# A model with ten times more numbers in play than examples can learn them by heart; with fewer,
+# failing to is no proof of a bug.
+PARAMETERS_PER_EXAMPLE = 10
+# What is learned in front of frozen layers, or behind them, is bound by what these let through.
+FROZEN_MARGIN = 10
+SHOWN = 4
+UNSEEN_SHARE = 1e-6
+# Slow is no bug: where a loss fell to half of its start, the best learning rate gets more updates.
+HALVED = 0.5
+PATIENCE = 4
+# Within a few columns examples lie close together, and labels that differ by chance take a function
+# that is steeper than a few hundred updates make it: a plain network of this width is the control.
+CONTROL_WIDTH = 128
+CONTROL_SHARE = 1.5
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One batch, learned by heart or not.
+
+    Attributes:
+        losses: Before each update.
+        target: What counts as zero.
+        is_right: Whether the labels are predicted in the end: a fixed temperature, or noise, may
+            keep the loss above it.
+    """
+
+    losses: Sequence[float]
+    target: float
+    is_right: bool = False
+
+    @property
+    def learned(self) -> bool:
+        """Whether the loss got to what counts as zero, or every label is predicted."""
+        return min(self.losses) <= self.target or self.is_right
+
+    def __str__(self) -> str:
+        return f"{self.losses[0]:.4g} → {min(self.losses):.3g} (zero is {self.target:.3g})"
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What a batch learned by heart costs.
+
+    Attributes:
+        floor: The least loss that outputs allow.
+        margin: How much more still counts as zero.
+    """
+
+    floor: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class _InPlay:
+    """What a batch's gradient reaches.
+
+    Attributes:
+        has_graph: Whether the loss depends on any parameter.
+        numbers: Single parameters with a gradient.
+        frozen: Parameters that are not trainable.
+        silent: Trainable ones whose gradient is zero.
+    """
+
+    has_graph: bool
+    numbers: int
+    frozen: Sequence[str]
+    silent: Sequence[str]
+
+
+def overfit_one_batch(subject: Subject) -> CheckResult:
+    """Can the model learn two examples, and one batch, by heart?"""
+    settings = subject.settings
+    judge = Judge(
+        "overfit_one_batch",
+        expected=f"loss below {settings.overfit_tolerance:.0%} of the best constant's within "
+        f"{settings.overfit_steps} updates",
+        source="guides: if you cannot overfit a tiny batch, stop everything",
+    )
+    two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
+    rows = len(batch[LABEL])
+    near, far = _goal(subject, two), _goal(subject, batch)
+    # Two labels that lie close together leave hardly a loss to be compared with.
+    small = _best_fit(subject, two, near.floor + max(near.margin, far.margin))
+    large = _best_fit(subject, batch, far.floor + far.margin)
+    shown = f"2 examples: {small}; {rows} examples: {large}"
+    curves: JsonValue = {
+        name: [[float(step), loss] for step, loss in enumerate(fit.losses)]
+        for name, fit in (("2 examples", small), (f"{rows} examples", large))
+    }
+    if small.learned and large.learned:
+        return judge.passed(shown, **{CURVES: curves})
+    if small.learned and _is_hard(subject, batch, large):
+        return judge.passed(
+            f"{shown}; a plain network gets no nearer, so close do they lie in their few columns",
+            **{CURVES: curves},
+        )
+    play = _in_play(subject, batch)
+    needed = PARAMETERS_PER_EXAMPLE * (FROZEN_MARGIN if play.frozen else 1)
+    if small.learned and play.numbers < needed * rows:
+        return judge.warned(
+            shown,
+            hint=f"only {play.numbers} parameters are in play, too few to learn {rows} examples by "
+            "heart; show that a larger model can",
+            **{CURVES: curves},
+        )
+    return judge.failed(
+        shown,
+        hint=_diagnosis(play, large if small.learned else small, settings),
+        **{CURVES: curves},
+    )
+
+
+def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
+    """Why a batch was not learned: no gradient, wrong direction, no capacity, or the model."""
+    rates = ", ".join(f"{rate:g}" for rate in settings.learning_rates)
+    if not play.has_graph:
+        return (
+            "the loss has no gradient: look for detach(), .data, no_grad, numpy or argmax between "
+            "the parameters and the loss"
+        )
+    if not play.numbers:
+        return f"no parameter gets a gradient; frozen: {_listed(play.frozen)}"
+    first, best = fit.losses[0], min(fit.losses)
+    frozen = f"; frozen: {_listed(play.frozen)}" if play.frozen else ""
+    silent = f"; without gradient: {_listed(play.silent)}" if play.silent else ""
+    if not math.isfinite(fit.losses[-1]):
+        return (
+            f"the loss becomes NaN or infinite at every learning rate of {rates}: look at its "
+            "logarithms, roots and divisions"
+        )
+    if best > 0.99 * first:
+        return (
+            f"the loss does not fall at any learning rate of {rates}: its sign is wrong, or inputs "
+            f"that do not tell the examples apart{frozen}{silent}"
+        )
+    return (
+        f"it falls, to {best / first:.0%} of its start, and stays there at every learning rate of "
+        f"{rates}, so it is not the optimizer: inputs that do not tell the examples apart, or "
+        f"units that are dead or cut off; {play.numbers} parameters are in play{frozen}{silent}"
+    )
+
+
+def _goal(subject: Subject, batch: Batch) -> _Goal:
+    settings = subject.settings
+    output = output_of(subject, batch)
+    free = free_outputs(subject, output, batch)
+    # Measured above the loss's own floor: that is `loss_floor`'s to judge.
+    floor = max(free.floor, _prefix_floor(subject, output, batch))
+    if floor >= 0:
+        return _Goal(floor, settings.overfit_tolerance * max(free.constant_loss - floor, 0.0))
+    # Densities become ever narrower: what counts is how far steps of their own bring outputs, or
+    # that the error's variance, whose logarithm half the loss is, falls to the tolerated share.
+    rate = max(settings.learning_rates)
+    floor = stepped(subject, output, batch, settings.overfit_steps, rate)
+    room = max(free.constant_loss - floor, 0.0)
+    narrow = room - 0.5 * math.log(1 / settings.overfit_tolerance)
+    return _Goal(floor, max(settings.overfit_tolerance * room, narrow))
+
+
+def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
+    """The fit at the first learning rate that learns the batch, else the lowest one."""
+    fit = _fit(subject, batch, target, subject.build_model)
+    if not fit.learned and trains_otherwise(subject.task):
+        other = _fit(subject, batch, target, subject.build_model, as_trained=True)
+        fit = other if other.learned else fit
+    return fit
+
+
+def _prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
+    """The least loss of texts of which some begin alike: what goes on is known by its shares."""
+    found = asked_of(subject, batch)
+    if isinstance(found, str) or found.offset != 1:
+        return -math.inf
+    tokens, wanted = batch[found.tokens], found.wanted
+    scores = torch.full_like(output, math.log(UNSEEN_SHARE))
+    for place in range(tokens.shape[1]):
+        _, group = torch.unique(tokens[:, : place + 1], dim=0, return_inverse=True)
+        counts = torch.zeros(int(group.max()) + 1, output.shape[-1])
+        rows = (wanted[:, place] >= 0).nonzero().flatten()
+        counts.index_put_(
+            (group[rows], wanted[rows, place]), torch.ones(len(rows)), accumulate=True
+        )
+        shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)
+        scores[:, place] = shares.clamp_min(UNSEEN_SHARE).log()[group].to(output.dtype)
+    return float(mean_loss(subject.task.losses(scores.log_softmax(dim=-1), batch), batch))
+
+
+def _fit(
+    subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
+    *, as_trained: bool = False,
+) -> Fit:  # fmt: skip
+    settings, fits = subject.settings, {}
+    made = partial(_fit_at, subject, batch, target, build_model, as_trained=as_trained)
+    for rate in settings.learning_rates:
+        fits[rate] = made(rate=rate, steps=settings.overfit_steps)
+        if fits[rate].learned:
+            return fits[rate]
+    rate = min(fits, key=lambda rate: min(fits[rate].losses))
+    if min(fits[rate].losses) < HALVED * fits[rate].losses[0]:
+        return made(rate=rate, steps=PATIENCE * settings.overfit_steps)
+    return fits[rate]
+
+
+def _fit_at(
+    subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
+    *, rate: float, steps: int, as_trained: bool,
+) -> Fit:  # fmt: skip
+    model, losses = simplified(build_model()), []
+    batches = repeat(batch, steps + 1)
+    for loss in updates(subject.task, model, batches, rate, as_trained=as_trained):
+        losses.append(float(loss.detach()))
+        if losses[-1] <= target and not as_trained:
+            break
+    is_right = _is_right(subject, simplified(model), batch)
+    if as_trained:
+        losses = [*losses[:1], _measured(subject.task, model, batch)]
+    return Fit(losses, target, is_right)
+
+
+def _measured(task: Task, model: nn.Module, batch: Batch) -> float:
+    with torch.no_grad():
+        return float(mean_loss(task.losses(model(**inputs_of(batch)), batch), batch))
+
+
+def _is_right(subject: Subject, model: nn.Module, batch: Batch) -> bool:
+    """Whether the labels of the batch are predicted."""
+    task, labels = subject.task, batch[LABEL].double()
+    if task.kind == "statistic":
+        return False
+    with torch.no_grad():
+        predicted = task.predict(model(**inputs_of(batch))).double()
+    if task.kind == "regression":
+        spread = float((labels - labels.mean()).square().mean())
+        error = float((predicted - labels).square().mean())
+        return error <= subject.settings.overfit_tolerance * spread
+    answers = predicted.argmax(dim=-1) if task.kind == "multiclass" else predicted > 0.5
+    return bool((answers.double() == labels).all())
+
+
+def _is_hard(subject: Subject, batch: Batch, fit: Fit) -> bool:
+    """Whether a plain network on the same columns learns the batch no better."""
+    inputs = inputs_of(batch).values()
+    if any(each.ndim != 2 for each in inputs):
+        return False
+    columns = torch.cat([_columns_of(each) for each in inputs], dim=1)
+    if columns.shape[1] >= len(columns):
+        return False  # a plane through so many columns tells all examples apart
+    constant = free_outputs(subject, output_of(subject, batch), batch).constant
+
+    def build_control() -> nn.Module:
+        with seeded(subject.seed):
+            return _Control(columns, constant)
+
+    control = _fit(subject, batch, fit.target, build_control)
+    return not control.learned and min(fit.losses) <= CONTROL_SHARE * min(control.losses)
+
+
+def _columns_of(tensor: Tensor) -> Tensor:
+    """Numbers of one scale, and one column for each code."""
+    if tensor.is_floating_point():
+        return (tensor - tensor.mean(dim=0)) / tensor.std(dim=0).clamp_min(1e-6)
+    parts = [(column[:, None] == column.unique()).float() for column in tensor.long().t()]
+    return torch.cat(parts, dim=1) if parts else torch.empty(len(tensor), 0)
+
+
+class _Control(nn.Module):
+    """A plain network on known columns, whatever it is called with."""
+
+    def __init__(self, columns: Tensor, constant: Tensor) -> None:
+        super().__init__()
+        self._columns, self._constant = columns, constant.detach()
+        self._layers = nn.Sequential(
+            nn.Linear(columns.shape[1], CONTROL_WIDTH), nn.ReLU(),
+            nn.Linear(CONTROL_WIDTH, CONTROL_WIDTH), nn.ReLU(),
+            nn.Linear(CONTROL_WIDTH, constant.numel()),
+        )  # fmt: skip
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        output: Tensor = self._layers(self._columns)
+        return self._constant + output.reshape(-1, *self._constant.shape[1:])
+
+
+def _in_play(subject: Subject, batch: Batch) -> _InPlay:
+    model = simplified(subject.build_model())
+    named = dict(model.named_parameters())
+    frozen = [name for name, each in named.items() if not each.requires_grad]
+    trainable = {name: each for name, each in named.items() if each.requires_grad}
+    loss = mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
+    if not trainable or not loss.requires_grad:
+        return _InPlay(loss.requires_grad or not trainable, 0, frozen, list(trainable))
+    gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+    counts = [0 if each is None else int((each != 0).sum()) for each in gradients]
+    silent = [name for name, count in zip(trainable, counts, strict=True) if not count]
+    return _InPlay(True, sum(counts), frozen, silent)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

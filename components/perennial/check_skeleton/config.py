@@ -1,0 +1,140 @@
+"""The `[skeleton]` section: how much the checks look at, and what the user lets pass."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from perennial.contracts.data import ModelSection
+from perennial.contracts.section import Section
+from perennial.engine.config import TrainingSection
+
+CHECK_NAMES = (
+    "import_side_effects",
+    "encoding",
+    "fresh_encoding",
+    "serving_inputs",
+    "labels",
+    "input_scale",
+    "repeated_inputs",
+    "input_form",
+    "lost_values",
+    "telling_columns",
+    "split_overlap",
+    "statistics_scope",
+    "state_round_trip",
+    "augmentation",
+    "output_form",
+    "activations",
+    "per_example_losses",
+    "example_weights",
+    "next_token",
+    "text_coverage",
+    "predictions",
+    "prediction_detail",
+    "metric_direction",
+    "metric_values",
+    "plain_evaluation",
+    "loss_floor",
+    "loss_not_clipped",
+    "training_losses",
+    "class_weights",
+    "reproducibility",
+    "initial_loss",
+    "initial_bias",
+    "example_independence",
+    "few_rows",
+    "future_independence",
+    "padding_independence",
+    "position_use",
+    "attention",
+    "input_use",
+    "parameter_gradients",
+    "optimizer_coverage",
+    "schedule_fit",
+    "first_steps",
+    "symmetric_units",
+    "modes",
+    "rank_equivalence",
+    "rank_data",
+    "resume_trial",
+    "overfit_one_batch",
+    "input_independent_baseline",
+    "shuffled_labels",
+    "augmentation_keeps_labels",
+)
+"""Every check, in the order in which they run."""
+FOUNDATION = "per_example_losses"
+"""Without a model that maps a batch to one loss per example, later checks cannot be made."""
+
+Severity = Literal["fail", "warn", "off"]
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class SkeletonSection(Section):
+    """Sample sizes, budgets and tolerances of the skeleton checks."""
+
+    sample_rows: Annotated[int, Field(ge=64)] = 4096
+    """Rows drawn from the training split, and from the validation split. Lower it for examples that
+    are large or slow to encode; raise it when a weak signal leaves `input_independent_baseline`
+    undecided."""
+    baseline_rows: Annotated[int, Field(ge=64)] = 20_000
+    """Most rows of the test split that the baselines are scored on."""
+    batch_rows: Annotated[int, Field(ge=8)] = 128
+    """Examples per update of the short trainings; lower it when memory runs out."""
+    training_steps: Annotated[int, Field(ge=20)] = 160
+    """Updates on real and on zeroed inputs; raise it for models that start slowly."""
+    overfit_rows: Annotated[int, Field(ge=4)] = 32
+    """Examples of the one batch that must be learned by heart."""
+    overfit_steps: Annotated[int, Field(ge=20)] = 300
+    """Updates spent on learning it; raise it for deep models."""
+    learning_rates: Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Field(min_length=1)] = (
+        1e-3,
+        1e-2,
+        1e-4,
+    )
+    """Adam's learning rates, constant; later ones are tried only when the first fails, so that a
+    bad choice is not mistaken for a bug. Put the one that suits your model first."""
+    initial_loss_tolerance: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    """How far the first loss may lie from theory, as a share of it, beyond sampling noise. Random
+    outputs of variance v add about v/8 nats for two classes and v/2 for many, 5 to 20 percent under
+    usual initialisations; a wrong number of classes moves it by more than 25."""
+    overfit_tolerance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
+    """The share of the best constant's loss that counts as zero on one batch."""
+    significance: Annotated[float, Field(ge=2.0)] = 3.0
+    """Standard errors by which real inputs must beat zeroed ones; 3 passes noise once in 740."""
+    trial_seconds: Annotated[float, Field(ge=10.0)] = 120.0
+    """Longest training of six updates in the distributed trials; what takes longer is ended, and
+    fails only if one process was far faster. Raise it for models that take seconds for an update on
+    a CPU."""
+    human: dict[str, float] = Field(default_factory=dict)
+    """Metric → what people, or today's process, reach on rows like those of the test split. Write
+    only what was measured. It stands among the baselines, and `gate.must_beat` may name `human`."""
+    severities: dict[str, Severity] = Field(default_factory=dict)
+    """Check name → what its finding weighs in this project: `warn` makes a warning of its failure,
+    so that it never stops a run; `fail` makes a failure of its warning, so that it always does;
+    `off` leaves it out. Report and model card say so. For a failure that is understood and right,
+    prefer a waiver, which needs a reason."""
+    waivers: dict[str, Reason] = Field(default_factory=dict)
+    """Check name → why its failure may pass in this project. The failure stays in the report and on
+    the model card, with this reason. Remove a waiver as soon as its cause is gone: the report says
+    when it covers nothing."""
+
+    @model_validator(mode="after")
+    def _only_checks_are_named(self) -> Self:
+        for field, names in (("severities", self.severities), ("waivers", self.waivers)):
+            unknown = sorted(set(names) - set(CHECK_NAMES))
+            if unknown:
+                raise ValueError(
+                    f"{field} names {', '.join(unknown)}, which are no checks; "
+                    f"the checks are: {', '.join(CHECK_NAMES)}"
+                )
+        return self
+
+
+class CheckSkeletonConfig(Section):
+    """What `check_skeleton` receives."""
+
+    model: ModelSection
+    skeleton: SkeletonSection = Field(default_factory=SkeletonSection)
+    training: TrainingSection = Field(default_factory=TrainingSection)
+    """What the training will be: the checks see its seed, optimizer, schedule and batch size."""

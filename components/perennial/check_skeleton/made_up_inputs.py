@@ -1,0 +1,105 @@
+"""Made-up inputs: what a check invents a task may refuse, which is no bug of the task."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from perennial.check_skeleton.subject import Subject, evaluated, rows_of
+from perennial.contracts.user_code import user_code
+from perennial.engine.task import LABEL, Batch, Task, inputs_of
+
+TRIED_ROWS = 512
+CHECKS = Path(__file__).parent
+
+
+class RefusedInputsError(Exception):
+    """The task raises on inputs that a check made up.
+
+    Args:
+        inputs: What they are, in words.
+        error: What the task raised.
+    """
+
+    def __init__(self, inputs: str, error: Exception) -> None:
+        super().__init__(
+            f"{method_of(error)} raises {type(error).__name__} on {inputs}, which this check makes "
+            f"up: {' '.join(str(error).split())[:200]}"
+        )
+
+
+@contextmanager
+def made_up(inputs: str) -> Iterator[None]:
+    """Whatever is raised in here is raised on inputs of the check's own.
+
+    Raises:
+        RefusedInputsError: something was.
+    """
+    try:
+        yield
+    except RefusedInputsError:
+        raise
+    except Exception as error:  # user code may raise anything
+        raise RefusedInputsError(inputs, error) from error
+
+
+def method_of(error: Exception) -> str:
+    """The method of the task, or the model's forward, in which an exception was raised."""
+    methods = {name for name in dir(Task) if not name.startswith("_")} | {"forward"}
+    frames = [
+        frame.name
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not Path(frame.filename).is_relative_to(CHECKS)
+    ]
+    return next((name for name in frames if name in methods), "the task")
+
+
+def failure_on_real_rows(subject: Subject) -> str:
+    """What of the task raises on rows of the data; empty where nothing does.
+
+    What a check raises says little by itself: it may have asked for what no training asks for.
+    """
+    try:
+        with user_code("the task"):
+            _use_on_real_rows(subject)
+    except Exception as error:  # user code may raise anything
+        return f"{method_of(error)} raises {type(error).__name__}: {error}"
+    return ""
+
+
+def _use_on_real_rows(subject: Subject) -> None:
+    """All that a training, an evaluation and a served model call, once."""
+    task, together = subject.task, subject.task.scored_together
+    size = max(min(TRIED_ROWS, task.scoring_rows) // together, 1) * together
+    rows = subject.validation_rows.head(size)
+    subject.make_task().fit(subject.train_rows.lazy())
+    restored = subject.make_task()
+    restored.load_state(task.state())
+    restored.build_model()
+    batch = restored.encode(rows)
+    train = rows_of(subject.train, slice(size))
+    model = evaluated(subject.build_model())
+    for some in (train, batch):
+        _score(task, model, some)
+    generator = torch.Generator().manual_seed(subject.seed)
+    changed = task.augment({name: each.clone() for name, each in train.items()}, generator)
+    model.train()
+    loss = task.training_losses(model(**inputs_of(changed)), changed).mean()
+    task.auxiliary_losses(model)
+    if loss.requires_grad:
+        torch.autograd.backward(loss)
+    task.expected_initial_loss()
+
+
+def _score(task: Task, model: nn.Module, batch: Batch) -> None:
+    with torch.no_grad():
+        output = model(**inputs_of(batch))
+        losses = task.losses(output, batch)
+        if task.kind == "statistic":
+            found, right = task.statistic(output, batch), torch.ones_like(losses)
+        else:
+            found, right = task.predict(output), batch[LABEL]
+    task.score(found.double().numpy(), right.double().numpy())

@@ -1,0 +1,45 @@
+"""Runs `check_skeleton`: examines the task on samples of the snapshot and writes what it found."""
+
+from pathlib import Path
+
+from perennial.check_skeleton.battery import CHECKS
+from perennial.check_skeleton.config import CheckSkeletonConfig
+from perennial.check_skeleton.examination import examine
+from perennial.check_skeleton.verdict import error_of, summary_of
+from perennial.clients.dataset import Dataset
+from perennial.clients.journal import Journal
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.skeleton import CheckResult
+from perennial.contracts.snapshot import Snapshot
+
+
+@pipeline_step("check_skeleton", outputs=("skeleton", "report", "metrics"))
+def check_skeleton_step(
+    *, config: str, snapshot: str, skeleton: str, report: str, metrics: str
+) -> StepResult:
+    """Examine the task; the report is written whatever is found.
+
+    Raises:
+        BadTaskError: a check failed and no waiver covers it.
+    """
+    journal, made = Journal.of_this_process(), iter(range(1, len(CHECKS) + 1))
+
+    def tell(result: CheckResult) -> None:
+        journal.append(
+            "progress", step="check_skeleton", done=next(made), total=len(CHECKS),
+            check=result.check,
+        )  # fmt: skip
+
+    dataset = Dataset(Snapshot.read(Path(snapshot)))
+    examination = examine(CheckSkeletonConfig.from_json(config), dataset, show=tell)
+    found = examination.report
+    found.write(Path(skeleton))
+    examination.baseline_rows.write(Path(skeleton))
+    examination.page.write(Path(report))
+    if found.failures:
+        raise error_of(found)
+    outcomes = [result.outcome for result in found.results]
+    counts = {
+        name: float(outcomes.count(name)) for name in ("passed", "warned", "failed", "skipped")
+    }
+    return StepResult(metrics=counts, summary=summary_of(found))

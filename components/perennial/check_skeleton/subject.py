@@ -1,0 +1,295 @@
+"""Subject: the task under examination, with bounded samples of its data, encoded once."""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from perennial.check_skeleton.checks.model.padding import padding_of
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.clients.dataset import Dataset
+from perennial.contracts.data import DataSection, Split
+from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+
+T = TypeVar("T")
+READ_ROWS = 65_536
+SEQUENCE_LENGTH = 16
+FEWEST_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the checks look at.
+
+    Attributes:
+        make_task: A new, unfitted task.
+        task: The task, fitted on the whole training split.
+        train_rows: A sample of the training split.
+        validation_rows: A sample of the validation split.
+        settings: Sample sizes, budgets, tolerances.
+        training: What the training will be: seed, optimizer, schedule, batch size.
+        train_split_rows: Rows of the whole training split, of which `train_rows` is a sample.
+        data: Where the rows come from and what their columns mean, where that is known.
+    """
+
+    make_task: Callable[[], Task]
+    task: Task
+    train_rows: pl.DataFrame
+    validation_rows: pl.DataFrame
+    settings: SkeletonSection
+    training: TrainingSection
+    train_split_rows: int
+    data: DataSection | None = None
+    _made: dict[Callable[..., Any], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def prepare(
+        cls,
+        make_task: Callable[[], Task],
+        dataset: Dataset,
+        settings: SkeletonSection,
+        training: TrainingSection,
+    ) -> "Subject":
+        """Fit the task and sample its data.
+
+        Raises:
+            BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
+            BadDataError: a split has too few rows to say anything.
+        """
+        train, validation = (
+            sample_rows(dataset, split, settings.sample_rows, training.seed)
+            for split in (Split.TRAIN, Split.VALIDATION)
+        )
+        task = make_task()
+        split_rows = dataset.snapshot.split_rows[Split.TRAIN]
+        subject = cls(
+            make_task,
+            task,
+            train,
+            validation,
+            settings,
+            training,
+            split_rows,
+            dataset.snapshot.data,
+        )
+        with _naming("fit(train)"):
+            task.fit(dataset.scan(Split.TRAIN))
+        with _naming("encode(rows)"):
+            _require_examples(subject.train, subject.validation)
+        return subject
+
+    @property
+    def seed(self) -> int:
+        """The training's: the checks see the initialisation that it will start from."""
+        return self.training.seed
+
+    @cached_property
+    def train(self) -> Batch:
+        """The training sample, as tensors."""
+        return self.task.encode(self.train_rows)
+
+    @cached_property
+    def validation(self) -> Batch:
+        """The validation sample, as tensors."""
+        return self.task.encode(self.validation_rows)
+
+    @cached_property
+    def _label_turns(self) -> Tensor:
+        """Positions of examples with different inputs, ordered so that the labels take turns."""
+        inputs = inputs_of(self.train)
+        distinct = distinct_examples(inputs)
+        if self.task.scored_together > 1:
+            # Pictures of one caption are each other's right answers: nothing tells them apart.
+            for name, tensor in inputs.items():
+                if tensor.ndim > 1:
+                    firsts = distinct_examples({name: tensor})
+                    distinct = distinct[torch.isin(distinct, firsts)]
+        labels = self.train[LABEL][distinct]
+        if labels.ndim > 1:
+            return distinct  # sequences of labels hardly ever repeat
+        turns = torch.zeros(len(distinct), dtype=torch.long)
+        # Numbers that all differ all have the first turn; only repeated ones move back.
+        for value in np.unique(labels.numpy()):
+            members = labels == float(value)
+            turns[members] = torch.arange(int(members.sum()))
+        return distinct[torch.argsort(turns, stable=True)]
+
+    def balanced(self, rows: int) -> Batch:
+        """Training examples with different inputs whose labels take turns: each can be learned."""
+        return rows_of(self.train, self._label_turns[:rows])
+
+    def build_model(self) -> nn.Module:
+        """A new model under the training's seed; global generators are untouched."""
+        with seeded(self.seed):
+            return self.task.build_model()
+
+    def once(self, make: Callable[["Subject"], T]) -> T:
+        """What several checks look at, made for the first of them."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast("T", self._made[make])
+
+    def num_rows(self) -> int:
+        """Rows in the training sample."""
+        return int(self.train_rows.height)
+
+
+def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.DataFrame:
+    """At most `size` rows of a split, drawn evenly from all of it, in file order, streamed.
+
+    Raises:
+        BadDataError: the split has fewer than 16 rows.
+    """
+    return rows_at(dataset, split, sample_positions(dataset, split, size, seed))
+
+
+def rows_at(dataset: Dataset, split: Split, positions: NDArray[np.int64]) -> pl.DataFrame:
+    """The rows of a split at these positions, ascending; streamed."""
+    parts, start = [], 0
+    for rows in dataset.batches(split, READ_ROWS):
+        is_here = (positions >= start) & (positions < start + rows.height)
+        within = positions[is_here] - start
+        parts.append(rows[within])
+        start += rows.height
+    return pl.concat(parts)
+
+
+def sample_positions(dataset: Dataset, split: Split, size: int, seed: int) -> NDArray[np.int64]:
+    """Which rows of a split `sample_rows` draws, ascending.
+
+    Raises:
+        BadDataError: the split has fewer than 16 rows.
+    """
+    total = dataset.snapshot.split_rows[split]
+    if total < FEWEST_ROWS:
+        raise _too_few(dataset, split)
+    drawn = np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
+    return np.sort(drawn).astype(np.int64)
+
+
+def _too_few(dataset: Dataset, split: Split) -> BadDataError:
+    rows = dataset.snapshot.split_rows
+    total = sum(rows.values())
+    advice = "wait for more data"
+    if split is not Split.TRAIN and total >= 4 * FEWEST_ROWS:
+        share = min(math.ceil(150 * FEWEST_ROWS / total) / 100, 0.4)
+        advice = f"set split.{split.value}_fraction = {share:g}, or wait for more data"
+    return BadDataError(
+        f"the {split.value} split has {rows[split]} rows; the sanity checks need {FEWEST_ROWS}",
+        evidence=", ".join(f"{each.value}: {count} rows" for each, count in rows.items()),
+        action=advice,
+    )
+
+
+def rows_of(batch: Batch, index: Tensor | slice) -> Batch:
+    """The examples at these positions."""
+    return {name: tensor[index] for name, tensor in batch.items()}
+
+
+def head_of(batch: Batch, rows: int) -> Batch:
+    """The first examples."""
+    return {name: tensor[:rows] for name, tensor in batch.items()}
+
+
+def is_sequence(name: str, batch: Batch) -> bool:
+    """Whether a tensor [B, T] has positions, no columns: laid out like the labels, or padded."""
+    tensor = batch[name]
+    if tensor.ndim == 2 and LABEL in batch and tensor.shape == batch[LABEL].shape:
+        return True
+    is_long = tensor.ndim == 2 and tensor.shape[1] >= SEQUENCE_LENGTH
+    return is_long and not tensor.is_floating_point() and padding_of(tensor) is not None
+
+
+def stirred_model(subject: Subject) -> nn.Module:
+    """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
+    model = evaluated(subject.build_model())
+    generator = torch.Generator().manual_seed(subject.seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                noise = torch.randn(parameter.shape, generator=generator)
+                # In wide layers many small changes add up, and outputs that are exponentials of
+                # theirs would leave the range of numbers.
+                fan_in = parameter.numel() / len(parameter) if parameter.ndim > 1 else 1.0
+                parameter.add_(min(0.05, 0.5 / math.sqrt(max(fan_in, 1.0))) * noise)
+    return model
+
+
+def evaluated(model: nn.Module) -> nn.Module:
+    """The model in evaluation mode, whatever its own train() returns."""
+    model.eval()
+    return model
+
+
+def mean_loss(losses: Tensor, batch: Batch) -> Tensor:
+    """The mean as the engine takes it: by weight where the batch has one."""
+    if WEIGHT not in batch:
+        return losses.mean()
+    return (losses * batch[WEIGHT]).sum() / batch[WEIGHT].sum()
+
+
+def distinct_examples(inputs: Batch) -> Tensor:
+    """Positions of the first example of each different input, ascending."""
+    first: dict[bytes, int] = {}
+    for index, key in enumerate(example_keys(inputs)):
+        first.setdefault(key, index)
+    return torch.tensor(list(first.values()))
+
+
+def example_keys(batch: Batch) -> list[bytes]:
+    """The content of each example, equal for equal ones."""
+    arrays = [tensor.numpy() for tensor in batch.values()]
+    return [b"".join(array[row].tobytes() for array in arrays) for row in range(len(arrays[0]))]
+
+
+def _require_examples(*batches: Batch) -> None:
+    for batch in batches:
+        lengths = {name: len(tensor) for name, tensor in batch.items()}
+        if LABEL not in batch or not inputs_of(batch) or len(set(lengths.values())) != 1:
+            raise BadTaskError(
+                f"encode must return inputs and {LABEL!r}, one entry per example in each",
+                evidence=f"tensor lengths: {lengths}",
+                action="return a dict of tensors whose first dimension is the example",
+            )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run under seeded global generators and put them back afterwards."""
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
+
+
+@contextmanager
+def _naming(part: str) -> Iterator[None]:
+    try:
+        yield
+    except PerennialError:
+        raise
+    except Exception as error:  # user code may raise anything
+        raise BadTaskError(
+            f"the task's {part} failed on the training split",
+            evidence=f"{type(error).__name__}: {error}",
+            action="call it on a few rows in a notebook; the traceback is in the step's log",
+        ) from error

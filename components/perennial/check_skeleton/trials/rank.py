@@ -1,0 +1,228 @@
+"""Rank: one process of a trial. The engine's own parts, in the engine's own order."""
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.nn.parameter import is_lazy
+
+from perennial.check_skeleton.short_training import simplified
+from perennial.check_skeleton.trials.digests import digest_of, digests_of
+from perennial.check_skeleton.trials.plan import (
+    ROWS,
+    SAVED_AFTER,
+    STEPS,
+    Plan,
+    Probe,
+    RankRecord,
+    StepRecord,
+    Trial,
+    job_of,
+    record_of,
+    step_file_of,
+    write_record,
+)
+from perennial.check_skeleton.trials.quiet import generator_states, without_dropout
+from perennial.contracts.user_code import user_code
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.loader import Loader, RankBatch
+from perennial.engine.distributed import StopSignal, World
+from perennial.engine.loop import Training, save, update
+from perennial.engine.parallelism.parallelize import unwrapped
+from perennial.engine.precision import computation
+from perennial.engine.reproducibility import derived_seed, seeded_model
+from perennial.engine.task import Task, inputs_of
+from perennial.engine.worker import assemble, record_failure
+
+PROBED_ROWS = 16
+KEPT = (int, float, str, list, tuple, dict, Tensor, np.ndarray)
+FRAMEWORK = frozenset(vars(nn.Module()))
+POLL_SECONDS = 0.3
+SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+# A number of an update that no trial reaches: its random numbers are used for nothing else.
+PROBED_STEP = 1_000_003
+
+
+def run_rank(folder: Path, plan: Plan, trial: Trial, rank: int, parent: int) -> None:
+    """Make one trial as one of its ranks, leave the record, and end this process."""
+    # As torchrun tells a process, for code that looks.
+    places = {"RANK": rank, "LOCAL_RANK": rank} | dict.fromkeys(SIZES, trial.processes)
+    os.environ.update({name: str(value) for name, value in places.items()})
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    code = 1
+    try:
+        with user_code(f"rank {rank} of a trial"):
+            record = _trained(folder, plan, trial, rank)
+        write_record(record_of(folder, trial, rank), record)
+        code = 0
+    except BaseException as error:  # whatever it is, a person must get to see it
+        step = steps_made(folder, trial, rank)
+        record_failure(job_of(folder, trial), rank, step, error)
+    # Tearing down process groups and their threads may abort a process that has finished.
+    os._exit(code)
+
+
+def steps_made(folder: Path, trial: Trial, rank: int) -> int:
+    """How many updates a rank has finished."""
+    file = step_file_of(folder, trial, rank)
+    return int(file.read_text() or 0) if file.exists() else 0
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone, even if it was killed."""
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os._exit(1)
+
+
+def _trained(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
+    job, data = job_of(folder, trial), EncodedSplit(folder / ROWS)
+    job.logs.mkdir(parents=True, exist_ok=True)
+    task = plan.make_task()
+    task.load_state(plan.state)
+    if trial.is_exact:
+        task = without_augmentation(task)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{record_of(folder, trial, 0).with_name('rendezvous')}",
+        rank=rank, world_size=trial.processes, timeout=timedelta(seconds=2 * plan.most_seconds),
+    )  # fmt: skip
+    world = World(rank, rank, trial.processes, torch.device("cpu")).arrange(trial.training)
+    record = RankRecord()
+    start = seeded_model(task, trial.training.seed)
+    record.initial = digest_of(start.state_dict())
+    record.parameters = frozenset(name for name, _ in start.named_parameters())
+    if rank == 0 and trial.is_exact and trial.is_needed:
+        record.start = {
+            name: each.clone() for name, each in start.state_dict().items() if not is_lazy(each)
+        }
+    del start
+    training = assemble(job, world, StopSignal(), task, data=data, validation=data)
+    training.loader = recorded = RecordingLoader(training.loader)
+    training.model.train()
+    if trial.is_exact:
+        without_dropout(training.model)
+        if plan.quiet == "evaluation":
+            simplified(training.model)
+    before = attributes_of(training)
+    _train(folder, trial, training, recorded, record)
+    after = attributes_of(training)
+    record.drifting = tuple(name for name in after if before.get(name) != after[name])
+    weights = _whole_weights(training.model)
+    record.final = {name: digest_of({name: value}) for name, value in weights.items()}
+    if rank == 0 and trial.is_exact:
+        record.weights = weights
+    if not trial.is_exact:
+        record.probe = _probe(training, data)
+        stored = digests_of(data.gather(np.arange(data.rows)))
+        record.twins = len(stored) - len(set(stored))
+    return record
+
+
+def _train(
+    folder: Path, trial: Trial, training: Training, loader: "RecordingLoader", record: RankRecord
+) -> None:
+    rank = training.world.rank
+    while training.step < STEPS:
+        seed = derived_seed(
+            training.section.seed, training.world.layout.random_rank, training.step, 0
+        )
+        update(training)
+        is_kept = torch.initial_seed() == seed
+        training.telemetry.log(training.step, training.ratio.measure())
+        loss = training.telemetry.progress(training.step).history[-1].loss
+        rows, examples = loader.latest
+        record.steps.append(StepRecord(training.step, loss, rows, examples, is_kept))
+        step_file_of(folder, trial, rank).write_text(str(training.step))
+        if training.step == SAVED_AFTER and not trial.is_exact:
+            save(training, is_evaluated=False)
+            training.checkpointer.wait()
+            if trial.is_killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class RecordingLoader(Loader):
+    """The engine's loader, which remembers what it handed out last.
+
+    Args:
+        loader: Is asked for the batches.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.latest: tuple[np.ndarray[tuple[int], np.dtype[np.int64]], tuple[str, ...]]
+
+    def batch(self, position: int) -> RankBatch:
+        """The loader's own."""
+        found = self._loader.batch(position)
+        examples = [each for part in found.micro_batches for each in digests_of(part)]
+        self.latest = (found.rows, tuple(examples))
+        return found
+
+
+def _whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Of the model as the task made it, however it is divided; all ranks call it together."""
+    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    return {name: value for name, value in weights.items() if isinstance(value, Tensor)}
+
+
+def _probe(training: Training, data: EncodedSplit) -> Probe:
+    """One pass over the same rows on every rank, each with its own random numbers."""
+    task, world = training.task, training.world
+    batch = data.gather(np.arange(min(PROBED_ROWS, data.rows)))
+    generator = torch.Generator()
+    generator.manual_seed(derived_seed(training.section.seed, world.data_rank, PROBED_STEP, 1))
+    augmented = digest_of(task.augment({n: t.clone() for n, t in batch.items()}, generator))
+    training.randomness.begin(PROBED_STEP)
+    before = generator_states()
+    with torch.no_grad(), computation(training.section, world.device):
+        output = training.model(**inputs_of(batch)).float()
+        losses = task.training_losses(output, batch)
+        is_random = generator_states() != before
+        output = simplified(training.model)(**inputs_of(batch)).float()
+        without = task.training_losses(output, batch)
+    return Probe(
+        losses, is_random=is_random and not torch.equal(losses, without),
+        augmented="" if augmented == digest_of(batch) else augmented,
+    )  # fmt: skip
+
+
+def without_augmentation(task: Task) -> Task:
+    """The same task, which does not augment."""
+    if type(task).augment is not Task.augment:
+        task.__class__ = type(type(task).__name__, (type(task),), {"augment": Task.augment})
+    return task
+
+
+def attributes_of(training: Training) -> dict[str, str]:
+    """What model and task keep outside the state that a checkpoint holds, by name."""
+    owners: dict[str, object] = {"task": training.task}
+    model = unwrapped(training.model)
+    for path, module in model.named_modules():
+        owners[f"model.{path}" if path else "model"] = module
+    found: dict[str, str] = {}
+    for place, owner in owners.items():
+        for name, value in vars(owner).items():
+            if name not in FRAMEWORK and isinstance(value, KEPT):
+                found[f"{place}.{name}"] = _short(value)
+        if isinstance(owner, nn.Module):
+            for name in owner._non_persistent_buffers_set:
+                if (buffer := owner._buffers.get(name)) is not None:
+                    found[f"{place}.{name} (persistent=False)"] = _short(buffer)
+    return found
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Tensor):
+        return digest_of({"": value.detach().float()})
+    if isinstance(value, np.ndarray):
+        return hashlib.sha256(value.tobytes()).hexdigest()
+    return hashlib.sha256(repr(value).encode()).hexdigest()

@@ -1,0 +1,194 @@
+"""Replay: encodes rows in a fresh interpreter, in several ways, and notes which files it reads.
+
+    python -m perennial.check_skeleton.trials.replay FOLDER
+
+The interpreter has another hash seed than the one that asks, and a clock that can be moved.
+"""
+
+import datetime
+import importlib
+import importlib.util
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from types import ModuleType
+
+import polars as pl
+import torch
+from pydantic import JsonValue
+
+from perennial.check_skeleton.trials.memory import changes_of, memory_of
+from perennial.engine.task import Batch, Task
+
+REQUEST, TASK, ROWS, ANSWER = "request.pickle", "task.pickle", "rows.arrow", "answer.pickle"
+ALONE = 8
+LATER = datetime.timedelta(days=400)
+READERS = (
+    "read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc", "read_json",
+    "read_ndjson", "scan_ndjson",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to import.
+
+    Attributes:
+        module: The task's.
+        file: Where it is, should it not be found by name.
+    """
+
+    module: str
+    file: str
+
+
+@dataclass
+class Answer:
+    """What came out.
+
+    Attributes:
+        batches: By way of encoding.
+        files: Opened while the task was loaded, encoded and fitted.
+        remembers: What encoding changed of the task and its module, by name.
+        problem: Why nothing came out.
+    """
+
+    batches: dict[str, Batch] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    remembers: tuple[str, ...] = ()
+    problem: str = ""
+
+
+AHEAD = [datetime.timedelta()]
+"""By how much what `datetime` and `time` say is now is moved."""
+
+
+class _OfReal(type):
+    """What stands in for a class takes the class's own instances for its own."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__bases__[0])
+
+
+def _moved(real: type, *names: str) -> type:
+    """A class of dates whose present is moved."""
+
+    def now(name: str) -> Callable[..., object]:
+        return lambda cls, *args, **kwargs: getattr(real, name)(*args, **kwargs) + AHEAD[0]
+
+    return _OfReal(real.__name__, (real,), {name: classmethod(now(name)) for name in names})
+
+
+def _install_clock(module: ModuleType) -> None:
+    """Put a clock that can be moved into a module and those beside it."""
+    seconds = time.time
+    date = _moved(datetime.date, "today")
+    moment = _moved(datetime.datetime, "now", "today", "utcnow")
+    dates, clock = ModuleType("datetime"), ModuleType("time")
+    vars(dates).update({**vars(datetime), "date": date, "datetime": moment})
+
+    def now() -> float:
+        return seconds() + AHEAD[0].total_seconds()
+
+    vars(clock).update({**vars(time), "time": now})
+    for_real: list[tuple[object, object]] = [
+        (datetime.date, date),
+        (datetime.datetime, moment),
+        (datetime, dates),
+    ]
+    for_real += [(time, clock), (time.time, now)]
+    folder = Path(module.__file__ or "").parent
+    for each in list(sys.modules.values()):
+        if each is module or Path(getattr(each, "__file__", None) or "/").parent == folder:
+            for name, value in list(vars(each).items()):
+                mine = [mine for real, mine in for_real if value is real]
+                if mine:
+                    setattr(each, name, mine[0])
+
+
+def main() -> int:
+    """Answer the request in the folder on the command line."""
+    folder, answer = Path(sys.argv[1]), Answer()
+    opened: list[str] = []
+    rows = pl.read_ipc(folder / ROWS)
+    _watch_files(opened)
+    try:
+        # Written by the parent process, for this one alone.
+        request: Request = pickle.loads((folder / REQUEST).read_bytes())
+        module = _load(request)
+        _install_clock(module)
+        make_task, state = pickle.loads((folder / TASK).read_bytes())
+        opened.clear()
+        _replay(make_task, state, rows, answer)
+    except Exception as error:  # user code may raise anything
+        answer.problem = f"{type(error).__name__}: {error}"
+    answer.files = tuple(dict.fromkeys(opened))
+    (folder / ANSWER).write_bytes(pickle.dumps(vars(answer)))  # of a class of `__main__` here
+    return 0
+
+
+def _replay(
+    make_task: Callable[[], Task], state: Mapping[str, JsonValue], rows: pl.DataFrame,
+    answer: Answer,
+) -> None:  # fmt: skip
+    task = make_task()
+    task.load_state(state)
+    before = memory_of(task)
+    answer.batches["again"] = task.encode(rows)
+    turned = task.encode(rows.reverse())
+    answer.batches["in reverse order"] = {name: each.flip(0) for name, each in turned.items()}
+    single = [task.encode(rows.slice(row, 1)) for row in range(min(ALONE, rows.height))]
+    answer.batches["one by one"] = {
+        name: torch.cat([each[name] for each in single]) for name in single[0]
+    }
+    AHEAD[0] = LATER
+    answer.batches["400 days later"] = task.encode(rows)
+    AHEAD[0] = datetime.timedelta()
+    after = memory_of(task)
+    answer.remembers = changes_of(before, after)
+    other = make_task()
+    other.fit(rows.lazy())
+
+
+def _load(request: Request) -> ModuleType:
+    try:
+        return importlib.import_module(request.module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{request.module}.".startswith(f"{error.name}."):
+            raise
+        spec = importlib.util.spec_from_file_location(request.module, request.file)
+        if spec is None or spec.loader is None:
+            raise
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[request.module] = module
+        spec.loader.exec_module(module)
+        return module
+
+
+def _watch_files(opened: list[str]) -> None:
+    """Note what Python opens, and what polars is told to read, which Python does not see."""
+
+    def note(event: str, args: tuple[object, ...]) -> None:
+        if event == "open" and isinstance(args[0], str):
+            opened.append(args[0])
+
+    def noted(read: Callable[..., object]) -> Callable[..., object]:
+        @wraps(read)
+        def reading(source: object, *args: object, **kwargs: object) -> object:
+            sources = source if isinstance(source, list | tuple) else [source]
+            opened.extend(str(each) for each in sources if isinstance(each, str | Path))
+            return read(source, *args, **kwargs)
+
+        return reading
+
+    sys.addaudithook(note)
+    for name in READERS:
+        setattr(pl, name, noted(getattr(pl, name)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""What a check says, and what all of them say together."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+from torch import Tensor
+
+from perennial.contracts.errors import BadTaskError
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.reports.text import duration
+
+CURVES = "curves"
+"""Evidence under this key is drawn as lines: curve's name → points (step, loss)."""
+PREDICTION_PATHS = "prediction_paths"
+"""Drawn as lines: example's name → points (step, prediction)."""
+DEPENDENCIES = "dependencies"
+"""Drawn as a map: by output, by input, how much the one depends on the other, from 0 to 1."""
+# Of its own size; smaller movements are rounding.
+SMALLEST_MOVE = 1e-5
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Speaks for one check.
+
+    Attributes:
+        check: The check's name.
+        expected: What a healthy task shows.
+        source: Where the check and its threshold come from.
+        tolerance: How far from `expected` is still healthy, where that is a number.
+    """
+
+    check: str
+    expected: str
+    source: str
+    tolerance: str = ""
+
+    def passed(self, measured: str, /, **evidence: object) -> CheckResult:
+        """The task is as expected."""
+        return self._result("passed", measured, "", evidence)
+
+    def warned(self, measured: str, /, hint: str, **evidence: object) -> CheckResult:
+        """A person should look, the training may start."""
+        return self._result("warned", measured, hint, evidence)
+
+    def failed(self, measured: str, /, hint: str, **evidence: object) -> CheckResult:
+        """Training would waste its budget."""
+        return self._result("failed", measured, hint, evidence)
+
+    def skipped(self, reason: str) -> CheckResult:
+        """The check does not apply."""
+        return self._result("skipped", "", reason, {})
+
+    def unmeasured(self, reason: str) -> CheckResult:
+        """The check applies, and could not be made: the verdict names it."""
+        return self.skipped(reason).model_copy(update={"is_unmeasured": True})
+
+    def _result(
+        self, outcome: str, measured: str, hint: str, evidence: Mapping[str, object]
+    ) -> CheckResult:
+        return CheckResult.model_validate(
+            {
+                "check": self.check,
+                "outcome": outcome,
+                "measured": measured,
+                "expected": self.expected,
+                "tolerance": self.tolerance,
+                "evidence": {key: _storable(value) for key, value in evidence.items()},
+                "hint": hint,
+                "source": self.source,
+            }
+        )
+
+
+def _storable(value: object) -> object:
+    """Evidence as JSON can hold it: numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {key: _storable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def shaded(moved: Tensor) -> JsonValue:
+    """How far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
+
+    0 is not at all, 1 by its own size or more; between them each decade is one step.
+    """
+    decades = -math.log10(SMALLEST_MOVE)
+    shades = (1 + moved.clamp_min(SMALLEST_MOVE).log10() / decades).clamp_max(1.0)
+    return [[round(shade, 3) for shade in row] for row in shades.tolist()]
+
+
+def summary_of(report: SkeletonReport) -> str:
+    """The findings in one sentence."""
+    if report.failures:
+        names = ", ".join(result.check for result in report.failures)
+        return f"{len(report.failures)} of {len(report.results)} checks failed: {names}"
+    passed = sum(result.outcome == "passed" for result in report.results)
+    exceptions = {
+        "look at": [r.check for r in report.results if r.outcome == "warned"],
+        "waived": [r.check for r in report.results if r.outcome == "failed"],
+        "switched off": [r.check for r in report.results if r.severity == "off"],
+        "not measured": [r.check for r in report.unmeasured],
+    }
+    named = [f"{word} {', '.join(checks)}" for word, checks in exceptions.items() if checks]
+    return ", ".join([f"{passed} of {len(report.results)} checks passed", *named])
+
+
+def verdict_of(report: SkeletonReport) -> str:
+    """May the training start? With counts, in one sentence."""
+    outcomes = [result.outcome for result in report.results]
+    unmeasured = [result.check for result in report.unmeasured]
+    numbers = {
+        "passed": outcomes.count("passed"),
+        "to look at": outcomes.count("warned"),
+        "skipped": outcomes.count("skipped") - len(unmeasured),
+        "not measured": len(unmeasured),
+    }
+    counts = [f"{count} {word}" for word, count in numbers.items() if count]
+    waived = sum(r.outcome == "failed" and bool(r.waived) for r in report.results)
+    counts += [f"{waived} waived"] if waived else []
+    failed = len(report.failures)
+    if failed:
+        names = ", ".join(result.check for result in report.failures)
+        verdict = f"Training would waste its budget: {failed} of {len(outcomes)} checks failed "
+        verdict += f"({names})"
+    else:
+        doubtful = waived or "warned" in outcomes or unmeasured
+        verdict = f"{'Training may start' if doubtful else 'Nothing speaks against training'}: "
+        made = len(outcomes) - len(unmeasured)
+        verdict += f"none of {made} checks stands in the way"
+        if unmeasured:
+            verdict += f", and {', '.join(unmeasured)} could not be made"
+    seconds = sum(result.seconds for result in report.results)
+    return f"{verdict}; {', '.join(counts)}. They took {duration(seconds)}."
+
+
+def agreements(result: CheckResult) -> Iterator[str]:
+    """What the contract makes of a result: another severity, a waiver."""
+    severities = {
+        "off": "switched off",
+        "warn": "failed, and counts as a warning",
+        "fail": "warned, and counts as a failure",
+    }
+    if result.severity:
+        yield severities[result.severity]
+    if result.is_idly_waived:
+        yield f"its waiver is superfluous, remove it: nothing failed ({result.waived})"
+    elif result.waived:
+        yield f"waived: {result.waived}"
+
+
+def error_of(report: SkeletonReport) -> BadTaskError:
+    """The error that stops the run: each failure with what to look at."""
+    lines = [
+        f"{result.check}: {result.measured}; expected {result.expected}. {result.hint}"
+        for result in report.failures
+    ]
+    return BadTaskError(
+        f"the task cannot be trusted to learn: {summary_of(report)}",
+        evidence="\n            ".join(lines),
+        action="mend the task; if a failure is right for this project, name it under "
+        "[skeleton.waivers] with the reason",
+    )

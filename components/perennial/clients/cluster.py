@@ -1,0 +1,390 @@
+"""Cluster: the only door to the Kubernetes API server."""
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+from urllib3 import BaseHTTPResponse, Timeout
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import HTTPError
+
+from perennial.clients.api_server import (
+    CONFLICT,
+    NOT_FOUND,
+    PODS,
+    UNAUTHORIZED,
+    AlreadyExistsError,
+    ApiError,
+    Resource,
+    Settling,
+)
+from perennial.clients.environment import ClusterAddress
+from perennial.clients.outages import LOG_EVERY_SECONDS, Persistence
+from perennial.contracts.errors import PerennialError
+
+Object = dict[str, Any]  # as the API server sends it
+Query = Sequence[tuple[str, str]]
+
+# A token is re-read for every request: a second refusal in a row is no rotation.
+REFUSALS = 3
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+# A watch is renewed every minute, so that a connection that died without a word is noticed.
+WATCH_SECONDS = 60
+# A log may be silent for hours: the system finds out within two minutes that its other end is gone.
+KEPT_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+SOCKET_OPTIONS = [
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in KEPT_ALIVE.items()
+        if hasattr(socket, name)
+    ),
+]
+logger = logging.getLogger(__name__)
+
+
+class Cluster:
+    """Objects of one namespace.
+
+    Args:
+        configuration: Address, certificates and credentials of the API server.
+        namespace: Where all objects are.
+        pod: The name of the pod that this process runs in; empty outside a cluster.
+        persistence: How long to try again.
+    """
+
+    def __init__(
+        self, configuration: Configuration, namespace: str, *, pod: str = "",
+        persistence: Persistence | None = None,
+    ) -> None:  # fmt: skip
+        self.namespace = namespace
+        self._pod = pod
+        self._configuration = configuration
+        self._client = ApiClient(configuration)
+        pools = self._client.rest_client.pool_manager
+        pools.connection_pool_kw["socket_options"] = SOCKET_OPTIONS
+        self._persistence = persistence or Persistence()
+        self._settling = Settling()
+
+    @classmethod
+    def connect(
+        cls, address: ClusterAddress | None, namespace: str = "",
+        persistence: Persistence | None = None,
+    ) -> "Cluster":  # fmt: skip
+        """The cluster that this process runs in, else the one that kubeconfig names.
+
+        Args:
+            address: As the pod's environment tells it; None outside a cluster.
+            namespace: Instead of the pod's own, or of the one in kubeconfig.
+            persistence: How long to try again.
+
+        Raises:
+            PerennialError: there is neither.
+        """
+        if address is not None:
+            configuration = _in_cluster(address)
+            return cls(
+                configuration, namespace or address.namespace, pod=address.pod,
+                persistence=persistence,
+            )  # fmt: skip
+        configuration = Configuration()
+        try:
+            load_kube_config(client_configuration=configuration)
+            _, active = list_kube_config_contexts()
+        except ConfigException as error:
+            raise PerennialError(
+                "there is no cluster to talk to",
+                evidence=str(error),
+                action="run in a pod with a service account, or set KUBECONFIG",
+            ) from error
+        found = namespace or active["context"].get("namespace") or "default"
+        return cls(configuration, found, persistence=persistence)
+
+    def twin(self) -> "Cluster":
+        """The same cluster over connections of its own, which nobody else can be using."""
+        return Cluster(
+            self._configuration, self.namespace, pod=self._pod, persistence=self._persistence
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.rest_client.pool_manager.clear()
+
+    def serves(self, resource: Resource) -> bool:
+        """Whether the API server knows a kind of object."""
+        try:
+            answer = self._answer("GET", resource.root)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return any(found["name"] == resource.plural for found in answer["resources"])
+
+    def spec_fields(self, resource: Resource, kind: str) -> frozenset[str]:
+        """The fields that the served version of a kind has in its spec.
+
+        None are known on servers before Kubernetes 1.27, which may describe nothing there.
+        """
+        try:
+            answer = self._answer("GET", f"/openapi/v3{resource.root}")
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return frozenset()
+            raise
+        for schema in answer["components"]["schemas"].values():
+            for found in schema.get("x-kubernetes-group-version-kind", ()):
+                if (found["group"], found["kind"]) == (resource.group, kind):
+                    return frozenset(schema["properties"]["spec"].get("properties", {}))
+        return frozenset()
+
+    def create(self, resource: Resource, body: Object) -> Object:
+        """Create an object; a field that the server does not know is an error, not ignored.
+
+        Raises:
+            AlreadyExistsError: there is one of that name.
+        """
+        query = [("fieldValidation", "Strict")]
+        try:
+            return self._answer("POST", self._path(resource), query=query, body=body)
+        except ApiError as error:
+            if error.status == CONFLICT:
+                raise AlreadyExistsError(body["metadata"]["name"]) from error
+            raise
+
+    def get(self, resource: Resource, name: str) -> Object | None:
+        """An object, or None."""
+        try:
+            return self._answer("GET", self._path(resource, name))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def list(self, resource: Resource, selector: str) -> list[Object]:
+        """The objects whose labels match."""
+        return self._listed(resource, selector)["items"]  # type: ignore[no-any-return]  # JSON
+
+    def delete(
+        self, resource: Resource, name: str, *, uid: str = "", is_patient: bool = True
+    ) -> bool:
+        """Delete an object, what it owns first; False when it is not there.
+
+        Args:
+            resource: Its kind.
+            name: Its name.
+            uid: Only if it is this one.
+            is_patient: Whether to try again; not where there is no time for it.
+        """
+        body: Object = {"propagationPolicy": "Foreground"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        path = self._path(resource, name)
+        try:
+            self._answer("DELETE", path, body=body, is_patient=is_patient)
+        except ApiError as error:
+            if error.status in (NOT_FOUND, CONFLICT):
+                return False
+            raise
+        return True
+
+    def own_pod(self) -> Object:
+        """The pod that this process runs in.
+
+        Raises:
+            PerennialError: it does not run in one.
+        """
+        found = self.get(PODS, self._pod) if self._pod else None
+        if found is None:
+            raise PerennialError(
+                f"the API server has no pod {self._pod!r} in namespace {self.namespace}",
+                action="KFP_POD_NAME names the step's pod; start the step through a pipeline",
+            )
+        return found
+
+    def watch(
+        self, resource: Resource, selector: str, ended: threading.Event
+    ) -> Iterator[dict[str, Object]]:
+        """The objects whose labels match, by name: now, and after each change.
+
+        Begins anew when the server no longer knows where it was, or the connection was lost.
+
+        Args:
+            resource: Their kind.
+            selector: Their labels.
+            ended: Ends the watch within a minute.
+        """
+        pauses = self._persistence.pauses()
+        while not ended.is_set():
+            answer = self._listed(resource, selector)
+            objects: dict[str, Object] = {
+                item["metadata"]["name"]: item for item in answer["items"]
+            }
+            yield dict(objects)
+            version = answer["metadata"]["resourceVersion"]
+            try:
+                for event in self._events(resource, selector, version, ended):
+                    _apply(event, objects)
+                    yield dict(objects)
+            except (HTTPError, ApiError) as error:
+                logger.info("watch=%s begins anew: %s", resource, error)
+                ended.wait(next(pauses))
+
+    def log_lines(self, pod: str, container: str, since: str = "") -> Iterator[str]:
+        """A container's log from its beginning, as it grows: each line with its time in front.
+
+        Args:
+            pod: The pod's name.
+            container: The container's name.
+            since: A time, to the second; lines from then on.
+
+        Raises:
+            ApiError: the container has not started, or is gone.
+            urllib3.exceptions.HTTPError: the connection was lost.
+        """
+        query = [("container", container), ("follow", "true"), ("timestamps", "true")]
+        if since:
+            query.append(("sinceTime", since))
+        path = f"{self._path(PODS, pod)}/log"
+        # A program may be silent for long; the connection is kept alive below.
+        response = self._send("GET", path, query=query, is_stream=True, read_seconds=None)
+        try:
+            for line in _lines(response):
+                yield line.decode(errors="replace")
+        finally:
+            response.close()
+
+    def _events(
+        self, resource: Resource, selector: str, version: str, ended: threading.Event
+    ) -> Iterator[Object]:
+        """Changes after a version; ends when the server says that it no longer knows it."""
+        while not ended.is_set():
+            query = [
+                ("labelSelector", selector), ("watch", "true"), ("resourceVersion", version),
+                ("allowWatchBookmarks", "true"), ("timeoutSeconds", str(WATCH_SECONDS)),
+            ]  # fmt: skip
+            response = self._send(
+                "GET", self._path(resource), query=query, is_stream=True,
+                read_seconds=WATCH_SECONDS + READ_SECONDS,
+            )  # fmt: skip
+            try:
+                for line in _lines(response):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return  # 410: what happened since is forgotten; list again
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event
+                    if ended.is_set():
+                        return
+            finally:
+                response.close()
+
+    def _listed(self, resource: Resource, selector: str) -> Object:
+        return self._answer("GET", self._path(resource), query=[("labelSelector", selector)])
+
+    def _path(self, resource: Resource, name: str = "") -> str:
+        place = f"{resource.root}/namespaces/{self.namespace}/{resource.plural}"
+        return f"{place}/{name}" if name else place
+
+    def _answer(
+        self, method: str, path: str, *, query: Query = (), body: Object | None = None,
+        is_patient: bool = True,
+    ) -> Object:  # fmt: skip
+        """The server's answer; what failed for a passing reason is asked again."""
+        begun = time.monotonic()
+        deadline = begun + self._persistence.budget_seconds
+        request = f"{method} {path}"
+        refusals, next_log = 0, begun
+        for pause in self._persistence.pauses():
+            try:
+                response = self._send(method, path, query=query, body=body)
+                self._settling.answered(request)
+                return json.loads(response.data)  # type: ignore[no-any-return]  # JSON
+            except ApiError as error:
+                refusals += error.status == UNAUTHORIZED
+                now = time.monotonic()
+                is_start = self._settling.refused(request, error, now - begun)
+                passes = is_start or (error.passes and refusals < REFUSALS)
+                rest = deadline - now
+                if rest <= error.retry_after or not passes or not is_patient:
+                    raise
+                if now >= next_log:
+                    next_log = now + LOG_EVERY_SECONDS
+                    logger.warning("waiting for up to %.0f s more: %s", rest, error.problem)
+                time.sleep(min(max(pause, error.retry_after), rest))
+        raise AssertionError("the pauses never end")
+
+    def _send(
+        self, method: str, path: str, *, query: Query = (), body: Object | None = None,
+        is_stream: bool = False, read_seconds: float | None = READ_SECONDS,
+    ) -> BaseHTTPResponse:  # fmt: skip
+        """One request; the credentials are read anew for each, because tokens rotate."""
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        self._client.update_params_for_auth(headers, [], ["BearerToken"])
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        request = f"{method} {path}"
+        try:
+            response: BaseHTTPResponse = self._client.rest_client.pool_manager.request(
+                method, url, headers=headers, body=json.dumps(body).encode() if body else None,
+                preload_content=not is_stream, retries=False,
+                timeout=Timeout(connect=CONNECT_SECONDS, read=read_seconds),
+            )  # fmt: skip
+            if response.status >= 400:
+                raise _refused(request, response)
+        except HTTPError as error:
+            raise ApiError(request, 0, f"{type(error).__name__}: {error}") from error
+        return response
+
+
+def label_selector(labels: Mapping[str, str]) -> str:
+    """The query for objects that have all these labels."""
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def _in_cluster(address: ClusterAddress) -> Configuration:
+    def refresh(configuration: Configuration) -> None:
+        token = Path(address.token_file).read_text().strip()
+        configuration.api_key["authorization"] = f"Bearer {token}"
+
+    configuration = Configuration(host=address.url)
+    configuration.ssl_ca_cert = address.ca_file or None
+    refresh(configuration)  # the client asks for a token only where there has been one
+    configuration.refresh_api_key_hook = refresh
+    return configuration
+
+
+def _refused(request: str, response: BaseHTTPResponse) -> ApiError:
+    """The error in an answer: a Status object, unless a proxy answered instead."""
+    text = response.data.decode(errors="replace")
+    try:
+        message = str(json.loads(text).get("message", text))
+    except (ValueError, AttributeError):
+        message = text[:500]
+    after = response.headers.get("Retry-After", "")
+    return ApiError(request, response.status, message, float(after) if after.isdigit() else 0.0)
+
+
+def _apply(event: Object, objects: dict[str, Object]) -> None:
+    changed, name = event["object"], event["object"]["metadata"].get("name", "")
+    match event["type"]:
+        case "ADDED" | "MODIFIED":
+            objects[name] = changed
+        case "DELETED":
+            objects.pop(name, None)
+
+
+def _lines(response: BaseHTTPResponse) -> Iterator[bytes]:
+    """The lines of a stream as they arrive, without the last one if it was cut off."""
+    rest = b""
+    for chunk in response.stream(amt=None, decode_content=False):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines

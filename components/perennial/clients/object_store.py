@@ -1,0 +1,317 @@
+"""Object store: one interface, and a local folder behind it; `s3_store` is the other one."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import override
+
+from perennial.clients.file_tree import TreeEntry, walk_tree
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.errors import BadDataError, PerennialError
+
+_UPLOADING = ".uploading"
+MAX_NAME_BYTES = 100
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """One listed object."""
+
+    key: str
+    size_bytes: int
+
+
+class ConflictError(Exception):
+    """A conditional write lost: the object is no longer what the writer had read."""
+
+
+class ObjectStore(ABC):
+    """Objects under one root; keys are relative, `/`-separated.
+
+    Objects with a part of their key starting with a dot are never listed: they are being written.
+    """
+
+    uri: str
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        """The objects whose key starts with a prefix, sorted by key; empty when there is none.
+
+        Raises:
+            PerennialError: the store cannot be listed.
+        """
+
+    @abstractmethod
+    def list_everything(self) -> Sequence[TreeEntry]:
+        """Whatever lies below the root, hidden or not, readable or not.
+
+        Raises:
+            PerennialError: the store cannot be listed.
+        """
+
+    @abstractmethod
+    def first_bytes(self, key: str, count: int) -> bytes:
+        """The beginning of an object's content; less where the object is shorter."""
+
+    @abstractmethod
+    def read(self, key: str) -> bytes | None:
+        """The content, or None when there is no such object."""
+
+    @abstractmethod
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object; readers see the old or the new content, never a part."""
+
+    @abstractmethod
+    def replace(self, key: str, content: bytes, *, previous: bytes | None) -> None:
+        """Write only if the content is still `previous` (None: only if there is no object).
+
+        Raises:
+            ConflictError: somebody else wrote in between.
+        """
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Delete an object; no error when it is not there."""
+
+    @abstractmethod
+    def fetch(self, key: str, cache: Path) -> Path:
+        """A local file with the object's content, downloaded into `cache` where necessary.
+
+        Raises:
+            PerennialError: there is no such object.
+        """
+
+    @abstractmethod
+    def upload(self, key: str, file: Path) -> None:
+        """Write an object from a file, part by part, so that a large one needs little memory.
+
+        Readers see the old or the new content, never a part.
+        """
+
+    @abstractmethod
+    def download(self, key: str, file: Path) -> None:
+        """Copy an object's content to a file, part by part.
+
+        Raises:
+            BadDataError: there is no such object.
+        """
+
+    @abstractmethod
+    def discard_uploads(self, prefix: str) -> int:
+        """Forget uploads under a prefix that never ended, and say how many.
+
+        For the one writer of the prefix: an upload that is under way is forgotten with them.
+        """
+
+
+class LocalObjectStore(ObjectStore):
+    """A folder as an object store."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.uri = str(root)
+
+    @override
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        try:
+            found = [
+                StoredObject(path.relative_to(self.root).as_posix(), path.stat().st_size)
+                for path in self._files()
+            ]
+        except OSError as error:
+            raise _unreadable_folder(self.root, error) from error
+        matching = (item for item in found if item.key.startswith(prefix))
+        return sorted(matching, key=lambda item: item.key)
+
+    @override
+    def list_everything(self) -> Sequence[TreeEntry]:
+        try:
+            is_folder = stat.S_ISDIR(self.root.stat().st_mode)
+        except FileNotFoundError:
+            if not self.root.is_symlink():
+                return []
+            is_folder = False
+        except OSError as error:
+            raise _unreadable_folder(self.root, error) from error
+        if not is_folder:
+            raise PerennialError(
+                f"{self.root} is not a folder",
+                evidence="it is a link to nothing" if self.root.is_symlink() else "it is a file",
+                action="name the folder that holds the files",
+            )
+        return list(walk_tree(self.root))
+
+    @override
+    def first_bytes(self, key: str, count: int) -> bytes:
+        with (self.root / key).open("rb") as stream:
+            return stream.read(count)
+
+    @override
+    def read(self, key: str) -> bytes | None:
+        try:
+            return (self.root / key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    @override
+    def write(self, key: str, content: bytes) -> None:
+        with self._locked(key):
+            write_atomically(self.root / key, content)
+
+    @override
+    def replace(self, key: str, content: bytes, *, previous: bytes | None) -> None:
+        with self._locked(key):
+            if self.read(key) != previous:
+                raise ConflictError(key)
+            write_atomically(self.root / key, content)
+
+    @override
+    def delete(self, key: str) -> None:
+        with self._locked(key):
+            (self.root / key).unlink(missing_ok=True)
+
+    @override
+    def fetch(self, key: str, cache: Path) -> Path:
+        path = self.root / key
+        if not path.is_file():
+            raise missing_object(f"{self.uri}/{key}")
+        return path
+
+    @override
+    def upload(self, key: str, file: Path) -> None:
+        target = self.root / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}{_UPLOADING}")
+        with self._locked(key):
+            shutil.copyfile(file, partial)
+            partial.replace(target)
+
+    @override
+    def download(self, key: str, file: Path) -> None:
+        source = self.fetch(key, file.parent)
+        with complete_file(file) as partial:
+            shutil.copyfile(source, partial)
+
+    @override
+    def discard_uploads(self, prefix: str) -> int:
+        partials = [
+            path
+            for path in self.root.rglob(f".*{_UPLOADING}")
+            if path.with_name(path.name[1:]).relative_to(self.root).as_posix().startswith(prefix)
+        ]
+        for path in partials:
+            path.unlink(missing_ok=True)
+        return len(partials)
+
+    def _files(self) -> Iterator[Path]:
+        def stop(error: OSError) -> None:
+            # A folder removed while it is walked is gone, as it would be from a listing in S3.
+            if not isinstance(error, FileNotFoundError):
+                raise error
+
+        if not self.root.is_dir():
+            return
+        for folder, below, names in os.walk(self.root, onerror=stop):
+            below[:] = [name for name in below if not name.startswith(".")]
+            paths = (Path(folder, name) for name in names if not name.startswith("."))
+            yield from (path for path in paths if path.is_file())
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        lock = self.root / ".locks" / hashlib.sha256(key.encode()).hexdigest()
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+
+def open_store(uri: str) -> ObjectStore:
+    """The store at `s3://bucket/prefix`, `file:///folder` or a plain folder.
+
+    Raises:
+        PerennialError: the scheme is not supported.
+    """
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return LocalObjectStore(Path(uri))
+    if scheme == "s3":
+        # Here, because `s3_store` needs this module, and folders do not need boto3 (1.6 s).
+        from perennial.clients.s3_store import S3ObjectStore  # noqa: PLC0415
+
+        # By hand: in a key, # and ? are letters like any other.
+        bucket, _, prefix = rest.partition("/")
+        return S3ObjectStore(bucket, prefix)
+    if scheme == "file":
+        return LocalObjectStore(Path("/" + rest.partition("/")[2]))
+    raise PerennialError(
+        f"object store {uri!r} has the unsupported scheme {scheme!r}",
+        action="use s3://bucket/prefix, file:///folder or a plain folder",
+    )
+
+
+@contextmanager
+def complete_file(target: Path) -> Iterator[Path]:
+    """A file to write that takes its name, in one step, only when the block ends well.
+
+    Each writer gets one of its own: the processes of one machine may fetch at once.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as folder:
+        partial = Path(folder) / "content"
+        yield partial
+        partial.replace(target)
+
+
+def sha256_of_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal, read in chunks."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a file or a folder so that `target` appears whole; replaces what was there."""
+    temporary = target.with_name(f".{target.name}.copying")
+    for stale in (temporary, target):
+        if stale.is_dir():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink(missing_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, temporary)
+    else:
+        shutil.copyfile(source, temporary)
+    temporary.replace(target)
+
+
+def _unreadable_folder(root: Path, error: OSError) -> PerennialError:
+    return PerennialError(
+        f"cannot read the folder {root}",
+        evidence=str(error),
+        action="give the user that runs the step read access to it and all below it, and check "
+        "that its disk is mounted",
+    )
+
+
+def missing_object(uri: str) -> BadDataError:
+    """The error for an object that a snapshot or a manifest names and the store lacks."""
+    return BadDataError(
+        f"{uri} does not exist any more",
+        evidence="the object was listed in a snapshot but is gone from the store",
+        action="restore it: snapshots pin objects, and the dataset must be append-only",
+    )
+
+
+def short_name(key: str) -> str:
+    """The end of a key as the end of a file's name, whose length is limited."""
+    name = key.rpartition("/")[2].replace("\0", "")
+    return name.encode("utf-8", "replace")[-MAX_NAME_BYTES:].decode("utf-8", "ignore")

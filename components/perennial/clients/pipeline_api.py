@@ -1,0 +1,398 @@
+"""Pipeline API: the only door to a Kubeflow Pipelines server.
+
+Stands on the client that KFP generates from its OpenAPI description, not on `kfp.Client`: that one
+prints links, reads a file in the user's home, and cannot be imported inside a component.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kfp_server_api
+import urllib3
+from urllib3.util.retry import Retry
+
+from perennial.clients.pipeline_records import (
+    NewRun,
+    NewSchedule,
+    PipelineRun,
+    PipelineVersion,
+    Schedule,
+    read_documents,
+    read_run,
+    read_schedule,
+    runtime_config,
+    version_reference,
+)
+from perennial.contracts.errors import PerennialError
+
+CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+PAGE_SIZE = 100
+LONGEST_WAIT_SECONDS = 30  # a server that is busy may ask for hours
+LONGEST_DESCRIPTION = 255  # characters of the column in MySQL; a longer one fails the creation
+REDIRECTS = range(300, 400)
+CONFLICT, NOT_FOUND = 409, 404
+BUSY = (429, 502, 503, 504)
+HINTS: Mapping[int, str] = {
+    400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
+    401: "the credentials are missing or expired: look at [auth] of the profile",
+    403: "the account may not do this in the namespace: look at the role bindings in k8s/",
+    404: "look at `pipelines_url` of the profile: it ends where /apis/v2beta1 begins",
+}
+LOGIN = (
+    "a login page answers like this: look at [auth] of the profile, whose credentials may have "
+    "expired, and at `pipelines_url`, which ends where /apis/v2beta1 begins"
+)
+
+
+class TakenError(Exception):
+    """Something of this name exists already; whoever wants it there can go on."""
+
+
+class UnreachableError(PerennialError):
+    """No answer came, or one that says to come again later; what was asked may be asked again."""
+
+
+class GoneError(PerennialError):
+    """What was asked for does not exist on the server."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How the server is reached.
+
+    Attributes:
+        url: Where /apis/v2beta1 lies below.
+        namespace: Of the runs; sent in multi-user installations only.
+        token: Gives the bearer token of the next request; asked each time, since projected tokens
+            rotate. None sends none.
+        cookie: Of a session behind an authentication proxy.
+        ca_file: Certificates to trust; empty for the usual ones.
+        multi_user: Whether objects belong to namespaces.
+    """
+
+    url: str
+    namespace: str
+    token: Callable[[], str] | None = None
+    cookie: str = ""
+    ca_file: str = ""
+    multi_user: bool = False
+
+
+class PipelineApi:
+    """Pipelines, versions, schedules and runs on one server.
+
+    Reading is tried again when the connection drops or the server is busy. Creating is not: a
+    deployment looks again at what exists and goes on from there.
+
+    Raises:
+        PerennialError: by every method, when the server cannot be reached or refuses.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        configuration = kfp_server_api.Configuration(host=connection.url.rstrip("/"))
+        configuration.retries = Retry(
+            total=4,
+            redirect=False,  # followed to a login page, whose 200 would read as an empty answer
+            backoff_factor=0.5,
+            retry_after_max=LONGEST_WAIT_SECONDS,
+            status_forcelist=BUSY,
+            allowed_methods=("GET", "DELETE"),
+            raise_on_status=False,
+        )
+        if connection.ca_file:
+            configuration.ssl_ca_cert = connection.ca_file
+        if connection.token is not None:
+            configuration.api_key["authorization"] = ""  # without any, the hook is never asked
+            configuration.api_key_prefix["authorization"] = "Bearer"
+            configuration.refresh_api_key_hook = _token_hook(connection.token)
+        client = kfp_server_api.ApiClient(configuration, cookie=connection.cookie or None)
+        self._client = client
+        self.url = connection.url
+        self._namespace = connection.namespace if connection.multi_user else None
+        self._pipelines = kfp_server_api.PipelineServiceApi(client)
+        self._uploads = kfp_server_api.PipelineUploadServiceApi(client)
+        self._experiments = kfp_server_api.ExperimentServiceApi(client)
+        self._schedules = kfp_server_api.RecurringRunServiceApi(client)
+        self._runs = kfp_server_api.RunServiceApi(client)
+
+    def find_pipeline(self, name: str) -> str | None:
+        """A pipeline's id."""
+        found = self._ask(
+            "look for a pipeline",
+            self._pipelines.pipeline_service_list_pipelines,
+            filter=_equals("display_name", name),
+            namespace=self._namespace,
+        )
+        return found.pipelines[0].pipeline_id if found.pipelines else None
+
+    def find_version(self, pipeline_id: str, name: str) -> PipelineVersion | None:
+        """A version of a pipeline by its name."""
+        found = self._ask(
+            "look for a pipeline version",
+            self._pipelines.pipeline_service_list_pipeline_versions,
+            pipeline_id,
+            filter=_equals("display_name", name),
+        )
+        if not found.pipeline_versions:
+            return None
+        return PipelineVersion(pipeline_id, found.pipeline_versions[0].pipeline_version_id, name)
+
+    def version_documents(self, version: PipelineVersion) -> list[dict[str, Any]]:
+        """A version's pipeline and platform specification; empty when it was deleted."""
+        try:
+            found = self._ask(
+                "look up a pipeline version",
+                self._pipelines.pipeline_service_get_pipeline_version,
+                version.pipeline_id,
+                version.version_id,
+            )
+        except GoneError:
+            return []
+        return read_documents(found)
+
+    def create_pipeline(self, name: str, description: str) -> None:
+        """Create a pipeline without versions.
+
+        Raises:
+            TakenError: it exists.
+        """
+        pipeline = kfp_server_api.V2beta1Pipeline(
+            display_name=name, name=name, description=description, namespace=self._namespace
+        )
+        self._ask(
+            "create a pipeline", self._pipelines.pipeline_service_create_pipeline, pipeline=pipeline
+        )
+
+    def upload_version(self, pipeline_id: str, name: str, package: str, description: str) -> None:
+        """Upload a compiled pipeline.
+
+        Args:
+            pipeline_id: Of which pipeline.
+            name: Of the version; unique in its pipeline.
+            package: The compiled pipeline's YAML.
+            description: Shown in the dashboard.
+
+        Raises:
+            TakenError: a version of this name exists.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "pipeline.yaml"
+            file.write_text(package)
+            self._ask(
+                "upload a pipeline version",
+                self._uploads.upload_pipeline_version,
+                str(file),
+                pipelineid=pipeline_id,
+                name=name,
+                description=description,
+            )
+
+    def find_experiment(self, name: str) -> str | None:
+        """An experiment's id."""
+        found = self._ask(
+            "look for an experiment",
+            self._experiments.experiment_service_list_experiments,
+            filter=_equals("display_name", name),
+            namespace=self._namespace,
+        )
+        return found.experiments[0].experiment_id if found.experiments else None
+
+    def create_experiment(self, name: str, description: str) -> None:
+        """Create an experiment: the folder of a model's runs in the dashboard.
+
+        Raises:
+            TakenError: it exists.
+        """
+        experiment = kfp_server_api.V2beta1Experiment(
+            display_name=name, description=description, namespace=self._namespace
+        )
+        self._ask(
+            "create an experiment",
+            self._experiments.experiment_service_create_experiment,
+            experiment=experiment,
+        )
+
+    def schedules(self, experiment_id: str = "") -> list[Schedule]:
+        """The recurring runs of an experiment, or of all there are, oldest first."""
+        pages = self._pages(
+            "list the recurring runs",
+            self._schedules.recurring_run_service_list_recurring_runs,
+            "recurring_runs",
+            experiment_id=experiment_id or None,
+            namespace=None if experiment_id else self._namespace,
+            # So that whatever is created while pages are read lies on a later one.
+            sort_by="created_at asc",
+        )
+        return sorted((read_schedule(item) for item in pages), key=lambda schedule: schedule.age)
+
+    def create_schedule(self, experiment_id: str, new: NewSchedule) -> str:
+        """Create a recurring run; its id."""
+        modes = kfp_server_api.RecurringRunMode
+        body = kfp_server_api.V2beta1RecurringRun(
+            experiment_id=experiment_id,
+            display_name=new.name,
+            description=new.description,
+            mode=modes.ENABLE if new.enabled else modes.DISABLE,
+            pipeline_version_reference=version_reference(new.version),
+            runtime_config=runtime_config(new.parameters, new.pipeline_root),
+            trigger=kfp_server_api.V2beta1Trigger(
+                cron_schedule=kfp_server_api.V2beta1CronSchedule(
+                    cron=new.cron, start_time=new.starts_at
+                )
+            ),
+            # A pipeline finds its own data window; a backlog of slots would train the same twice.
+            no_catchup=True,
+            max_concurrency=str(new.max_concurrency),
+            service_account=new.service_account or None,
+        )
+        created = self._ask(
+            "create a recurring run",
+            self._schedules.recurring_run_service_create_recurring_run,
+            body,
+        )
+        return str(created.recurring_run_id)
+
+    def set_enabled(self, schedule_id: str, *, enabled: bool) -> None:
+        """Let a recurring run start runs, or not; runs that it started go on."""
+        service = self._schedules
+        if enabled:
+            call = service.recurring_run_service_enable_recurring_run
+        else:
+            call = service.recurring_run_service_disable_recurring_run
+        self._ask("switch a recurring run", call, schedule_id)
+
+    def delete_schedule(self, schedule_id: str) -> None:
+        """Delete a recurring run, leaving its runs; one that is gone already is fine."""
+        with suppress(GoneError):
+            self._ask(
+                "delete a recurring run",
+                self._schedules.recurring_run_service_delete_recurring_run,
+                schedule_id,
+                # Servers before 2.16 ignore it and delete running runs: see `deployment.plan`.
+                propagation_policy=kfp_server_api.V2beta1DeletePropagationPolicy.ORPHAN,
+            )
+
+    def start_run(self, experiment_id: str, new: NewRun) -> str:
+        """Start a run; its id."""
+        body = kfp_server_api.V2beta1Run(
+            experiment_id=experiment_id,
+            display_name=new.name,
+            description=_shortened(new.description),
+            pipeline_version_reference=version_reference(new.version),
+            runtime_config=runtime_config(new.parameters, new.pipeline_root),
+            service_account=new.service_account or None,
+        )
+        return str(self._ask("start a run", self._runs.run_service_create_run, body).run_id)
+
+    def runs(self, experiment_id: str, *, limit: int = 20) -> list[PipelineRun]:
+        """The newest runs of an experiment, newest first."""
+        pages = self._pages(
+            "list the runs", self._runs.run_service_list_runs, "runs",
+            experiment_id=experiment_id, sort_by="created_at desc",
+        )  # fmt: skip
+        return [read_run(item) for item, _ in zip(pages, range(limit), strict=False)]
+
+    def unfinished_runs(self, experiment_id: str) -> list[PipelineRun]:
+        """Every run of an experiment that is not over."""
+        pages = self._pages(
+            "list the runs", self._runs.run_service_list_runs, "runs", experiment_id=experiment_id,
+            filter=_one_of("state", ("PENDING", "RUNNING", "CANCELING", "PAUSED")),
+        )  # fmt: skip
+        return [run for item in pages if not (run := read_run(item)).is_over]
+
+    def run(self, run_id: str) -> PipelineRun:
+        """One run with its tasks."""
+        return read_run(self._ask("look up a run", self._runs.run_service_get_run, run_id))
+
+    def terminate(self, run_id: str) -> None:
+        """Ask for a run's end; see `PipelineRun.was_canceled` for how that shows."""
+        self._ask("terminate a run", self._runs.run_service_terminate_run, run_id)
+
+    def _pages(
+        self, doing: str, call: Callable[..., Any], items: str, **options: object
+    ) -> Iterator[Any]:
+        token = ""
+        while True:
+            page = self._ask(doing, call, page_token=token, page_size=PAGE_SIZE, **options)
+            yield from getattr(page, items) or ()
+            token = page.next_page_token or ""
+            if not token:
+                return
+
+    def _ask(  # type: ignore[no-untyped-def]  # noqa: ANN202 - the generated client is untyped
+        self, doing: str, call: Callable[..., Any], *args: object, **options: object
+    ):
+        given = {key: value for key, value in options.items() if value is not None}
+        with _explained(doing, self.url):
+            answer = call(*args, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **given)
+        # The generated client makes an empty answer of what is no JSON.
+        text = str(self._client.last_response.data)
+        if not text.lstrip().startswith("{"):
+            raise PerennialError(
+                f"what answers is no pipeline server: asked to {doing}",
+                evidence=f"{self.url} sends {text[:60]!r}",
+                action=LOGIN,
+            )
+        return answer
+
+
+def _token_hook(token: Callable[[], str]) -> Callable[[kfp_server_api.Configuration], None]:
+    def refresh(configuration: kfp_server_api.Configuration) -> None:
+        configuration.api_key["authorization"] = token()
+
+    return refresh
+
+
+@contextmanager
+def _explained(doing: str, url: str) -> Iterator[None]:
+    try:
+        yield
+    except kfp_server_api.ApiException as error:
+        if error.status == CONFLICT:
+            raise TakenError(doing) from error
+        raise _refused(doing, url, error) from error
+    except urllib3.exceptions.HTTPError as error:
+        raise UnreachableError(
+            f"the pipeline server cannot be reached to {doing}",
+            evidence=f"{url}: {error}",
+            action="look at `pipelines_url` and `ca_file` of the profile, and at the network",
+        ) from error
+
+
+def _refused(doing: str, url: str, error: kfp_server_api.ApiException) -> PerennialError:
+    kinds = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}
+    kind = kinds.get(error.status or 0, PerennialError)
+    usual = LOGIN if error.status in REDIRECTS else "look at the log of the deployment ml-pipeline"
+    return kind(
+        f"the pipeline server refuses to {doing}",
+        evidence=f"{url}: {error.status} {error.reason}: {_message(error.body)}",
+        action=HINTS.get(error.status or 0, usual),
+    )
+
+
+def _message(body: str | bytes | None) -> str:
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    try:
+        return str(json.loads(text)["message"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return text[:500]
+
+
+def _shortened(description: str) -> str:
+    is_short = len(description) <= LONGEST_DESCRIPTION
+    return description if is_short else f"{description[: LONGEST_DESCRIPTION - 1]}…"
+
+
+def _equals(key: str, value: str) -> str:
+    predicate = {"operation": "EQUALS", "key": key, "string_value": value}
+    return json.dumps({"predicates": [predicate]})
+
+
+def _one_of(key: str, values: Sequence[str]) -> str:
+    predicate = {"operation": "IN", "key": key, "string_values": {"values": list(values)}}
+    return json.dumps({"predicates": [predicate]})

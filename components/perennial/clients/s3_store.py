@@ -1,0 +1,385 @@
+"""S3 store: a bucket behind the S3 protocol.
+
+What comes back is not believed as it stands: a proxy may answer with a page of HTML, a listing may
+end early, a body may be short or damaged.
+"""
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from typing_extensions import override
+
+from perennial.clients.deadline import Patience, run_all_within
+from perennial.clients.file_tree import TreeEntry
+from perennial.clients.object_store import (
+    ConflictError,
+    ObjectStore,
+    StoredObject,
+    complete_file,
+    sha256_of_file,
+    short_name,
+)
+from perennial.clients.outages import each_outlasting, is_outage, outlast_once
+from perennial.clients.s3_checksums import agrees
+from perennial.clients.s3_errors import (
+    CONNECTION_ACTION,
+    DamagedError,
+    explained,
+    is_missing,
+    refuse_html,
+    unlike_s3,
+)
+from perennial.contracts.errors import BadDataError, PerennialError
+
+T = TypeVar("T")
+Answer = Mapping[str, Any]
+logger = logging.getLogger(__name__)
+_PART_BYTES = 16 * 1024 * 1024
+# 64 MiB in memory at most; a part that fails is sent again, without the others.
+_PARTS = TransferConfig(
+    multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=4
+)
+_CONNECTIONS = 4
+_CHUNK_BYTES = 256 * 1024
+_ATTEMPTS = 3
+_CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
+
+
+@each_outlasting
+class S3ObjectStore(ObjectStore):
+    """A bucket, or a prefix in one, behind the S3 protocol.
+
+    Credentials and endpoint are found by boto3: environment, profile or service account.
+    """
+
+    def __init__(self, bucket: str, prefix: str = "", patience: Patience | None = None) -> None:
+        self.bucket = bucket
+        self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self.uri = f"s3://{bucket}/{self.prefix}".rstrip("/")
+        self._patience = patience or Patience()
+        with explained("open", self.uri):
+            self._client = boto3.client(
+                "s3",
+                config=Config(
+                    connect_timeout=self._patience.connect_s, read_timeout=self._patience.silence_s
+                ),
+            )
+        self._client.meta.events.register("after-call.s3", refuse_html)
+
+    @override
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        return [item for item in self._listed(prefix) if not _is_hidden(item.key)]
+
+    @override
+    def list_everything(self) -> Sequence[TreeEntry]:
+        return [TreeEntry(item.key, size_bytes=item.size_bytes) for item in self._listed("")]
+
+    @override
+    def first_bytes(self, key: str, count: int) -> bytes:
+        def read() -> bytes:
+            try:
+                answer = self._client.get_object(**self._at(key), Range=f"bytes=0-{count - 1}")
+            except ClientError as error:
+                if error.response["Error"]["Code"] == "InvalidRange":  # nothing in it
+                    return b""
+                raise
+            with closing(answer["Body"]) as body:
+                return bytes(body.read(count))
+
+        return self._call("read from", read, key=key)
+
+    @override
+    def read(self, key: str) -> bytes | None:
+        content, _ = self._read_tagged(key)
+        return content
+
+    @override
+    def write(self, key: str, content: bytes) -> None:
+        self._call("write to", lambda: self._client.put_object(**self._at(key), Body=content))
+
+    @override
+    def replace(self, key: str, content: bytes, *, previous: bytes | None) -> None:
+        write = partial(self._replace, key, content, previous)
+        outlast_once(write, lambda: self.read(key) == content)
+
+    def _replace(self, key: str, content: bytes, previous: bytes | None) -> None:
+        current, tag = self._read_tagged(key)
+        if current != previous:
+            raise ConflictError(key)
+        if current is not None and not tag:
+            raise PerennialError(
+                f"cannot write to {self.uri} safely",
+                evidence=f"the store gives no ETag for {key}, so that two writers at once would "
+                "not be noticed",
+                action="use a store that gives ETags and supports conditional writes",
+            )
+        condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
+
+        def write() -> None:
+            try:
+                self._client.put_object(**self._at(key), Body=content, **condition)
+            except ClientError as error:
+                if error.response["Error"]["Code"] in _CONFLICT_CODES:
+                    raise ConflictError(key) from error
+                raise
+
+        self._call("write to", write)
+
+    @override
+    def delete(self, key: str) -> None:
+        self._call("delete from", lambda: self._client.delete_object(**self._at(key)))
+
+    @override
+    def fetch(self, key: str, cache: Path) -> Path:
+        head = self._head(key)
+        # The tag names the content, so that what is there need not be downloaded again.
+        tag = f"{head.get('ETag', '')}\0{head['ContentLength']}\0{head.get('VersionId', '')}"
+        name = hashlib.sha256(f"{self.uri}/{key}\0{tag}".encode()).hexdigest()
+        # The end of the name tells people what it is; the whole may be too long for a file's name.
+        target = cache / f"{name}-{short_name(key)}"
+        if target.exists():
+            if head.get("ETag") and self._verdict(key, target, head) is not False:
+                return target
+            logger.warning("downloading %s again: the copy %s is damaged", key, target)
+        self._download(key, target, head)
+        return target
+
+    @override
+    def upload(self, key: str, file: Path) -> None:
+        self._call(
+            "write to",
+            lambda: self._client.upload_file(
+                str(file), self.bucket, self.prefix + key, Config=_PARTS
+            ),
+            limit=self._patience.transfer_s(file.stat().st_size),
+        )
+
+    @override
+    def download(self, key: str, file: Path) -> None:
+        self._download(key, file, self._head(key))
+
+    @override
+    def discard_uploads(self, prefix: str) -> int:
+        def discard() -> int:
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self.bucket, Prefix=self.prefix + prefix
+            )
+            found = [upload for page in pages for upload in page.get("Uploads", [])]
+            for upload in found:
+                self._client.abort_multipart_upload(
+                    Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+            return len(found)
+
+        return self._call("write to", discard)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self.prefix + key}
+
+    def _listed(self, prefix: str) -> Sequence[StoredObject]:
+        """Every object under a prefix, in order of the keys.
+
+        Raises:
+            PerennialError: the answer is no listing, or not the whole one.
+        """
+        begins = self.prefix + prefix
+
+        def pages() -> Iterator[Answer]:
+            ends, tokens = time.monotonic() + self._patience.call_s, set[str]()
+            more: dict[str, str] = {}
+            while time.monotonic() < ends:  # this thread outlives a caller that gave up
+                page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=begins, **more)
+                if "IsTruncated" not in page:
+                    raise unlike_s3("the listing's answer is not one of S3: it lacks IsTruncated")
+                yield page
+                if not page["IsTruncated"]:
+                    return
+                token = page.get("NextContinuationToken", "")
+                if not token or token in tokens:
+                    raise unlike_s3(
+                        f"page {len(tokens) + 1} of the listing leads "
+                        + ("back to an earlier one" if token else "nowhere, but is not the last")
+                    )
+                tokens.add(token)
+                more = {"ContinuationToken": token}
+
+        def collect() -> dict[str, int]:
+            found: dict[str, int] = {}
+            for page in pages():
+                items, known = page.get("Contents", []), len(found)
+                for item in items:
+                    key = item["Key"]
+                    if not key.startswith(begins):
+                        raise unlike_s3(f"{key!r} is listed under the prefix {begins!r}")
+                    if found.setdefault(key, item["Size"]) != item["Size"]:
+                        raise unlike_s3(f"{key!r} is listed with two sizes")
+                if len(found) < known + len(items):
+                    raise unlike_s3(f"a page of the listing repeats keys, such as {key!r}")
+            return found
+
+        found = self._call("list", collect)
+        listed = [StoredObject(key.removeprefix(self.prefix), size) for key, size in found.items()]
+        return sorted(listed, key=lambda item: item.key)
+
+    def _head(self, key: str) -> Answer:
+        def head() -> Answer:
+            answer = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
+            if "ContentLength" not in answer:
+                raise unlike_s3(f"the answer about {key!r} lacks its length")
+            return dict(answer)
+
+        return self._call("read from", head, key=key)
+
+    def _download(self, key: str, target: Path, head: Answer) -> None:
+        """Download an object to a file that appears complete and verified, or not at all."""
+        size, seen = head["ContentLength"], set[str]()
+        limit = self._patience.transfer_s(size)
+        problem = ""
+        with complete_file(target) as partial:
+            for _ in range(_ATTEMPTS):
+                if problem:
+                    logger.warning("downloading %s/%s again: %s", self.uri, key, problem)
+                with partial.open("wb") as stream:
+                    stream.truncate(size)
+                try:
+                    self._call("read from", *self._parts(key, partial, head), limit=limit, key=key)
+                    problem = self._damage(key, partial, head, seen)
+                except DamagedError as error:
+                    problem = str(error)
+                if not problem:
+                    return
+            raise BadDataError(
+                f"{self.uri}/{key} arrives damaged",
+                evidence=f"{problem}, in each of {_ATTEMPTS} downloads",
+                action="upload it again, with a checksum (`aws s3 cp --checksum-algorithm SHA256`) "
+                "if this store's ETags are not MD5 sums; look for a proxy on the way",
+            )
+
+    def _parts(self, key: str, file: Path, head: Answer) -> "Sequence[Callable[[], None]]":
+        """What several connections do to fill a file, each part by part."""
+        size = head["ContentLength"]
+        starts = iter(range(0, max(size, 1), _PART_BYTES))
+        taking = threading.Lock()
+        is_whole = size <= _PART_BYTES
+
+        def fill() -> None:
+            while True:
+                with taking:
+                    start = next(starts, None)
+                if start is None:
+                    return
+                stop = min(start + _PART_BYTES, size)
+                options = {} if is_whole else {"Range": f"bytes={start}-{stop - 1}"}
+                if head.get("ETag"):
+                    options["IfMatch"] = head["ETag"]
+                self._fill(key, file, slice(start, stop), options)
+
+        return [fill] * min(_CONNECTIONS, max(-(-size // _PART_BYTES), 1))
+
+    def _fill(self, key: str, file: Path, part: slice, options: dict[str, str]) -> None:
+        """Write one part of an object to its place in a file; a broken connection is retried."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                answer = self._client.get_object(**self._at(key), **options)
+                arrived, expected = 0, part.stop - part.start
+                with closing(answer["Body"]) as body, file.open("r+b") as out:
+                    out.seek(part.start)
+                    while arrived <= expected and (chunk := body.read(_CHUNK_BYTES)):
+                        arrived += out.write(chunk[: expected - arrived])
+                        if len(chunk) > expected:
+                            break
+                if arrived != expected or int(answer.get("ContentLength", expected)) != expected:
+                    raise DamagedError(f"{arrived:,} of {expected:,} bytes arrived")
+                return
+            except (BotoCoreError, DamagedError) as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise error if is_outage(error) else DamagedError(str(error)) from error
+                logger.warning("reading %s/%s again: %s", self.uri, key, error)
+
+    def _damage(self, key: str, file: Path, head: Answer, seen: set[str]) -> str:
+        """What speaks against a download; `seen` are the digests of earlier ones."""
+        verdict = self._verdict(key, file, head)
+        if verdict is False:
+            return (
+                f"{head['ContentLength']:,} bytes arrived, which its checksum or ETag contradicts"
+            )
+        # TLS has checksums of its own. Elsewhere, where the store gives none that can be used,
+        # the evidence is that two downloads are equal.
+        if verdict or self._client.meta.endpoint_url.startswith("https:"):
+            return ""
+        digest = sha256_of_file(file)
+        if digest in seen:
+            return ""
+        seen.add(digest)
+        return "the store gives no checksum, and no two downloads were equal"
+
+    def _verdict(self, key: str, file: Path, head: Answer) -> bool | None:
+        """Whether a file is the object; None where nothing tells."""
+
+        def part_bytes() -> int:
+            try:
+                return int(self._client.head_object(**self._at(key), PartNumber=1)["ContentLength"])
+            except (BotoCoreError, ClientError, KeyError):  # not every store tells
+                return 0
+
+        if file.stat().st_size != head["ContentLength"]:
+            return False
+        with file.open("rb") as stream:
+            return agrees(
+                stream, head, part_bytes=lambda: self._call("read from", part_bytes, key=key)
+            )
+
+    def _read_tagged(self, key: str) -> tuple[bytes | None, str | None]:
+        def read() -> tuple[bytes | None, str | None]:
+            try:
+                answer = self._client.get_object(**self._at(key))
+            except ClientError as error:
+                if is_missing(error):
+                    return None, None
+                raise
+            with closing(answer["Body"]) as body:
+                content = bytes(body.read())
+            size = answer.get("ContentLength", len(content))
+            if len(content) != size or agrees(BytesIO(content), answer) is False:
+                raise DamagedError(f"{key}: {len(content):,} of {size:,} bytes arrived, damaged")
+            return content, answer.get("ETag", "")
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._call("read from", read)
+            except DamagedError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise PerennialError(
+                        f"cannot read from {self.uri}",
+                        evidence=str(error),
+                        action=CONNECTION_ACTION,
+                    ) from error
+        raise AssertionError("the loop returns or raises")
+
+    def _call(
+        self, doing: str, *works: Callable[[], T], limit: float | None = None, key: str = ""
+    ) -> T:
+        """The first result of calls that run at once, in the time that they may take."""
+        with explained(doing, self.uri, key):
+            return run_all_within(
+                limit or self._patience.call_s,
+                works,
+                what=f"waiting to {doing} {self.uri}",
+                log_every_s=self._patience.log_every_s,
+            )[0]
+
+
+def _is_hidden(key: str) -> bool:
+    return key.endswith("/") or any(part.startswith(".") for part in key.split("/"))

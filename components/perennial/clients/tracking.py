@@ -1,0 +1,305 @@
+"""Tracking: the record of one pipeline run that all its steps write to, in MLflow."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from typing_extensions import override
+
+from perennial.clients.environment import ClusterAddress, Environment
+from perennial.clients.mlflow_client import open_mlflow
+from perennial.clients.object_store import (
+    ConflictError,
+    LocalObjectStore,
+    ObjectStore,
+    StoredObject,
+    open_store,
+)
+from perennial.contracts.errors import PerennialError
+
+RUN_TAG = "perennial.run_id"
+NAMESPACE_TAG = "perennial.namespace"
+ARTIFACT_PREFIX = "mlflow-artifacts"
+# The scheme of places that can be reached through an MLflow server only.
+PASSED_ON = "mlflow-artifacts:"
+# Limits of MLflow's batch call: entities of one kind, and characters of a parameter.
+BATCH_METRICS = 1000
+BATCH_PARAMS = 100
+PARAM_CHARACTERS = 6000
+
+T = TypeVar("T")
+
+
+class Tracking(ABC):
+    """The record of one pipeline run; every method may be repeated by a retry."""
+
+    run_id: str
+
+    @abstractmethod
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Record what the run was given; a parameter keeps its first value.
+
+        Raises:
+            PerennialError: a parameter is on record with another value.
+        """
+
+    @abstractmethod
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Record scalars; after a retry the latest values count."""
+
+    @abstractmethod
+    def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
+        """Record one metric over steps; a point that is on record is not doubled."""
+
+    @abstractmethod
+    def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
+        """Upload a folder's content below `path`, over what an earlier attempt left there.
+
+        Args:
+            folder: What to upload.
+            path: Where to, below the run.
+            settled: Names of files whose content `path` determines. One that an earlier attempt
+                uploaded whole need not be sent again.
+        """
+
+    @abstractmethod
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set or replace tags."""
+
+    @abstractmethod
+    def artifact_uri(self, path: str) -> str:
+        """Where the content uploaded below `path` lies."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Mark the run as finished, unless the platform that opened it does so itself."""
+
+    @abstractmethod
+    def fail(self) -> None:
+        """Mark the run as failed, likewise; opening it again, as a retry does, takes that back."""
+
+
+class MlflowTracking(Tracking):
+    """A run of an MLflow server or database.
+
+    Args:
+        client: The server or database.
+        run: The run to write to.
+        owned: Whether Perennial opened it.
+        files: Where its files go.
+    """
+
+    def __init__(
+        self, client: MlflowClient, run: Run, *, owned: bool, files: "RunFiles | None"
+    ) -> None:
+        self.run_id = run.info.run_id
+        self._files = files
+        self._client = client
+        self._run = run
+        self._owned = owned
+
+    @override
+    def log_params(self, params: Mapping[str, object]) -> None:
+        recorded = self._client.get_run(self.run_id).data.params
+        values = {name: str(value)[:PARAM_CHARACTERS] for name, value in params.items()}
+        for name, value in values.items():
+            if recorded.get(name, value) != value:
+                raise PerennialError(
+                    f"parameter {name!r} of tracking run {self.run_id} cannot change its value",
+                    evidence=f"on record is {recorded[name]!r}, now it is {value!r}",
+                    action="start a new run for a changed training",
+                )
+        new = [Param(name, value) for name, value in values.items() if name not in recorded]
+        for part in _parts(new, BATCH_PARAMS):
+            self._client.log_batch(self.run_id, params=part)
+
+    @override
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        now = int(time.time() * 1000)
+        points = [Metric(name, value, now, step) for name, value in metrics.items()]
+        for part in _parts(points, BATCH_METRICS):
+            self._client.log_batch(self.run_id, metrics=part)
+
+    @override
+    def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
+        # MLflow drops a point whose name, step, value and time are on record: a time that
+        # depends on the step alone lets a retry send everything again.
+        start = self._run.info.start_time
+        metrics = [Metric(name, value, start + step, step) for step, value in points]
+        for part in _parts(metrics, BATCH_METRICS):
+            self._client.log_batch(self.run_id, metrics=part)
+
+    @override
+    def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
+        if self._files is None:
+            self._client.log_artifacts(self.run_id, str(folder), path)
+        else:
+            self._files.upload(folder, path, settled)
+
+    @override
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        entries = [RunTag(name, value) for name, value in tags.items()]
+        for part in _parts(entries, BATCH_PARAMS):
+            self._client.log_batch(self.run_id, tags=part)
+
+    @override
+    def artifact_uri(self, path: str) -> str:
+        return f"{self._files.uri if self._files else self._run.info.artifact_uri}/{path}"
+
+    @override
+    def finish(self) -> None:
+        if self._owned:
+            self._client.set_terminated(self.run_id)
+
+    @override
+    def fail(self) -> None:
+        if self._owned:
+            self._client.set_terminated(self.run_id, status="FAILED")
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run in the object store, which no reader ever sees in part.
+
+    Attributes:
+        store: Where they lie.
+        prefix: Of their keys.
+        uri: The same place, for MLflow.
+    """
+
+    store: ObjectStore
+    prefix: str
+    uri: str
+
+    @classmethod
+    def of(cls, environment: Environment, run: Run, experiment: str) -> "RunFiles | None":
+        """None where only MLflow knows how to reach the files.
+
+        A server that passes files on to a store of its own would have every byte of a model go
+        through it, on the way in and at each loading: where the object store is S3, they go there.
+        """
+        store, place = open_store(environment.store_uri), str(run.info.artifact_uri)
+        root = _address(store)
+        if place.startswith(f"{root}/"):
+            return cls(store, place.removeprefix(f"{root}/"), place)
+        if not isinstance(store, LocalObjectStore) and place.startswith(PASSED_ON):
+            prefix = f"{ARTIFACT_PREFIX}/{experiment}/{run.info.run_id}/artifacts"
+            return cls(store, prefix, f"{root}/{prefix}")
+        return None
+
+    def upload(self, folder: Path, path: str, settled: Sequence[str]) -> None:
+        """Upload a folder's content, the settled files only where they are not there."""
+        for file in sorted(found for found in folder.rglob("*") if found.is_file()):
+            name = file.relative_to(folder).as_posix()
+            key = f"{self.prefix}/{path}/{name}"
+            present = self.store.list(key) if name in settled else []
+            if StoredObject(key, file.stat().st_size) not in present:
+                self.store.upload(key, file)
+
+
+def open_tracking(environment: Environment, experiment: str) -> Tracking:
+    """The run of this pipeline run: the one the platform opened, else one of our own.
+
+    A retry, and every later step of the pipeline run, get the same run.
+
+    Args:
+        environment: Names the server, the pipeline run and, where there is one, the platform's run.
+        experiment: The model's name; created when it does not exist yet.
+
+    Raises:
+        PerennialError: the platform's run or the experiment cannot be used.
+    """
+    client = open_mlflow(environment)
+    run_id, owned = environment.tracking_run_id, not environment.tracking_run_id
+    if owned:
+        experiment_id = _experiment(client, environment, experiment)
+        run_id = _claimed(client, environment, experiment, experiment_id)
+    run = _joined(client, run_id)
+    if owned and run.info.status in ("FAILED", "KILLED"):
+        client.update_run(run_id, status="RUNNING")
+    files = RunFiles.of(environment, run, experiment)
+    return MlflowTracking(client, run, owned=owned, files=files)
+
+
+def _claimed(
+    client: MlflowClient, environment: Environment, experiment: str, experiment_id: str
+) -> str:
+    """The one tracking run of a pipeline run; MLflow itself cannot create a run only once."""
+    store = open_store(environment.store_uri)
+    key = f"tracking/{experiment}/{environment.run_id}"
+    claimed = store.read(key)
+    if claimed is not None:
+        return claimed.decode()
+    name = environment.run_id
+    created = client.create_run(experiment_id, tags=_tags(environment), run_name=name)
+    run_id = str(created.info.run_id)
+    try:
+        store.replace(key, run_id.encode(), previous=None)
+    except ConflictError:
+        # Our own write, if its answer was lost and it was sent again.
+        winner = (store.read(key) or b"").decode()
+        if winner != run_id:
+            client.delete_run(run_id)
+        return winner
+    return run_id
+
+
+def _joined(client: MlflowClient, run_id: str) -> Run:
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        raise PerennialError(
+            f"the tracking run {run_id} cannot be joined",
+            evidence=str(error),
+            action="check that MLFLOW_TRACKING_URI is the server on which it was opened, or start "
+            "a new pipeline run",
+        ) from error
+
+
+def _experiment(client: MlflowClient, environment: Environment, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return client.create_experiment(name, _artifact_location(environment, name))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)
+    if found is None or found.lifecycle_stage != "active":
+        raise PerennialError(
+            f"the MLflow experiment {name!r} was deleted",
+            action="restore it (`mlflow experiments restore`), or give the model another name",
+        )
+    return str(found.experiment_id)
+
+
+def _artifact_location(environment: Environment, experiment: str) -> str | None:
+    """A server knows where artifacts go; a database alone would choose the working folder."""
+    if environment.tracking_uri.startswith(("http://", "https://", "databricks")):
+        return None
+    return f"{_address(open_store(environment.store_uri))}/{ARTIFACT_PREFIX}/{experiment}"
+
+
+def _address(store: ObjectStore) -> str:
+    return store.root.absolute().as_uri() if isinstance(store, LocalObjectStore) else store.uri
+
+
+def _tags(environment: Environment) -> dict[str, str]:
+    tags = {RUN_TAG: environment.run_id, "perennial.code_digest": environment.code_digest}
+    address = ClusterAddress.read()
+    if address is not None and address.pod:
+        tags[NAMESPACE_TAG] = address.namespace
+    if environment.commit:
+        tags["mlflow.source.git.commit"] = environment.commit
+    return tags
+
+
+def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(entries), size):
+        yield entries[start : start + size]

@@ -1,0 +1,244 @@
+"""Version files: which bytes a model version was registered with, and whether they are still there.
+
+A version's files lie in the object store. Their SHA-256 digests are recorded twice when the version
+is registered: whole in the object store beside the promotion record, and as one digest of that
+record in a tag of the MLflow version. So damage to one place never agrees with the others.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from perennial.clients.object_store import (
+    LocalObjectStore,
+    ObjectStore,
+    sha256_of_file,
+)
+from perennial.contracts.errors import DamagedModelError, PerennialError
+from perennial.contracts.lineage import CONTRACT_FILE
+from perennial.contracts.section import Section
+from perennial.contracts.training import Challenger
+
+FILES_TAG = "perennial.files"
+"""Of a version: SHA-256 of its `RegisteredFiles`."""
+FINGERPRINT_TAG = "perennial.fingerprint"
+# MLflow's server reads such a place from its own storage; nothing else is reached.
+PASSED_ON = "mlflow-artifacts:/"
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One version of a registered model."""
+
+    name: str
+    version: str
+    tags: dict[str, str]
+    run_id: str
+    source: str
+    created_at: datetime
+    description: str = ""
+
+
+class RegisteredFiles(Section):
+    """The files of a version as they were registered.
+
+    Stored in the object store as `registry/<model>/<SHA-256 of the source>.json`.
+    """
+
+    source: str
+    """Where they were uploaded to; MLflow's `source` of the version."""
+    files: dict[str, str]
+    """Path below the source → SHA-256."""
+
+
+class VersionFiles:
+    """Compares a version's files with the digests recorded at its registration.
+
+    Args:
+        store: Holds the records.
+        proxied: Whether MLflow is a server, which can pass files on.
+    """
+
+    def __init__(self, store: ObjectStore, *, proxied: bool) -> None:
+        self._store = store
+        self._proxied = proxied
+
+    def record(self, name: str, registered: RegisteredFiles) -> dict[str, str]:
+        """Store the digests of a version that is about to be registered; returns its tags."""
+        self._store.write(_key(name, registered.source), registered.to_json().encode())
+        return {FILES_TAG: registered.digest()}
+
+    def expected(self, version: ModelVersion) -> RegisteredFiles | None:
+        """The version's registered files; None for a version registered without digests.
+
+        Nothing of the version has been read yet.
+
+        Raises:
+            DamagedModelError: the recorded digests are missing or contradict each other.
+            PerennialError: the version's source is outside the object store.
+        """
+        tag = version.tags.get(FILES_TAG, "")
+        key = _key(version.name, version.source)
+        content = self._store.read(key)
+        place = f"{self._store.uri}/{key}"
+        if content is None:
+            self._refuse_foreign(version)
+            if not tag:
+                return None
+            raise _damaged(
+                version,
+                "the digests of its files",
+                f"MLflow's tag {FILES_TAG} is {tag}, but there is no {place} for the source "
+                f"{version.source}",
+            )
+        try:
+            registered = RegisteredFiles.from_json(content)
+        except ValueError as error:
+            reason = f"{place} cannot be read: {str(error).splitlines()[0]}"
+            raise _damaged(version, "the digests of its files", reason) from error
+        if (registered.digest(), registered.source) != (tag, version.source):
+            raise _damaged(
+                version,
+                "the digests of its files",
+                f"SHA-256 of {place} is {registered.digest()}, MLflow's tag {FILES_TAG} is "
+                f"{tag or 'missing'}",
+            )
+        return registered
+
+    def verify_folder(
+        self, version: ModelVersion, registered: RegisteredFiles | None, folder: Path
+    ) -> None:
+        """Compare every downloaded file of a version with its registered digest.
+
+        Args:
+            version: The version.
+            registered: From `expected`.
+            folder: The downloaded files.
+
+        Raises:
+            DamagedModelError: a file is missing, altered, or was not registered.
+        """
+        found = digests_of(folder)
+        if registered is None:
+            _verify_by_tags(version, folder, found)
+        else:
+            _refuse_differences(version, registered.files, found)
+
+    def verify_contents(
+        self,
+        version: ModelVersion,
+        registered: RegisteredFiles | None,
+        contents: Mapping[str, bytes | None],
+    ) -> None:
+        """Compare some files of a version with their registered digests.
+
+        Args:
+            version: The version.
+            registered: From `expected`.
+            contents: Path → content; None for a file that is not there.
+
+        Raises:
+            DamagedModelError: one of them is missing or altered.
+        """
+        if registered is not None:
+            expected = {
+                name: registered.files[name] for name in registered.files if name in contents
+            }
+            found = {
+                name: hashlib.sha256(content).hexdigest()
+                for name, content in contents.items()
+                if content is not None
+            }
+            _refuse_differences(version, expected, found)
+
+    def _refuse_foreign(self, version: ModelVersion) -> None:
+        if not self._is_inside(version.source):
+            raise PerennialError(
+                f"the files of {version.name} version {version.version} lie outside the object "
+                "store; nothing was read",
+                evidence=f"its source in MLflow is {version.source!r}, which is not a place in "
+                f"{self._store.uri} and was not recorded at a registration",
+                action="find out who set it: MLflow needs no login. Delete the version in MLflow, "
+                "or upload its files into the store and register it again",
+            )
+
+    def _is_inside(self, source: str) -> bool:
+        """Whether a source is a place below the store's root, however it is written."""
+        parts = urlparse(source)
+        if {"..", "."} & set(unquote(source).split("/")) or parts.query or parts.fragment:
+            return False
+        if isinstance(self._store, LocalObjectStore) and parts.scheme in ("", "file"):
+            path = Path(unquote(parts.path) if parts.scheme else source)
+            root = self._store.root.resolve()
+            # A link in the folder leads out as well as one on the way to it.
+            places = (path, *path.rglob("*")) if path.is_absolute() and not parts.netloc else ()
+            return bool(places) and all(each.resolve().is_relative_to(root) for each in places)
+        if parts.scheme == "s3":
+            return source.startswith(f"{self._store.uri}/")
+        return self._proxied and source.startswith(PASSED_ON) and not parts.netloc
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """Path below a folder → SHA-256, of every file in it."""
+    return {
+        file.relative_to(folder).as_posix(): sha256_of_file(file)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def damaged_file(version: ModelVersion, file: str, error: Exception) -> DamagedModelError:
+    """The error for a file of a version that cannot be read."""
+    evidence = error.evidence if isinstance(error, PerennialError) else str(error)
+    first = evidence.splitlines()[0] if evidence else type(error).__name__
+    return _damaged(version, file, first)
+
+
+def ways_out(name: str, version: str) -> str:
+    """What a person can do about a version that must not be replaced unseen."""
+    return (
+        f"restore the files of version {version} from a backup of the object store; or take "
+        f"another champion: `perennial rollback {name} --reason …`, or `perennial promote {name} N "
+        "--force --reason …`"
+    )
+
+
+def _refuse_differences(
+    version: ModelVersion, expected: Mapping[str, str], found: Mapping[str, str]
+) -> None:
+    for name in sorted({*expected, *found}):
+        then, now = expected.get(name, "none"), found.get(name, "no such file")
+        if then != now:
+            reason = f"SHA-256 registered: {then}, found: {now}"
+            raise _damaged(version, name, f"{version.source}/{name}: {reason}")
+
+
+def _verify_by_tags(version: ModelVersion, folder: Path, found: Mapping[str, str]) -> None:
+    """Verify a version without recorded digests by what its tags hold of them."""
+    tags = version.tags
+    if "perennial.contract" not in tags:  # not registered by a pipeline
+        return
+    if tags["perennial.contract"] != found.get(CONTRACT_FILE):
+        raise _damaged(version, CONTRACT_FILE, f"MLflow's tag has {tags['perennial.contract']}")
+    try:
+        fingerprint = Challenger.read(folder).version_fingerprint()
+    except PerennialError as error:
+        raise damaged_file(version, Challenger.file_name, error) from error
+    if tags.get(FINGERPRINT_TAG) != fingerprint:
+        reason = f"MLflow's tag {FINGERPRINT_TAG} is {tags.get(FINGERPRINT_TAG)}, not {fingerprint}"
+        raise _damaged(version, Challenger.file_name, reason)
+
+
+def _damaged(version: ModelVersion, what: str, evidence: str) -> DamagedModelError:
+    return DamagedModelError(
+        f"{version.name} version {version.version} is damaged: {what}",
+        evidence=evidence,
+        action=ways_out(version.name, version.version),
+    )
+
+
+def _key(name: str, source: str) -> str:
+    return f"registry/{name}/{hashlib.sha256(source.encode()).hexdigest()}.json"

@@ -1,0 +1,152 @@
+"""The `[model]`, `[data]` and `[split]` sections, which every step needs."""
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
+
+from perennial.contracts.old_names import current_task
+from perennial.contracts.section import Section
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+ImportPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+ColumnName = Annotated[str, StringConstraints(min_length=1)]
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class Split(StrEnum):
+    """The part of a snapshot a row belongs to, for ever."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+class ModelSection(Section):
+    """Which model is kept trained, and the user's task that defines it."""
+
+    name: Name
+    """The registered model's name: up to 63 lower-case letters, digits and inner hyphens, as
+    Kubernetes names things. Never change it: it joins the versions, runs and triggers of one model
+    over the years."""
+    task: ImportPath
+    """The task class as `package.module:ClassName`."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """The task's own options, checked by the task's `Options`."""
+
+    @field_validator("task")
+    @classmethod
+    def _current_name(cls, path: str) -> str:
+        return current_task(path)
+
+
+class DataSection(Section):
+    """An append-only dataset and what its columns mean."""
+
+    uri: Annotated[str, StringConstraints(min_length=1)]
+    """Folder or `s3://bucket/prefix` of the dataset; a relative path is taken from the contract's
+    folder."""
+    format: Literal["parquet"] = "parquet"
+    """File format of the partitions."""
+    label: ColumnName
+    """The column to predict."""
+    time: ColumnName | None = None
+    """When the prediction is made. Name it whenever the rows have a time: splits, drift and the
+    gate's intervals are then computed on blocks of time. Without it the gate counts rows (or
+    groups), drift and decay are judged file by file (`triggers.files_in_a_block`), and cooldown,
+    budget and age in days have no effect."""
+    group: ColumnName | None = None
+    """A user, a patient, a session. Under `split.method = "group"` the rows of one group never fall
+    into different splits; under `time` they may, and `validate_data` reports how many do."""
+    ids: tuple[ColumnName, ...] = ()
+    """Columns that identify a row; duplicates are counted on them, the model never sees them."""
+    meta: tuple[ColumnName, ...] = ()
+    """Columns kept for reports and slices only."""
+    features: tuple[ColumnName, ...] = ()
+    """What the model sees. Empty means every column without another role."""
+    text: tuple[ColumnName, ...] = ()
+    """Columns of free text, which have a role of their own as well. Name them: their lengths and
+    characters are then validated and watched for drift, where the values of other text columns
+    count as categories. For a language model the one column may be feature and label at once."""
+    available_at: dict[ColumnName, ColumnName] = Field(default_factory=dict)
+    """For a feature that is recorded by an event of its own: the column holding the time at which
+    its value became known. A value known after the prediction time is leakage."""
+    block_days: Annotated[int, Field(ge=1, le=366)] = 7
+    """Length in days of a block of time, the unit of independence for drift and decay. Make it
+    cover one full cycle of the stream (a week for most human activity)."""
+
+    @model_validator(mode="after")
+    def _one_role_per_column(self) -> Self:
+        roles: dict[str, str] = {}
+        named = [("label", (self.label,)), ("ids", self.ids), ("meta", self.meta)]
+        named += [("features", self.features)]
+        named += [
+            (key, (value,)) for key, value in (("time", self.time), ("group", self.group)) if value
+        ]
+        for role, columns in named:
+            for column in columns:
+                if column in roles and not self._may_be_both(column, {role, roles[column]}):
+                    raise ValueError(
+                        f"column {column!r} is named as {roles[column]} and as {role}; "
+                        "give each column one role"
+                    )
+                roles[column] = role
+        if self.available_at and self.time is None:
+            raise ValueError("available_at needs `time`, the column holding the prediction time")
+        return self
+
+    def _may_be_both(self, column: str, roles: set[str]) -> bool:
+        is_own_label = column in self.text and roles == {"label", "features"}
+        return is_own_label or roles == {"group", "meta"}
+
+
+class SplitSection(Section):
+    """Which rows train, which choose the checkpoint, which judge; no row ever changes its split."""
+
+    method: Literal["auto", "time", "group", "hash"] = "auto"
+    """`time`: the first part of every period trains, the next validates, the last tests, so that
+    the newest test rows lie after everything trained on. `group`: by hash of the group column.
+    `hash`: by hash of the ids. `auto`: time when `data.time` is set, else group, else hash."""
+    period: Literal["week", "month", "quarter", "year"] = "month"
+    """The calendar period that is cut under `time`; choose one that new data fills at least once
+    between two retrainings. Under `week` the splits hold different days of the week: choose it only
+    where these do not matter."""
+    validation_fraction: Fraction = 0.15
+    """Share of each period that chooses the checkpoint."""
+    test_fraction: Fraction = 0.25
+    """Share of each period that the gate judges on; raise it when the intervals are too wide."""
+    train_days: Annotated[int, Field(ge=1)] | None = None
+    """Train and validate on the newest this many days only; None means the whole history."""
+    test_days: Annotated[int, Field(ge=1)] | None = None
+    """Judge on test rows of the newest this many days only; None means all test rows."""
+    salt: str = ""
+    """Changes every assignment of `group` and `hash`; never change it for a model in use."""
+
+    @model_validator(mode="after")
+    def _train_keeps_a_share(self) -> Self:
+        if self.validation_fraction + self.test_fraction >= 0.9:
+            raise ValueError(
+                f"validation_fraction + test_fraction = "
+                f"{self.validation_fraction + self.test_fraction:.2f} leaves too little to train "
+                "on; keep their sum below 0.9"
+            )
+        return self
+
+    def resolved_method(self, data: DataSection) -> Literal["time", "group", "hash"]:
+        """The method that `auto` stands for under this data section."""
+        if self.method != "auto":
+            return self.method
+        return "time" if data.time else "group" if data.group else "hash"
+
+
+class TaskColumns(Section):
+    """The columns that a task may use, as the snapshot recorded them."""
+
+    label: ColumnName
+    features: dict[ColumnName, str]
+    """Feature name → polars data type, in order of the names."""
+
+    @field_validator("features")
+    @classmethod
+    def _in_order_of_names(cls, features: dict[str, str]) -> dict[str, str]:
+        return dict(sorted(features.items()))

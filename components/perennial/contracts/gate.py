@@ -1,0 +1,241 @@
+"""What `evaluate_model` decided and what `register_model` put on record."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.block import Block
+from perennial.contracts.section import Section
+
+Alias = Literal["champion", "challenger"]
+
+
+class Interval(Section):
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+class Figure(Section):
+    """What a model measures on a metric by itself, with its uncertainty."""
+
+    metric: str
+    value: float
+    interval: Interval | None
+    """Each bound holds with the gate's confidence; None where blocks are too few to say."""
+
+
+class CalibrationBin(Section):
+    """Test rows that were given similar probabilities."""
+
+    rows: int
+    predicted: float
+    """Mean probability given: of the second class, or of the answer where there are more."""
+    observed: float
+    """How often it came true."""
+
+
+class SecondOpinion(Section):
+    """A textbook test of the same improvement, which takes rows for independent."""
+
+    test: Literal["DeLong", "McNemar"]
+    p_value: float
+    """One-sided: of an improvement so large, if there is none."""
+    says_better: bool
+    """The p-value is below one minus the gate's confidence."""
+
+
+class Comparison(Section):
+    """Challenger against champion on one metric; positive means that the challenger is better."""
+
+    metric: str
+    challenger: float
+    champion: float | None
+    improvement: Interval | None
+    """None without a champion."""
+    luck: float = 0.0
+    """What the improvement leaves out of the two figures' difference, because the test days had
+    more or fewer positive labels than the periods they stand for."""
+    standard_error: float | None = None
+    """Of the improvement; None without one."""
+    degrees: float | None = None
+    """Degrees of freedom of the standard error."""
+    effective_blocks: float | None = None
+    """Independent blocks that would tell as much as the test split's."""
+    correlation: float | None = None
+    """Of what one day improves with the next day's."""
+    confidence: float | None = None
+    """With which each bound holds; None for the gate's own."""
+    second_opinion: SecondOpinion | None = None
+    """Shown beside the interval; it decides nothing. None where no test fits the metric."""
+    incomparable: str = ""
+    """Why the champion's figure says nothing beside the challenger's, and what to do about it;
+    empty where the two compare, or there is no champion."""
+
+
+class Repeats(Section):
+    """How often the champion was challenged on the same test days before."""
+
+    earlier: int
+    """Challengers with other weights whose test shared any of the days."""
+    worth: float
+    """The same in whole tests: each counts as the share of these days that it had."""
+    level: float
+    """What a challenger that is no better may be promoted with: one less the confidence."""
+
+
+class AnchorComparison(Section):
+    """Challenger against the last champion that was shown to be better than the one before it."""
+
+    version: str
+    comparison: Comparison | None = None
+    """On the gate's metric; None where the anchor could not be scored."""
+    failure: str = ""
+    """Why it could not."""
+
+
+class SliceComparison(Section):
+    """Challenger against champion on the gate's metric, on the test rows of one slice."""
+
+    column: str
+    """Empty for a slice that was found by search."""
+    value: str
+    """The column's value; for a slice that was found, the conditions that its rows meet."""
+    found: bool = False
+    """By search among other test rows than those it was judged on."""
+    rows: int
+    challenger: float
+    champion: float
+    improvement: Interval
+    regressed: bool
+    """Clearly worse than the gate allows, counting how many slices were looked at."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return self.value if self.found else f"{self.column} = {self.value}"
+
+
+class Reach(Section):
+    """What a test split of this size can find."""
+
+    detectable: float
+    """The smallest true improvement that would be promoted in 80 of 100 such tests."""
+    worth_finding: float | None
+    """The contract's."""
+    blocks: int
+    """Independent blocks of the test split."""
+    blocks_needed: int | None
+    """As many of them would find `worth_finding`; None where there is none, or none suffices."""
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether what is worth finding would be found."""
+        return self.worth_finding is None or self.detectable <= self.worth_finding
+
+
+class Serving(Section):
+    """An exported model, served in a process of its own."""
+
+    megabytes: float
+    """Of all its files."""
+    model_megabytes: float | None = None
+    """Of its weights and preprocessing alone, by which it is compared with the champion."""
+    rows: int = 0
+    """Test rows that it predicted."""
+    milliseconds: float | None = None
+    """One row (as few as the task allows) through MLflow's pyfunc, read, encoded and predicted;
+    the median, and None if it failed."""
+    loading_seconds: float | None = None
+    failure: str = ""
+    """What kept it from loading, predicting, or predicting as the evaluation did."""
+    champion_milliseconds: float | None = None
+    """The champion's, measured in turns in the same process; None where nobody asked or it does not
+    serve."""
+    times_as_fast: float | None = None
+    """Lower 95% bound of the champion's time by the challenger's, over the turns."""
+
+
+class GateReason(Section):
+    """One condition of the gate and whether it held."""
+
+    condition: str
+    held: bool
+    detail: str
+
+
+class BlockPerformance(Block):
+    """Mean loss on the held-out rows of one block."""
+
+    rows: int
+    loss: float
+
+
+class Verdict(Artifact):
+    """May the challenger become champion?
+
+    File tree: `verdict.json`.
+    """
+
+    file_name: ClassVar[str] = "verdict.json"
+
+    promote: bool
+    summary: str
+    """The decision and its main reason, in a sentence."""
+    reasons: tuple[GateReason, ...]
+    comparisons: tuple[Comparison, ...]
+    """The gate's metric first."""
+    slices: tuple[SliceComparison, ...] = ()
+    reach: Reach | None = None
+    """What the comparison could have found; None without one."""
+    repeats: Repeats | None = None
+    """Earlier tests on these days; None where nothing was compared."""
+    anchor: AnchorComparison | None = None
+    """None where the champion itself is the anchor."""
+    serving: Serving | None = None
+    """The challenger in a clean process; None in verdicts from before this was looked at."""
+    notes: tuple[str, ...] = ()
+    """What to know about the comparison, such as test rows that the champion was trained on."""
+    baselines: dict[str, dict[str, float]]
+    champion_version: str = ""
+    """The version compared with; empty when there was none."""
+    test_rows: int
+    test_blocks: int
+    """Independent blocks that the intervals rest on."""
+    performance_reference: tuple[BlockPerformance, ...]
+    """The challenger on held-out rows, block by block: what later decay is measured against."""
+    figures: tuple[Figure, ...] = ()
+    """The challenger by itself on the test rows, the gate's metric first."""
+    calibration: tuple[CalibrationBin, ...] = ()
+    """From low to high probabilities; empty for tasks that predict none."""
+    champion_calibration: tuple[CalibrationBin, ...] = ()
+    """The champion's on the same rows; empty without one that was scored."""
+    expected_calibration_errors: dict[str, float] = Field(default_factory=dict)
+    """Of `challenger` and `champion`, as the metric of this name measures it; empty as above."""
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Mean distance of probabilities from what came true, over all test rows."""
+        rows = sum(each.rows for each in self.calibration)
+        away = (each.rows * abs(each.predicted - each.observed) for each in self.calibration)
+        return sum(away) / rows if rows else None
+
+
+class Registration(Artifact):
+    """A model version on record.
+
+    File tree: `registration.json`.
+    """
+
+    file_name: ClassVar[str] = "registration.json"
+
+    name: str
+    version: str
+    """Empty where a champion that had moved meanwhile was not beaten, and none was made."""
+    aliases: tuple[Alias, ...]
+    weights_sha256: str
+    tracking_run_id: str
+    replaced_version: str = ""

@@ -1,0 +1,42 @@
+"""Lineage: everything needed to say where a model came from, and to make it again."""
+
+from pydantic import JsonValue
+
+from perennial.contracts.section import Section
+
+LINEAGE_FILE = "lineage.json"
+CONTRACT_FILE = "contract.json"
+DIFF_FILE = "uncommitted.diff"
+
+
+class Lineage(Section):
+    """Where a model came from."""
+
+    contract_digest: str
+    snapshot_digest: str
+    code_digest: str
+    """Digest of the sources that trained the model: the image's digest on a cluster, a hash of the
+    files on a laptop."""
+    commit: str = ""
+    """Version-control commit; ends in `-dirty` when the working tree differed."""
+    code_place: str = ""
+    """The folder of the task's sources in the repository of the commit, `.` at its top; empty
+    outside one, or if nobody recorded it."""
+    diff_digest: str = ""
+    """SHA-256 of what the working tree had besides the commit, `uncommitted.diff`; else empty."""
+    image_digest: str = ""
+    """The container image that registered the model; empty on a laptop."""
+    python: str = ""
+    platform: str = ""
+    """Operating system and processor: other ones may round differently."""
+    packages: dict[str, str]
+    """Installed version of each package that enters the numbers."""
+    seed: int
+    run_id: str
+    """The pipeline run."""
+    tracking_run_id: str = ""
+    """The MLflow run."""
+    trigger: dict[str, JsonValue]
+    """Why this training was started, with its evidence."""
+    parent_version: str = ""
+    """The champion that was beaten; empty for a first model."""

@@ -1,0 +1,101 @@
+"""What `detect_drift` saw and what `decide_retraining` made of it."""
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from pydantic import JsonValue
+
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.block import Block
+from perennial.contracts.gate import BlockPerformance
+from perennial.contracts.section import Section
+from perennial.contracts.validation import BlockSketch
+
+
+class ColumnDrift(Section):
+    """How far one column moved in one window."""
+
+    column: str
+    statistic: Literal[
+        "kolmogorov_smirnov",
+        "total_variation",
+        "null_share",
+        "new_values",
+        "dependence",
+        "label_mean",
+    ]
+    effect: float
+    """In [0, 1]."""
+    z_score: float
+    """The standard normal deviate that is as improbable between the reference's own blocks."""
+    alarmed: bool
+
+
+class WindowDrift(Block):
+    """One window of new data against the reference."""
+
+    end: datetime | None = None
+    """Exclusive; None for files."""
+    rows: int
+    max_z_score: float
+    threshold: float
+    """For `max_z_score`, from the reference's own blocks."""
+    columns: tuple[ColumnDrift, ...]
+    """The largest effects first."""
+    alarmed: bool
+    loss: float | None = None
+    """The champion's mean loss on the window's labelled rows."""
+    loss_z_score: float | None = None
+    decayed: bool = False
+
+
+class Reference(Artifact):
+    """What the champion's world looked like: the yardstick for drift and decay.
+
+    File tree: `reference.json`, stored with the model version.
+    """
+
+    file_name: ClassVar[str] = "reference.json"
+
+    snapshot_digest: str
+    time_max: datetime | None
+    rows: int
+    blocks: tuple[BlockSketch, ...]
+    performance: tuple[BlockPerformance, ...]
+
+
+class DriftReport(Artifact):
+    """Has the stream left the champion's reference?
+
+    File tree: `drift.json`.
+    """
+
+    file_name: ClassVar[str] = "drift.json"
+
+    champion_version: str
+    """Empty when there is no champion yet."""
+    calibration: Literal["blocks", "fallback", "none"]
+    """`none`: nothing was judged; the first note says why. `fallback` is in older reports only."""
+    windows: tuple[WindowDrift, ...]
+    drifted: bool
+    """Enough windows in a row alarmed."""
+    decayed: bool
+    """Enough windows in a row lost performance."""
+    new_rows: int
+    new_days: float
+    notes: tuple[str, ...] = ()
+
+
+class RetrainingDecision(Artifact):
+    """Retrain now?
+
+    File tree: `decision.json`.
+    """
+
+    file_name: ClassVar[str] = "decision.json"
+
+    retrain: bool
+    trigger: Literal["none", "first_model", "drift", "performance", "new_data", "schedule"]
+    summary: str
+    reasons: tuple[str, ...]
+    evidence: dict[str, JsonValue]

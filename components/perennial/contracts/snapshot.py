@@ -1,0 +1,69 @@
+"""Snapshot: the immutable, content-addressed list of the exact bytes a model is trained on."""
+
+import hashlib
+from datetime import datetime
+from typing import ClassVar
+
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.data import DataSection, Split, SplitSection, TaskColumns
+from perennial.contracts.section import Section
+
+
+class DataFile(Section):
+    """One partition, pinned."""
+
+    uri: str
+    size_bytes: int
+    sha256: str
+    rows: int
+
+
+class Snapshot(Artifact):
+    """Which bytes, which columns, which split rule.
+
+    File tree: `snapshot.json`. Equal data, column roles and split rule give an equal digest,
+    whoever takes the snapshot, whenever, and wherever the dataset is stored.
+    """
+
+    file_name: ClassVar[str] = "snapshot.json"
+
+    data: DataSection
+    split: SplitSection
+    files: tuple[DataFile, ...]
+    columns: dict[str, str]
+    """Column name → polars data type, in order of the names."""
+    rows: int
+    split_rows: dict[Split, int]
+    """Rows that each split selects, after `train_days` and `test_days`."""
+    time_min: datetime | None = None
+    time_max: datetime | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of everything but the place: partitions count by their path in the dataset."""
+        here = {
+            "data": self.data.model_copy(update={"uri": ""}),
+            "files": tuple(
+                file.model_copy(update={"uri": path})
+                for file, path in zip(self.files, self.paths, strict=True)
+            ),
+        }
+        return hashlib.sha256(self.model_copy(update=here).to_json().encode()).hexdigest()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files' names below `data.uri`, in the same order."""
+        root = f"{self.data.uri.rstrip('/')}/"
+        return tuple(file.uri.removeprefix(root) for file in self.files)
+
+    @property
+    def task_columns(self) -> TaskColumns:
+        """The label and the columns that the model may see, in order of the names."""
+        data = self.data
+        other = {data.label, data.time, data.group, *data.ids, *data.meta}
+        other.update(data.available_at.values())
+        features = {
+            name: dtype
+            for name, dtype in self.columns.items()
+            if (name in data.features if data.features else name not in other)
+        }
+        return TaskColumns(label=data.label, features=features)

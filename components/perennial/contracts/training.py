@@ -1,0 +1,204 @@
+"""What `train_model` leaves behind and what `select_checkpoint` makes of it."""
+
+import hashlib
+from typing import ClassVar, Literal
+
+from pydantic import JsonValue
+
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.data import ImportPath, TaskColumns
+from perennial.contracts.memory import MemoryPlan
+from perennial.contracts.section import Section
+
+Direction = Literal["maximize", "minimize"]
+Advice = Literal["longer", "shorter", "regularise", "bug", "nothing"]
+"""What to change before the next training; `nothing` also where the curve says too little."""
+KeptAs = tuple[Literal["best", "interval", "last"], ...]
+"""Why a checkpoint is kept: among the best, at a multiple of `keep_every_steps`, the newest."""
+Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
+
+
+class EvaluationPoint(Section):
+    """The measurements at one evaluation."""
+
+    step: int
+    train_loss: float | None
+    """Mean loss per example over the updates since the evaluation before; None when all of them
+    were left out, so that the weights are still the same."""
+    metrics: dict[str, float]
+    """Task metrics and `loss` on the validation sample."""
+
+
+class StepPoint(Section):
+    """The measurements of one logging interval."""
+
+    step: int
+    loss: float
+    """Mean per example over the interval's global batches."""
+    learning_rate: float
+    gradient_norm: float
+    """Before clipping, over all parameters; the interval's mean."""
+    clipped_share: float = 0.0
+    """Share of the interval's updates that clipping changed; about a tenth is healthy."""
+    examples_per_second: float
+    data_wait_share: float
+    """Share of the interval's time spent waiting for the next batch."""
+    update_ratio: float = 0.0
+    """Length of the interval's last update divided by the length of the weights, over a fixed part
+    of them; about 1e-3 is healthy, 1e-2 unstable, 1e-5 hardly learns."""
+    memory_bytes: int = 0
+    """Peak so far: of the device (GPU) or of the process (CPU), the first rank's."""
+    flops_per_second: float | None = None
+    """Arithmetic of all processes together; None when the model's cannot be counted."""
+    utilization: float | None = None
+    """Share of the devices' peak (MFU); None for devices whose peak is not known."""
+
+
+class Bottleneck(Section):
+    """What limits a step, by a trace of a few."""
+
+    verdict: Limit
+    remedy: str
+    """The knob to turn."""
+    steps: int
+    """Traced updates, of the first rank."""
+    seconds_per_step: float
+    """While tracing, which itself costs time."""
+    data_wait_share: float
+    overhead_share: float
+    """Share of the time in which the device waited for the host (GPU), or in which operations were
+    dispatched instead of computed (CPU)."""
+    computing_share: float
+    """Share of the operations' time in matrix products, convolutions and attention."""
+    operations: dict[str, float]
+    """The largest, as shares of the operations' time."""
+    trace: str = ""
+    """File for Perfetto or chrome://tracing."""
+
+
+class CollectiveWaits(Section):
+    """How long each process waited for the others, measured over a few steps."""
+
+    step: int
+    wait_seconds: tuple[float, ...]
+    """Per step in collectives, by rank."""
+    step_seconds: float
+    slow_rank: int | None
+    """The one that all others waited for, if one stood out."""
+
+
+class CheckpointRecord(Section):
+    """One committed checkpoint that was kept."""
+
+    step: int
+    uri: str
+    metrics: dict[str, float]
+    """Validation-sample metrics at its step."""
+    kept_as: KeptAs
+
+
+class TrainingResult(Artifact):
+    """A finished training.
+
+    File tree: `training.json`. The checkpoints lie in the object store at their `uri`.
+    """
+
+    file_name: ClassVar[str] = "training.json"
+
+    fingerprint: str
+    """Digest of all that determines the weights: snapshot, task and its options, training
+    section, code. Equal fingerprints mean the same training, which is resumed or reused."""
+    task: ImportPath
+    options: dict[str, JsonValue]
+    columns: TaskColumns
+    task_state: dict[str, JsonValue]
+    """What the task fitted on the training split."""
+    steps: int
+    world_size: int
+    strategy: str
+    """The one that ran: what was asked for, or what the plan chose."""
+    memory_plan: MemoryPlan | None = None
+    """How `auto` was decided; None when a strategy was given."""
+    num_parameters: int
+    history: tuple[StepPoint, ...]
+    evaluations: tuple[EvaluationPoint, ...]
+    checkpoints: tuple[CheckpointRecord, ...]
+    seconds: float
+    """Time spent training, over all attempts."""
+    num_resumes: int
+    num_skipped: int = 0
+    """Updates left out because loss or gradient was not finite."""
+    num_rescaled: int = 0
+    """Updates left out because float16 overflowed and its loss scale had to be halved; the first
+    ones search for it."""
+    num_rewinds: int = 0
+    """Returns to a checkpoint because of a jump of the loss."""
+    collective_waits: tuple[CollectiveWaits, ...] = ()
+    bottleneck: Bottleneck | None = None
+    """What `training.profile` found."""
+
+
+class ScoredCandidate(Section):
+    """One kept checkpoint, scored on the full validation split after training ended."""
+
+    step: int
+    uri: str
+    metrics: dict[str, float]
+    standard_error: float
+    """Of the selection metric, by bootstrap over blocks of time (or rows without a time)."""
+    kept_as: KeptAs
+    averaged: bool = False
+    """Its moving average of the weights, in the place of the weights."""
+    members: tuple[int, ...] = ()
+    """The steps whose weights it is the mean of; empty for the weights of one checkpoint. `step`
+    is then the newest of them."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether these are the weights of its step, as they were trained."""
+        return not (self.averaged or self.members)
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        if self.members:
+            return f"mean of steps {', '.join(f'{step:,}' for step in self.members)}"
+        return f"step {self.step:,}{', averaged' if self.averaged else ''}"
+
+
+class Challenger(Artifact):
+    """The selected checkpoint as one portable model.
+
+    File tree: `challenger.json` (this value), `model.safetensors` (the weights, fp32, full).
+    Loaded by `perennial.engine.export.load_model`.
+    """
+
+    file_name: ClassVar[str] = "challenger.json"
+
+    task: ImportPath
+    options: dict[str, JsonValue]
+    task_state: dict[str, JsonValue]
+    columns: TaskColumns
+    training_fingerprint: str
+    metric: str
+    direction: Direction
+    chosen_step: int
+    chosen_averaged: bool = False
+    """Whether the weights are that checkpoint's moving average."""
+    chosen_members: tuple[int, ...] = ()
+    """The steps whose weights were averaged, if these are the mean of several checkpoints."""
+    candidates: tuple[ScoredCandidate, ...]
+    reason: str
+    """Why this one, in a sentence."""
+    diagnosis: tuple[str, ...]
+    """What the curves say, and the advice that follows."""
+    advice: Advice = "nothing"
+    """The gravest of it in a word."""
+    next_steps: int | None = None
+    """Proposed budget of the next training; None where none can be proposed."""
+    weights_sha256: str
+
+    def version_fingerprint(self) -> str:
+        """Equal for the same weights from the same training."""
+        identity = f"{self.weights_sha256} {self.training_fingerprint}"
+        return hashlib.sha256(identity.encode()).hexdigest()

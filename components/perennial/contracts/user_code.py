@@ -1,0 +1,262 @@
+"""User code: however it leaves its caller, the caller gets an error that people can read.
+
+`sys.exit(0)`, `quit()`, `os._exit(0)` or a custom `BaseException` in a task would otherwise end a
+process with success before its work is done.
+"""
+
+import faulthandler
+import importlib
+import inspect
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import NoReturn, ParamSpec, TypeVar
+
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.old_names import find_old_names
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IMPORT_SECONDS = "PERENNIAL_IMPORT_SECONDS"
+DEFAULT_IMPORT_SECONDS = 120.0
+# Code that catches the first interruption gets two more, then the process ends.
+INTERRUPTIONS, INTERRUPTION_SECONDS = 3, 5.0
+EXIT_CODE = 2
+_OWN = Path(__file__).resolve().parents[1]
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
+
+class RunStopped(SystemExit):
+    """This process was asked to stop, and has saved what another one continues from."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A person pressed Ctrl-C, or a signal asked for the same: not raised by user code."""
+
+
+class _ImportTimeout(BaseException):
+    """Not an `Exception`, which modules catch around optional imports."""
+
+
+@contextmanager
+def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
+    """Turn each attempt of user code to end the process into an error.
+
+    Args:
+        place: What is called, for the message.
+        passing: Exceptions that the caller answers itself.
+
+    Raises:
+        BadTaskError: user code raised `SystemExit` or another exception that is no `Exception`.
+    """
+    own = (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout)
+    try:
+        yield
+    except own + passing:
+        raise
+    except BaseException as error:
+        # With Python's own handler, Ctrl-C cannot be told from the task's own KeyboardInterrupt.
+        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if isinstance(error, KeyboardInterrupt) and is_default:
+            raise
+        raise _ended(place, f"{type(error).__name__}: {error}", error.__traceback__) from error
+
+
+def guarded(function: Callable[P, T]) -> Callable[P, T]:
+    """The function of a user's class, called inside `user_code`."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with user_code(function.__qualname__):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def guard_methods(kind: type, *, except_of: type) -> None:
+    """Guard each function that a user's class defines, except those taken from another class."""
+    for name, value in list(vars(kind).items()):
+        if inspect.isfunction(value) and value is not vars(except_of).get(name):
+            setattr(kind, name, guarded(value))
+
+
+@contextmanager
+def no_silent_exit() -> Iterator[None]:
+    """Refuse `os._exit(0)` in this process: its work is not done before this block ends.
+
+    Raises:
+        BadTaskError: where it is called, so that the caller's traceback names the line.
+    """
+    process, leave = os.getpid(), os._exit
+
+    def refuse(status: int = 0) -> NoReturn:
+        if status == 0 and os.getpid() == process:  # a forked child may end as it likes
+            raise BadTaskError(
+                "os._exit(0) was called before the work was done",
+                evidence=f"called at {_place_of(_frames_above(sys._getframe(1)))}",
+                action="remove the call: it would end the process with success",
+            )
+        leave(status)
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+@contextmanager
+def ctrl_c_is_known() -> Iterator[None]:
+    """Raise `Interrupted` at SIGINT, so that Ctrl-C is not taken for the task's own exception."""
+    # What is started in the background ignores the signal, and goes on doing so.
+    is_answered = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or not is_answered:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def import_user_module(name: str, place: str = "") -> ModuleType:
+    """Import a user's module, within the time that `PERENNIAL_IMPORT_SECONDS` allows.
+
+    Raises:
+        BadTaskError: the module raised, ended the process, or did not return in time.
+    """
+    if name in sys.modules:
+        return sys.modules[name]
+    find_old_names()
+    seconds = import_seconds()
+    try:
+        with _time_limit(seconds, name), user_code(f"importing {name!r}"):
+            return importlib.import_module(name)
+    except BadTaskError:
+        raise
+    except Exception as error:  # user code may raise anything while it is imported
+        raise BadTaskError(
+            f"{place}: importing {name!r} failed".removeprefix(": "),
+            evidence=f"{type(error).__name__}: {error}",
+            action="put the module beside the contract or install its package; "
+            f"`python -c 'import {name}'` must work",
+        ) from error
+    except _ImportTimeout as error:
+        raise _too_slow(name, seconds, _place_of(_frames_of(error.__traceback__))) from error
+
+
+def import_seconds() -> float:
+    """How long the import of a user's module may take.
+
+    Raises:
+        PerennialError: the environment names no positive number.
+    """
+    text = os.environ.get(IMPORT_SECONDS) or str(DEFAULT_IMPORT_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise PerennialError(
+            f"{IMPORT_SECONDS} is not a positive number of seconds (got {text!r})",
+            action=f"unset it for the default of {DEFAULT_IMPORT_SECONDS:g} s",
+        )
+    return seconds
+
+
+@contextmanager
+def _time_limit(seconds: float, module: str) -> Iterator[None]:
+    """Interrupt the block when its time is over; only the main thread can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interruptions, pause = 0, min(seconds, INTERRUPTION_SECONDS)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interruptions
+        interruptions += 1
+        if interruptions < INTERRUPTIONS:
+            raise _ImportTimeout
+        place = _place_of(_frames_above(frame))
+        sys.stderr.write(f"perennial: {_too_slow(module, seconds, place)}\n")
+        sys.stderr.flush()
+        os._exit(EXIT_CODE)
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    begun = time.monotonic()
+    before = signal.setitimer(signal.ITIMER_REAL, seconds, pause)
+    # For code that never returns to the interpreter: writes where it is, and ends the process.
+    last_resort = seconds + (INTERRUPTIONS + 1) * pause
+    if sys.__stderr__ is not None:
+        faulthandler.dump_traceback_later(last_resort, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if before[0]:
+            rest = max(before[0] - (time.monotonic() - begun), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, rest, before[1])
+
+
+def _ended(place: str, what: str, trace: TracebackType | None) -> BadTaskError:
+    return BadTaskError(
+        f"{place} tried to end the process: {what}",
+        evidence=f"raised at {_place_of(_frames_of(trace))}",
+        action="raise an ordinary exception instead: remove sys.exit, exit or quit",
+    )
+
+
+def _too_slow(module: str, seconds: float, place: str) -> BadTaskError:
+    return BadTaskError(
+        f"importing {module!r} did not end within {seconds:g} s",
+        evidence=f"it was at {place}",
+        action=f"move work out of the module's top level; {IMPORT_SECONDS} sets the limit",
+    )
+
+
+def _frames_of(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
+    found: list[tuple[FrameType, int]] = []
+    while trace is not None:
+        found.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
+def _frames_above(frame: FrameType | None) -> list[tuple[FrameType, int]]:
+    found: list[tuple[FrameType, int]] = []
+    while frame is not None:
+        found.insert(0, (frame, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def _place_of(frames: list[tuple[FrameType, int]]) -> str:
+    """File, line and function of the innermost frame of the user's own; else of the innermost."""
+    named = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames]
+    own = [each for each in named if _is_users(each[0])]
+    if not (own or named):
+        return "an unknown place"
+    file, line, function = (own or named)[-1]
+    return f'"{file}", line {line}, in {function}'
+
+
+def _is_users(file: str) -> bool:
+    if file.startswith("<") or Path(file).resolve().is_relative_to(_OWN / "contracts"):
+        return False
+    return "site-packages" not in file and not file.startswith(_LIBRARIES)

@@ -1,0 +1,280 @@
+"""The decision to train again: a pure function of what was seen, what was done, what is allowed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import JsonValue
+
+from perennial.contracts.monitoring import (
+    ColumnDrift,
+    DriftReport,
+    RetrainingDecision,
+    WindowDrift,
+)
+from perennial.contracts.triggers import TriggersSection
+from perennial.decide_retraining.state import TriggerState
+
+TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
+DAY = timedelta(days=1)
+SHOWN_COLUMNS = 3
+SHOWN_WINDOWS = 100  # the newest ones: the evidence travels with the training as it is
+SHOWN_CHARACTERS = 1_500  # of their names, which may be those of files
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """The snapshot that a training would use.
+
+    Attributes:
+        snapshot_digest: Its identity.
+        data_time: Time of its newest row; None without a time column.
+        rows: All of its rows.
+    """
+
+    snapshot_digest: str
+    data_time: datetime | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One trigger, and whether it holds."""
+
+    trigger: TriggerName
+    holds: bool
+    detail: str
+    is_set: bool = True
+    """Whether the contract asks for this trigger at all."""
+
+
+@dataclass(frozen=True)
+class Veto:
+    """One protection against needless retrainings, and whether it holds the decision back."""
+
+    name: Literal["duplicate", "cooldown", "budget"]
+    holds: bool
+    detail: str
+
+
+def decide(
+    occasion: Occasion, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+) -> RetrainingDecision:
+    """Retrain on this snapshot now?
+
+    The first trigger that holds names the decision. Vetoes then hold it back, so a trigger that
+    keeps on holding while challengers keep on losing starts no training after the other.
+    """
+    found = find_triggers(occasion, drift, state, triggers)
+    fired = [finding for finding in found if finding.holds]
+    reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
+    vetoes = [veto for veto in find_vetoes(occasion, state, triggers) if veto.holds and fired]
+    reasons += [f"held back by {veto.name}: {veto.detail}" for veto in vetoes]
+    if not fired:
+        watched = [finding.detail for finding in found if finding.is_set]
+        summary = f"No retraining: {'; '.join(watched) or 'every trigger is off'}."
+    elif vetoes:
+        because = " and ".join(veto.detail for veto in vetoes)
+        summary = f"No retraining, though {fired[0].detail}: held back, as {because}."
+    else:
+        summary = f"Retrain: {fired[0].detail}."
+    return RetrainingDecision(
+        retrain=bool(fired) and not vetoes,
+        trigger=fired[0].trigger if fired else "none",
+        summary=summary,
+        reasons=tuple(reasons),
+        evidence=_evidence(occasion, drift, state),
+    )
+
+
+def find_triggers(
+    occasion: Occasion, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+) -> tuple[Finding, ...]:
+    """Every trigger, the most telling first; without a champion only the first matters."""
+    if not drift.champion_version:
+        return (Finding("first_model", True, "there is no champion yet"),)
+    return (
+        _after_last_retraining(_performance(drift, triggers), drift, state, triggers),
+        _after_last_retraining(_drift(drift, triggers), drift, state, triggers),
+        _new_data(_rows_since(occasion, drift, state), triggers),
+        _schedule(occasion, _days_since(occasion, drift, state), triggers),
+    )
+
+
+def find_vetoes(
+    occasion: Occasion, state: TriggerState, triggers: TriggersSection
+) -> tuple[Veto, ...]:
+    """Every protection; without a time column only the first can be measured."""
+    same = [past for past in state.retrainings if past.snapshot_digest == occasion.snapshot_digest]
+    duplicate = Veto(
+        "duplicate",
+        bool(same),
+        f"this snapshot was already trained on by run {same[-1].run_id}" if same else "new data",
+    )
+    if occasion.data_time is None:
+        return (duplicate,)
+    ages = [
+        (occasion.data_time - past.data_time) / DAY
+        for past in state.retrainings
+        if past.data_time is not None
+    ]
+    youngest = min(ages, default=float("inf"))
+    spent = sum(age < triggers.budget_days for age in ages)
+    return (
+        duplicate,
+        Veto(
+            "cooldown",
+            youngest < triggers.cooldown_days,
+            f"the last retraining is {youngest:.1f} days of data old, cooldown "
+            f"{triggers.cooldown_days}",
+        ),
+        Veto(
+            "budget",
+            spent >= triggers.max_retrainings,
+            f"{spent} retrainings in {triggers.budget_days} days of data, budget "
+            f"{triggers.max_retrainings}",
+        ),
+    )
+
+
+def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
+    judged = [window for window in drift.windows if window.loss_z_score is not None]
+    if not drift.decayed or not judged:
+        return Finding("performance", False, f"no lasting decay in {len(judged)} labelled windows")
+    newest = judged[-1]
+    said = (
+        f"the champion's loss is {newest.loss:.4f}, {newest.loss_z_score:.1f} standard deviations "
+        f"above its reference, since {_since(judged, 'decayed')}"
+    )
+    if not triggers.performance:
+        return Finding("performance", False, f"{said}; triggers.performance is off")
+    return Finding("performance", True, said)
+
+
+def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
+    if not drift.drifted or not drift.windows:
+        return Finding("drift", False, f"no lasting drift in {len(drift.windows)} windows")
+    columns = ", ".join(
+        f"{column.column} moved by {column.effect:.3f} (z {column.z_score:.1f})"
+        for column in _strongest(drift.windows[-1])
+    )
+    said = f"features drifted since {_since(drift.windows, 'alarmed')}: {columns}"
+    if not triggers.drift:
+        return Finding("drift", False, f"{said}; triggers.drift is off")
+    return Finding("drift", True, said)
+
+
+def _after_last_retraining(
+    found: Finding, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+) -> Finding:
+    """Files have no age for a cooldown, so enough of them must be newer than the last retraining.
+
+    Otherwise a challenger that loses would be followed by another one with every new file.
+    """
+    windows = drift.windows
+    if not found.holds or not windows[-1].files or not state.retrainings:
+        return found
+    last = state.retrainings[-1].decision.evidence.get("newest_window")
+    seen = last.get("files") if isinstance(last, dict) else None
+    known = [window for window in windows if _last_file(window) == seen]
+    newer = len(windows) - 1 - windows.index(known[0]) if known else len(windows)
+    if newer >= triggers.windows_in_a_row:
+        return found
+    detail = (
+        f"{found.detail}; the last retraining had {known[0].title} already, and {newer} of "
+        f"{triggers.windows_in_a_row} windows needed have come since"
+    )
+    return replace(found, holds=False, detail=detail)
+
+
+def _new_data(rows: int, triggers: TriggersSection) -> Finding:
+    if triggers.new_rows is None:
+        return Finding(
+            "new_data", False, f"{rows:,} new rows; triggers.new_rows is not set", is_set=False
+        )
+    said = f"{rows:,} new rows since the last training, limit {triggers.new_rows:,}"
+    return Finding("new_data", rows >= triggers.new_rows, said)
+
+
+def _schedule(occasion: Occasion, days: float, triggers: TriggersSection) -> Finding:
+    if triggers.max_age_days is None:
+        return Finding(
+            "schedule", False, f"{days:.1f} days; triggers.max_age_days is not set", is_set=False
+        )
+    if occasion.data_time is None:
+        return Finding(
+            "schedule", False, "the age of the last training is unknown without data.time"
+        )
+    said = f"the last training is {days:.1f} days of data old, limit {triggers.max_age_days}"
+    return Finding("schedule", days >= triggers.max_age_days, said)
+
+
+def _rows_since(occasion: Occasion, drift: DriftReport, state: TriggerState) -> int:
+    """New rows since the last training, even if its challenger was not promoted."""
+    tried = [max(0, occasion.rows - past.rows) for past in state.retrainings]
+    return min([drift.new_rows, *tried])
+
+
+def _days_since(occasion: Occasion, drift: DriftReport, state: TriggerState) -> float:
+    """Days of data since the last training, even if its challenger was not promoted."""
+    if occasion.data_time is None:
+        return drift.new_days
+    tried = [
+        max(0.0, (occasion.data_time - past.data_time) / DAY)
+        for past in state.retrainings
+        if past.data_time is not None
+    ]
+    return min([drift.new_days, *tried])
+
+
+def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> str:
+    """With which window the row of windows began that lasts until now."""
+    first = windows[-1]
+    for window in reversed(windows):
+        if not getattr(window, flag):
+            break
+        first = window
+    return first.title
+
+
+def _starts(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> list[JsonValue]:
+    found = [window.title for window in windows if getattr(window, flag)]
+    shown: list[JsonValue] = []
+    left = SHOWN_CHARACTERS
+    for name in reversed(found[-SHOWN_WINDOWS:]):
+        left -= len(name)
+        if left < 0:
+            break
+        shown.insert(0, name)
+    return shown
+
+
+def _last_file(window: WindowDrift) -> list[JsonValue]:
+    return [file.model_dump(mode="json") for file in window.files[-1:]]
+
+
+def _strongest(window: WindowDrift) -> list[ColumnDrift]:
+    alarmed = [column for column in window.columns if column.alarmed]
+    return sorted(alarmed, key=lambda column: -column.z_score)[:SHOWN_COLUMNS]
+
+
+def _evidence(occasion: Occasion, drift: DriftReport, state: TriggerState) -> dict[str, JsonValue]:
+    evidence: dict[str, JsonValue] = {
+        "snapshot_digest": occasion.snapshot_digest,
+        "data_time": occasion.data_time.isoformat() if occasion.data_time else None,
+        "champion_version": drift.champion_version,
+        "calibration": drift.calibration,
+        "new_rows": drift.new_rows,
+        "new_days": drift.new_days,
+        "windows": len(drift.windows),
+        "alarmed_windows": _starts(drift.windows, "alarmed"),
+        "decayed_windows": _starts(drift.windows, "decayed"),
+        "earlier_retrainings": len(state.retrainings),
+    }
+    if drift.windows:
+        newest = drift.windows[-1]
+        evidence["newest_window"] = newest.model_copy(
+            update={"columns": tuple(_strongest(newest)), "files": newest.files[-1:]}
+        ).model_dump(mode="json")
+    return evidence

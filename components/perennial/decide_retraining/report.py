@@ -1,0 +1,80 @@
+"""The decision's report: each trigger, each veto, and the retrainings before."""
+
+from pathlib import Path
+
+from perennial.contracts.monitoring import DriftReport, RetrainingDecision
+from perennial.contracts.section import canonical_json
+from perennial.contracts.triggers import TriggersSection
+from perennial.decide_retraining.policy import Occasion, find_triggers, find_vetoes
+from perennial.decide_retraining.state import TriggerState
+from perennial.reports.page import Page
+
+SHOWN_RETRAININGS = 12
+
+
+def write_report(
+    target: Path,
+    made: RetrainingDecision,
+    *,
+    occasion: Occasion,
+    drift: DriftReport,
+    state: TriggerState,
+    triggers: TriggersSection,
+) -> None:
+    """Write the page.
+
+    Args:
+        target: The file.
+        made: The decision.
+        occasion: The snapshot that it was made for.
+        drift: What the monitors saw.
+        state: The retrainings before it.
+        triggers: The contract's section.
+    """
+    held_back = made.trigger != "none" and not made.retrain
+    page = Page(
+        "Decide retraining",
+        outcome="warned" if held_back else "passed" if made.retrain else "neutral",
+        summary=made.summary,
+    )
+    page.values(
+        {
+            "retrain": "yes" if made.retrain else "no",
+            "trigger": made.trigger,
+            "champion": drift.champion_version or "none",
+            "newest row": f"{occasion.data_time:%Y-%m-%d %H:%M}" if occasion.data_time else "-",
+            "retrainings before": len(state.retrainings),
+        }
+    )
+    page.heading("Triggers, in order")
+    found = find_triggers(occasion, drift, state, triggers)
+    page.table(
+        ["trigger", "holds", "what was seen"],
+        [[f.trigger, "yes" if f.holds else "no", f.detail] for f in found],
+        outcomes=["warned" if f.holds else "neutral" for f in found],
+    )
+    page.heading("Vetoes")
+    vetoes = find_vetoes(occasion, state, triggers)
+    page.table(
+        ["veto", "holds", "what was seen"],
+        [[veto.name, "yes" if veto.holds else "no", veto.detail] for veto in vetoes],
+        outcomes=["warned" if veto.holds else "neutral" for veto in vetoes],
+    )
+    if state.retrainings:
+        _history_part(page, state)
+    page.details("Evidence", canonical_json(made.evidence))
+    page.write(target)
+
+
+def _history_part(page: Page, state: TriggerState) -> None:
+    page.heading("Retrainings before")
+    rows = [
+        [
+            "-" if past.data_time is None else f"{past.data_time:%Y-%m-%d}",
+            past.decision.trigger,
+            past.run_id,
+            past.decision.summary,
+        ]
+        for past in reversed(state.retrainings[-SHOWN_RETRAININGS:])
+    ]
+    page.table(["newest row", "trigger", "run", "why"], rows, caption="The newest first")

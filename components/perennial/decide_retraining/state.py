@@ -1,0 +1,99 @@
+"""Trigger state: which retrainings were started, kept in the object store across runs."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from perennial.clients.environment import NO_RUN
+from perennial.clients.object_store import ObjectStore
+from perennial.clients.stored_record import StoredRecord
+from perennial.contracts.monitoring import RetrainingDecision
+from perennial.contracts.section import Section
+
+KEPT_RETRAININGS = 200
+"""The newest ones; far more than any budget counts."""
+
+
+class Retraining(Section):
+    """A retraining that was started, with the decision that started it."""
+
+    run_id: str
+    """The pipeline run that decided."""
+    snapshot_digest: str
+    data_time: datetime | None
+    """Time of the snapshot's newest row; None for data without a time column."""
+    rows: int
+    """Rows of the snapshot."""
+    decision: RetrainingDecision
+
+
+class TriggerState(Section):
+    """Every retraining of one model that `decide_retraining` started, the oldest first."""
+
+    schema_version: int = 1
+    """Raised when a field changes its meaning."""
+    retrainings: tuple[Retraining, ...] = ()
+
+    def with_retraining(self, retraining: Retraining) -> "TriggerState":
+        """A copy with one more retraining."""
+        kept = (*self.retrainings, retraining)[-KEPT_RETRAININGS:]
+        return self.model_copy(update={"retrainings": kept})
+
+    def without(self, retraining: Retraining) -> "TriggerState":
+        """A copy as it was before a retraining was recorded."""
+        before = self.retrainings[: self.retrainings.index(retraining)]
+        return self.model_copy(update={"retrainings": before})
+
+    def of_run(self, run_id: str, snapshot_digest: str) -> Retraining | None:
+        """What a run recorded on this snapshot before it was started again."""
+        if run_id == NO_RUN:  # it joins nothing, so nothing is adopted from it
+            return None
+        wanted = (run_id, snapshot_digest)
+        same = (
+            known for known in self.retrainings if (known.run_id, known.snapshot_digest) == wanted
+        )
+        return next(same, None)
+
+
+def decide_and_record(
+    store: ObjectStore,
+    model: str,
+    claim: tuple[str, str],
+    decide: Callable[[TriggerState], RetrainingDecision],
+    record: Callable[[RetrainingDecision], Retraining],
+) -> tuple[RetrainingDecision, TriggerState]:
+    """Decide on the newest state; a retraining is recorded before anybody acts on it.
+
+    Of two runs that decide at once one writes first; the other reads again and decides again, so
+    that no cooldown, budget or duplicate is ever overlooked. A run that recorded a retraining and
+    is started again, after a crash or by hand, gets the same decision again.
+
+    Args:
+        store: Where the state lies, as `triggers/<model>/state.json`.
+        model: The registered model's name.
+        claim: The pipeline run that decides, and the digest of the snapshot it decides on.
+        decide: From the state; pure.
+        record: What to keep of a decision to retrain.
+
+    Returns:
+        The decision, and the state that it was made on.
+
+    Raises:
+        PerennialError: the state is damaged, or others never stop writing.
+    """
+
+    def claimed(
+        stored: TriggerState | None,
+    ) -> tuple[TriggerState | None, tuple[RetrainingDecision, TriggerState]]:
+        state = stored or TriggerState()
+        known = state.of_run(*claim)
+        if known is not None:
+            return stored, (known.decision, state.without(known))
+        decision = decide(state)
+        if not decision.retrain:
+            return stored, (decision, state)
+        return state.with_retraining(record(decision)), (decision, state)
+
+    return StoredRecord(
+        store, f"triggers/{model}/state.json", TriggerState, f"the trigger state of {model}",
+        "restore it, or delete it to forget past retrainings (cooldown and budget start afresh)",
+    ).update(claimed)  # fmt: skip

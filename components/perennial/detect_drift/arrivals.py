@@ -1,0 +1,50 @@
+"""The order in which partition files arrived, kept in the object store: names need not tell it."""
+
+from collections.abc import Mapping, Sequence
+
+from perennial.clients.object_store import ObjectStore
+from perennial.clients.stored_record import StoredRecord
+from perennial.contracts.block import by_name
+from perennial.contracts.section import Section
+from perennial.contracts.snapshot import Snapshot
+
+
+class ArrivedFiles(Section):
+    """Every file of a model's data that monitoring has seen."""
+
+    schema_version: int = 1
+    """Raised when a field changes its meaning."""
+    sha256: tuple[str, ...] = ()
+    """In order of the snapshots that showed them first; within one snapshot by name."""
+
+
+def record_arrivals(
+    store: ObjectStore, model: str, snapshots: Sequence[Snapshot]
+) -> Mapping[str, int]:
+    """Add the files that were never seen before; returns every file's place in the order.
+
+    Args:
+        store: Where the order is kept, as `monitoring/<model>/files.json`.
+        model: The registered model's name.
+        snapshots: The oldest first.
+
+    Returns:
+        SHA-256 → place. A file that was written again is another file.
+
+    Raises:
+        PerennialError: the record is damaged, or other runs write without end.
+    """
+
+    def with_new(stored: ArrivedFiles | None) -> tuple[ArrivedFiles, Mapping[str, int]]:
+        order = dict.fromkeys((stored or ArrivedFiles()).sha256)
+        for snapshot in snapshots:
+            files = dict(zip(snapshot.paths, snapshot.files, strict=True))
+            order |= dict.fromkeys(files[path].sha256 for path in sorted(files, key=by_name))
+        places = {digest: place for place, digest in enumerate(order)}
+        return ArrivedFiles(sha256=tuple(order)), places
+
+    return StoredRecord(
+        store, f"monitoring/{model}/files.json", ArrivedFiles,
+        f"the order in which the files of {model} arrived",
+        "delete it: the next monitoring orders the files of each snapshot by name",
+    ).update(with_new)  # fmt: skip

@@ -1,0 +1,264 @@
+"""How far windows deviate from reference blocks, as standard normal deviates, and the threshold."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.block_noise import (
+    CommonVariance,
+    compare_means,
+    estimate_correlations,
+    find_common_variance,
+)
+from perennial.detect_drift.block_scores import score_blocks
+from perennial.detect_drift.new_values import new_value_z_scores
+from perennial.detect_drift.two_sample import Profile
+
+MIN_Z_SCORE = 3.0
+"""Three standard deviations, as in control charts; the reference's own blocks can only raise it."""
+SAME_SIDE = 0.8
+"""Standard deviations by which each window of a run must lie on one side: a single extreme window
+must not make its neighbours alarm."""
+LEAST_VARIANCE = 1e-4  # of scores: a hundredth of a standard deviation is no variation
+LARGEST_Z_SCORE = 37.0  # beyond it a double holds no probability
+ONE_SIDED = ("dependence",)  # blocks that are told apart less than usual have not drifted
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is ordinary between reference blocks.
+
+    Attributes:
+        threshold: For a window's score, a standard normal deviate.
+        correlation: From block to block, mean over columns.
+        reference_scores: Score of each reference block, judged by the other blocks.
+    """
+
+    threshold: float
+    correlation: float
+    reference_scores: tuple[float, ...]
+
+
+class BlockDeviations:
+    """Variation between reference blocks, and windows measured by it.
+
+    Three looks at each column: its signed scores (location, spread, missing values), where windows
+    that move the same way add up; its distance, which sees every other change; values that the
+    reference never had. All become standard normal deviates, held against one threshold.
+
+    Args:
+        profiles: Of the reference blocks, then of the windows.
+        old: The reference blocks among them.
+        triggers: Floors, level, and how many windows make a run.
+    """
+
+    def __init__(self, profiles: Sequence[Profile], old: slice, triggers: TriggersSection) -> None:
+        self.profiles, self.old = profiles, old
+        self.size: int = old.stop
+        self.runs = sorted({1, triggers.windows_in_a_row})
+        rows = np.max([profile.weights for profile in profiles], axis=0)
+        usual = 1 / np.mean(1 / np.maximum(rows[old], 1))
+        self.thinness = np.maximum(usual / np.maximum(rows[old.stop :], 1), 1.0)
+        self.scores = score_blocks(profiles, old)
+        self._measure_scores(usual)
+        self._measure_distances(triggers.effect_floor)
+        self.calibration = self._calibrate(triggers)
+
+    def z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The largest deviate of each window and profile, shape [W, P].
+
+        Args:
+            effects: Of the windows, same shape.
+        """
+        found = self._distance_z_scores(effects)
+        signed = self._signed_z_scores(len(effects))
+        for position, profile in enumerate(self.scores.profiles):
+            found[:, profile] = np.fmax(found[:, profile], signed[:, position])
+        for index, profile_ in enumerate(self.profiles):
+            if profile_.statistic == "new_values":
+                found[:, index] = new_value_z_scores(profile_, self.old)
+        return np.clip(found, -LARGEST_Z_SCORE, LARGEST_Z_SCORE)
+
+    def _measure_scores(self, usual_rows: float) -> None:
+        """Mean, moderated variance and correlation of each score over the reference."""
+        values = self.scores.values[self.old]
+        self.means = np.nan_to_num(np.nanmean(values, axis=0)) if values.size else np.zeros(0)
+        known = np.where(np.isnan(values), self.means, values)
+        variances = known.var(axis=0, ddof=1) if values.size else np.zeros(0)
+        noise = self.scores.row_variances / usual_rows
+        # At most half: rows of one block may be spread more evenly than independent ones.
+        self.row_shares = np.clip(noise / np.maximum(variances, 1e-300), 0.0, 0.5)
+        self.correlations = np.zeros(len(variances))
+        for kind in set(self.scores.kinds):
+            chosen = np.array([other == kind for other in self.scores.kinds])
+            self.correlations[chosen] = estimate_correlations(
+                known[:, chosen], self.row_shares[chosen]
+            )
+        self.common: dict[str, CommonVariance] = {}
+        self.variances, self.borrowed = variances.copy(), np.zeros(len(variances))
+        for kind in set(self.scores.kinds):
+            chosen = np.array([other == kind for other in self.scores.kinds])
+            common = find_common_variance(variances[chosen], self.size - 1)
+            self.common[kind] = common
+            moderated = common.moderate(variances[chosen], self.size - 1)
+            self.variances[chosen] = np.maximum(moderated, LEAST_VARIANCE)
+            self.borrowed[chosen] = common.degrees
+
+    def _measure_distances(self, floor: float) -> None:
+        """Mean and moderated variance of the distances' roots between reference blocks.
+
+        Distances are skewed, their square roots hardly. A column that hardly moves between blocks
+        must reach the effect floor, not merely move.
+        """
+        effects = np.array([profile.effects_against_rest(self.old) for profile in self.profiles])
+        self.reference_effects = effects.T
+        self.roots = np.sqrt(self.reference_effects)
+        known = ~np.isnan(self.roots)
+        count = np.maximum(known.sum(axis=0), 1)
+        self.root_means = np.where(known, self.roots, 0.0).sum(axis=0) / count
+        squares = np.where(known, (self.roots - self.root_means) ** 2, 0.0).sum(axis=0)
+        variances = np.maximum(squares / np.maximum(count - 1, 1), floor / 100)
+        self.is_distance = np.array(
+            [p.statistic in ("kolmogorov_smirnov", "total_variation") for p in self.profiles]
+        )
+        self.common_root = find_common_variance(variances[self.is_distance], self.size - 1)
+        self.root_variances = self.common_root.moderate(variances, self.size - 1)
+
+    def _calibrate(self, triggers: TriggersSection) -> Calibration:
+        """The threshold: what the largest of all deviates exceeds with the level asked for.
+
+        Or the reference's own, if higher: each block is scored by the others as a window would be,
+        and so is each run of `windows_in_a_row` blocks, by its lowest score; the quantile of the
+        runs (conformal prediction) answers for tails heavier than a normal's. Runs, because one
+        extreme block, such as a blizzard's week, must not raise the threshold for good.
+        """
+        moving = np.nan_to_num(self.reference_effects).max(axis=0) > 0
+        one_sided = int((moving & self.is_distance).sum())
+        one_sided += sum(p.statistic == "new_values" for p in self.profiles)
+        features = sum(kind != "label_mean" for kind in self.scores.kinds)
+        tests = max(2 * features * len(self.runs) + one_sided, 1)
+        scores = self._reference_scores(triggers)
+        lowest = _run_limit(scores, triggers.windows_in_a_row, triggers.false_alarm_level)
+        chance = float(stats.norm.isf(triggers.false_alarm_level / tests))
+        correlation = float(np.mean(self._column_correlations()))
+        return Calibration(max(MIN_Z_SCORE, chance, lowest), correlation, tuple(scores))
+
+    def _signed_z_scores(self, num_windows: int) -> NDArray[np.float64]:
+        """The largest deviate of each score over runs that end with a window, shape [W, K]."""
+        deviations = np.nan_to_num(self.scores.values[self.size :] - self.means)
+        relative = deviations / np.sqrt(np.maximum(self.variances, 1e-300))
+        found = np.zeros_like(deviations)
+        for window in range(num_windows):
+            for length in self.runs:
+                run = tuple(range(window - length + 1, window + 1))
+                if run[0] < 0:
+                    continue
+                z_scores = self._run_z_scores(run, deviations[list(run)].mean(axis=0))
+                if length > 1:
+                    sides = np.sign(relative[list(run)]).sum(axis=0)
+                    together = np.abs(sides) == length
+                    together &= np.abs(relative[list(run)]).min(axis=0) >= SAME_SIDE
+                    z_scores = np.where(together, z_scores, 0.0)
+                found[window] = np.maximum(found[window], z_scores)
+        return found
+
+    def _run_z_scores(
+        self, run: tuple[int, ...], deviation: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Deviates of one run's mean, shape [K]."""
+        thinness = float(self.thinness[list(run)].max())
+        found = np.zeros(len(deviation))
+        for score, (correlation, row_share) in enumerate(
+            zip(self.correlations.round(2), self.row_shares.round(1), strict=True)
+        ):
+            compared = compare_means(float(correlation), float(row_share), self.size, run)
+            rows = 1 + (thinness - 1) * self.row_shares[score]
+            error = math.sqrt(self.variances[score] * compared.factor * rows)
+            signed = deviation[score]
+            if self.scores.kinds[score] not in ONE_SIDED:
+                signed = abs(signed)
+            found[score] = _as_deviate(
+                np.array(signed / error), compared.degrees + self.borrowed[score]
+            )
+        return found
+
+    def _distance_z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Deviates of the distances, shape [W, P].
+
+        Correlation between blocks and few rows in a window make distances larger.
+        """
+        found = np.zeros_like(effects)
+        independent = 1 + 1 / self.size
+        correlations = self._column_correlations()
+        for window, row in enumerate(effects):
+            for index in np.flatnonzero(self.is_distance):
+                compared = compare_means(correlations[index], 0.0, self.size, (window,))
+                wider = math.sqrt(max(compared.factor / independent, 1.0) * self.thinness[window])
+                deviate = math.sqrt(row[index] / wider) - self.root_means[index]
+                error = math.sqrt(self.root_variances[index] * independent)
+                degrees = compared.degrees + self.common_root.degrees
+                found[window, index] = _as_deviate(np.array(deviate / error), degrees)
+        return found
+
+    def _column_correlations(self) -> list[float]:
+        """Of each profile: its location's, or, where it has none, the mean of all locations."""
+        by_profile = {
+            int(profile): float(correlation)
+            for profile, correlation, kind in zip(
+                self.scores.profiles, self.correlations, self.scores.kinds, strict=True
+            )
+            if kind == "location"
+        }
+        usual = float(np.mean([*by_profile.values()])) if by_profile else 0.0
+        return [round(by_profile.get(index, usual), 2) for index in range(len(self.profiles))]
+
+    def _reference_scores(self, triggers: TriggersSection) -> list[float]:
+        """Each reference block's score, judged by the other blocks."""
+        judged = np.nan_to_num(self.reference_effects) >= triggers.effect_floor
+        features = np.array([profile.statistic != "label_mean" for profile in self.profiles])
+        z_scores = np.where(
+            self.is_distance,
+            self._left_out(self.roots, self.root_means, self.common_root),
+            0.0,
+        )
+        values = np.where(
+            np.isnan(self.scores.values[self.old]), self.means, self.scores.values[self.old]
+        )
+        for score, profile in enumerate(self.scores.profiles):
+            common = self.common[self.scores.kinds[score]]
+            own = self._left_out(values[:, [score]], self.means[[score]], common)
+            signed = own[:, 0] if self.scores.kinds[score] in ONE_SIDED else np.abs(own[:, 0])
+            z_scores[:, profile] = np.fmax(z_scores[:, profile], signed)
+        highest = np.max(z_scores, axis=1, where=judged & features, initial=0.0)
+        return [float(score) for score in highest]
+
+    def _left_out(
+        self, values: NDArray[np.float64], means: NDArray[np.float64], common: CommonVariance
+    ) -> NDArray[np.float64]:
+        """Each block's deviate from the others, by their variance; same shape as `values`."""
+        size = self.size
+        residuals = np.nan_to_num(values - means)
+        total = (residuals**2).sum(axis=0)
+        others = np.maximum(total - residuals**2 * size / (size - 1), 0.0) / (size - 2)
+        variances = np.maximum(common.moderate(others, size - 2), 1e-12)
+        deviates = residuals * math.sqrt(size / (size - 1)) / np.sqrt(variances)
+        return _as_deviate(deviates, size - 2 + common.degrees)
+
+
+def _as_deviate(t_values: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
+    """The standard normal deviates that are as improbable as these values of Student's t."""
+    tails = np.maximum(stats.t.sf(np.abs(t_values), degrees), 1e-300)
+    deviates: NDArray[np.float64] = np.sign(t_values) * stats.norm.isf(tails)
+    return deviates
+
+
+def _run_limit(scores: Sequence[float], length: int, level: float) -> float:
+    """The quantile of the runs' lowest scores that a further run exceeds with the given level."""
+    lowest = sorted(min(scores[i : i + length]) for i in range(len(scores) - length + 1))
+    rank = math.ceil((len(lowest) + 1) * (1 - level))
+    return lowest[min(rank, len(lowest)) - 1] if lowest else 0.0

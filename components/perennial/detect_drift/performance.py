@@ -1,0 +1,156 @@
+"""Has the champion lost performance? Its loss on new labelled rows, block by block.
+
+A day's mean loss varies several times more than its rows would if they were independent, so the
+limit rests on the spread between the champion's own held-out blocks, not on rows.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from torch import nn
+
+from perennial.clients.dataset import FILE_COLUMN, block_key
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.gate import BlockPerformance
+from perennial.contracts.monitoring import WindowDrift
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.deviations import MIN_Z_SCORE
+from perennial.detect_drift.reference import student_limit
+from perennial.detect_drift.windows import block_positions
+from perennial.engine.evaluation.scoring import score_batch
+from perennial.engine.task import Task
+
+MIN_LOSS_BLOCKS = 3
+"""Held-out blocks below which their spread says nothing."""
+MIN_ROWS_SHARE = 0.5
+"""Of the median rows per held-out block: a split may cut a block down to a day."""
+
+
+@dataclass(frozen=True)
+class LossLimit:
+    """What is ordinary for the champion's mean loss in one block.
+
+    Attributes:
+        mean: Over its held-out blocks.
+        spread: Standard deviation between them.
+        limit: Above it, performance has decayed.
+        blocks: Held-out blocks behind it.
+    """
+
+    mean: float
+    spread: float
+    limit: float
+    blocks: int
+
+
+def loss_limit(
+    reference: Sequence[BlockPerformance], triggers: TriggersSection
+) -> LossLimit | None:
+    """The limit from the champion's held-out blocks; None when there are too few of them.
+
+    Three standard deviations or, for few blocks, what Student's distribution asks for at the
+    false-alarm level; but never less than the relevant rise.
+    """
+    usual = float(np.median([block.rows for block in reference])) if reference else 0.0
+    losses = [block.loss for block in reference if block.rows >= MIN_ROWS_SHARE * usual]
+    if len(losses) < MIN_LOSS_BLOCKS:
+        return None
+    mean = float(np.mean(losses))
+    floor = triggers.decay_floor * abs(mean)
+    # Equal losses give no spread to divide by; a tenth of the relevant rise is nothing yet.
+    spread = max(float(np.std(losses, ddof=1)), floor / 10, math.ulp(mean))
+    steps = max(MIN_Z_SCORE, student_limit(len(losses), triggers.false_alarm_level))
+    return LossLimit(mean, spread, mean + max(steps * spread, floor), len(losses))
+
+
+def judge_losses(
+    windows: Sequence[WindowDrift],
+    losses: Sequence[BlockPerformance],
+    limit: LossLimit | None,
+    triggers: TriggersSection,
+) -> tuple[WindowDrift, ...]:
+    """The windows with the champion's loss; a verdict only where there are labels enough."""
+    measured = {(loss.start, loss.files): loss for loss in losses}
+    return tuple(
+        _judged(window, measured.get((window.start, window.files)), limit, triggers)
+        for window in windows
+    )
+
+
+def window_losses(
+    task: Task,
+    model: nn.Module,
+    rows: pl.LazyFrame,
+    snapshot: Snapshot,
+    windows: Sequence[WindowDrift],
+) -> tuple[BlockPerformance, ...]:
+    """The model's mean loss on the labelled rows of each window that has any.
+
+    Every split counts: whatever its split, a row after the champion's snapshot is new to it.
+
+    Args:
+        task: The champion's, fitted.
+        model: The champion.
+        rows: All rows of the snapshot; without a time column with their files.
+        snapshot: Names label and time.
+        windows: Blocks of the snapshot, at least one.
+
+    Raises:
+        BadDataError: a row makes the loss infinite, or has a label that the champion cannot know.
+    """
+    position = block_positions(snapshot, windows)
+    label = pl.col(snapshot.data.label)
+    if rows.collect_schema()[snapshot.data.label].is_float():
+        label = label.fill_nan(None)
+    block = block_key(snapshot.data)
+    wanted = rows.filter(label.is_not_null(), block.is_in(list(position)))
+    sums, weights, counts = (np.zeros(len(windows)) for _ in range(3))
+    for batch in wanted.collect_batches(chunk_size=task.scoring_rows, maintain_order=True):
+        found = batch.select(block.replace_strict(position, return_dtype=pl.Int64))
+        window = found.to_series().to_numpy()
+        encoded = task.encode(batch.drop(FILE_COLUMN, strict=False))
+        scored = score_batch(task, model, encoded)
+        np.add.at(sums, window, scored.weights * scored.losses)
+        np.add.at(weights, window, scored.weights)
+        np.add.at(counts, window, 1)
+    if not np.isfinite(sums).all():
+        broken = windows[int(np.argmin(np.isfinite(sums)))]
+        raise BadDataError(
+            "the champion's loss is not a finite number on new rows",
+            evidence=f"in the block from {broken.title} on"
+            if broken.start
+            else f"in {broken.title}",
+            action="look for infinite or absurd feature values there, and give them a range "
+            "under `expectations`",
+        )
+    return tuple(
+        BlockPerformance(
+            start=window.start, files=window.files, rows=int(count), loss=float(total / weight)
+        )
+        for window, total, weight, count in zip(windows, sums, weights, counts, strict=True)
+        if weight
+    )
+
+
+def _judged(
+    window: WindowDrift,
+    measured: BlockPerformance | None,
+    limit: LossLimit | None,
+    triggers: TriggersSection,
+) -> WindowDrift:
+    if measured is None:
+        return window
+    enough = max(triggers.min_labelled_rows, triggers.min_label_coverage * window.rows)
+    if limit is None or measured.rows < enough:
+        return window.model_copy(update={"loss": measured.loss})
+    return window.model_copy(
+        update={
+            "loss": measured.loss,
+            "loss_z_score": (measured.loss - limit.mean) / limit.spread,
+            "decayed": measured.loss > limit.limit,
+        }
+    )

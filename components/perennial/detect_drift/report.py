@@ -1,0 +1,233 @@
+"""The drift report: which columns left the reference, when, and whether the champion suffered."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from scipy import stats
+
+from perennial.contracts.block import Block
+from perennial.contracts.monitoring import ColumnDrift, DriftReport, Reference, WindowDrift
+from perennial.contracts.triggers import TriggersSection
+from perennial.detect_drift.performance import LossLimit
+from perennial.detect_drift.reference import Measured
+from perennial.detect_drift.two_sample import Profile
+from perennial.detect_drift.verdict import summary_of
+from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.page import Outcome, Page
+
+AnyBlock = TypeVar("AnyBlock", bound=Block)
+SHOWN_COLUMNS = 6
+DRAWN_COLUMNS = 3
+DRAWN_CATEGORIES = 15
+STATISTICS = {
+    "kolmogorov_smirnov": "largest distance of the distributions",
+    "total_variation": "share of rows in other categories",
+    "null_share": "change of the null share",
+    "new_values": "share of rows with values never seen in the reference",
+    "dependence": "columns depend on each other otherwise",
+    "label_mean": "change of the label's mean (information)",
+}
+
+
+def write_report(
+    target: Path,
+    report: DriftReport,
+    triggers: TriggersSection,
+    *,
+    measured: Measured | None = None,
+    reference: Reference | None = None,
+    limit: LossLimit | None = None,
+) -> None:
+    """Write the page.
+
+    Args:
+        target: The file.
+        report: What was found.
+        triggers: What it was judged by.
+        measured: The comparison behind it; None when there was none.
+        reference: The champion's; None without a champion.
+        limit: Of the champion's loss; None when there was none.
+    """
+    page = Page("Detect drift", outcome=_outcome(report), summary=summary_of(report, triggers))
+    page.values(
+        {
+            "champion": report.champion_version or "none",
+            "new rows": f"{report.new_rows:,}",
+            "new days": f"{report.new_days:.1f}"
+            if reference is None or reference.time_max
+            else "-",
+            "windows": len(report.windows),
+            "thresholds from": report.calibration,
+        }
+    )
+    if report.notes:
+        page.text("\n".join(f"Note: {note}." for note in report.notes))
+    if reference is not None and report.windows:
+        if measured is not None:
+            _windows_part(page, report)
+            _columns_part(page, measured)
+        _loss_part(page, report, reference, limit)
+    page.write(target)
+
+
+def _outcome(report: DriftReport) -> Outcome:
+    if report.calibration == "none":
+        return "neutral"
+    alarmed = any(window.alarmed or window.decayed for window in report.windows)
+    return "warned" if alarmed else "passed"
+
+
+def _windows_part(page: Page, report: DriftReport) -> None:
+    names = _most_moved(report.windows)[:SHOWN_COLUMNS]
+    header = ["window", "rows", "largest z", "threshold", "loss", *names]
+    rows = [
+        [
+            window.title,
+            f"{window.rows:,}",
+            f"{window.max_z_score:.1f}",
+            f"{window.threshold:.1f}",
+            "-" if window.loss is None else f"{window.loss:.4f}",
+            *(_cell(window, name) for name in names),
+        ]
+        for window in report.windows
+    ]
+    outcomes: list[Outcome] = [
+        "warned" if window.alarmed or window.decayed else "passed" for window in report.windows
+    ]
+    page.heading("Window by window")
+    page.table(
+        header,
+        rows,
+        caption="Effect of each column, 0 to 1; ! marks an alarm",
+        outcomes=outcomes,
+    )
+
+
+def _most_moved(windows: Sequence[WindowDrift]) -> list[str]:
+    """Columns by number of alarms, then by the largest z-score."""
+    alarms: dict[str, int] = {}
+    largest: dict[str, float] = {}
+    for window in windows:
+        for column in window.columns:
+            alarms[column.column] = alarms.get(column.column, 0) + column.alarmed
+            largest[column.column] = max(largest.get(column.column, 0.0), column.z_score)
+    return sorted(largest, key=lambda name: (-alarms[name], -largest[name]))
+
+
+def _cell(window: WindowDrift, name: str) -> str:
+    found = [column for column in window.columns if column.column == name]
+    if not found:
+        return "-"
+    strongest = max(found, key=lambda column: (column.alarmed, column.effect))
+    return f"{strongest.effect:.3f}{' !' if strongest.alarmed else ''}"
+
+
+def _columns_part(page: Page, measured: Measured) -> None:
+    newest = measured.windows[-1]
+    page.heading(
+        f"The newest window, from {newest.title} on"
+        if newest.start
+        else f"The newest window, {newest.title}"
+    )
+    by_key = {(profile.column, profile.statistic): profile for profile in measured.profiles}
+    shown = [by_key[column.column, column.statistic] for column in newest.columns]
+    for name in _most_moved([newest])[:DRAWN_COLUMNS]:
+        for profile in shown:
+            if profile.column == name:
+                _draw(page, profile, measured.old)
+    page.table(
+        ["column", "what moved", "effect", "z-score", "iid p", "iid p, adjusted"],
+        _column_rows(newest.columns, shown, measured.old),
+        caption="p-values take rows for independent, which they are not: on most streams every "
+        "quiet week looks significant. They are shown to compare with other tools, never used.",
+        outcomes=["warned" if column.alarmed else "neutral" for column in newest.columns],
+    )
+
+
+def _column_rows(
+    columns: Sequence[ColumnDrift], profiles: Sequence[Profile], old: slice
+) -> list[list[str]]:
+    p_values = [profile.iid_p_value(-1, old) for profile in profiles]
+    adjusted = stats.false_discovery_control(p_values) if p_values else []
+    return [
+        [
+            column.column,
+            STATISTICS[column.statistic],
+            f"{column.effect:.3f}",
+            f"{column.z_score:.1f}",
+            *(
+                ("-", "-")  # a block mean has no rows to count
+                if column.statistic in ("label_mean", "dependence")
+                else (f"{p_value:.2g}", f"{adjusted_value:.2g}")
+            ),
+        ]
+        for column, p_value, adjusted_value in zip(columns, p_values, adjusted, strict=True)
+    ]
+
+
+def _draw(page: Page, profile: Profile, old: slice) -> None:
+    before, now = profile.pooled(old), profile.values[-1]
+    if profile.statistic == "kolmogorov_smirnov":
+        half = len(profile.points)
+        numbers = [float(point) for point in profile.points]
+        lines = {
+            "reference": list(zip(numbers, before[half:].tolist(), strict=True)),
+            "window": list(zip(numbers, now[half:].tolist(), strict=True)),
+        }
+        chart = line_chart(lines, x_label=profile.column, y_label="share of rows up to")
+        page.figure(chart, f"{profile.column}: cumulative distribution")
+    elif profile.statistic == "total_variation":
+        change = now - before
+        order = np.argsort(-np.abs(change))[:DRAWN_CATEGORIES]
+        bars = {str(profile.points[index]): float(change[index]) for index in order}
+        page.figure(
+            bar_chart(bars, x_label="change of share"), f"{profile.column}: what came and went"
+        )
+
+
+def _loss_part(
+    page: Page, report: DriftReport, reference: Reference, limit: LossLimit | None
+) -> None:
+    known = [window for window in report.windows if window.loss is not None]
+    if not known:
+        return
+    held_out = _along(reference.performance, known[0], -len(reference.performance))
+    lines = {
+        "held out": [(x, block.loss) for x, block in held_out],
+        "new": [(x, float(window.loss or 0.0)) for x, window in _along(known, known[0])],
+    }
+    page.heading("The champion's loss")
+    if limit is not None:
+        ends = [x for line in lines.values() for x, _ in line]
+        lines["limit"] = [(min(ends), limit.limit), (max(ends), limit.limit)]
+        page.text(
+            f"{limit.blocks} held-out blocks: mean {limit.mean:.4f}, standard deviation "
+            f"{limit.spread:.4f}; above {limit.limit:.4f} a window counts as decayed."
+        )
+    chart = line_chart(
+        lines,
+        x_label=f"days since {known[0].title}"
+        if known[0].start
+        else f"blocks since {known[0].title}",
+        y_label="mean loss",
+        marks={"first new window": 0.0},
+    )
+    page.figure(chart, "Mean loss on labelled rows, block by block")
+
+
+def _along(
+    blocks: Sequence[AnyBlock], origin: Block, first: int = 0
+) -> list[tuple[float, AnyBlock]]:
+    """Each block with its place on the x axis: days since the origin, or its number."""
+    return [
+        (
+            (block.start - origin.start) / timedelta(days=1)
+            if block.start and origin.start
+            else float(number),
+            block,
+        )
+        for number, block in enumerate(blocks, first)
+    ]

@@ -1,0 +1,55 @@
+"""Reads the champion and the newest snapshot, writes the drift report."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import CHAMPION, open_registry
+from perennial.clients.object_store import open_store
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.validation import ValidationReport
+from perennial.detect_drift.arrivals import record_arrivals
+from perennial.detect_drift.comparison import compare_with_champion
+from perennial.detect_drift.config import DetectDriftConfig
+from perennial.detect_drift.report import write_report
+from perennial.detect_drift.verdict import scalars_of, summary_of, without_champion
+
+
+@pipeline_step("detect_drift", outputs=("drift", "report", "metrics"))
+def detect_drift_step(
+    *, config: str, snapshot: str, validation: str, drift: str, report: str, metrics: str
+) -> StepResult:
+    """Compare the newest snapshot with the champion's reference, in features and in loss."""
+    settings = DetectDriftConfig.from_json(config)
+    current = Snapshot.read(Path(snapshot))
+    validated = ValidationReport.read(Path(validation))
+    if validated.snapshot_digest != current.digest():
+        raise PerennialError(
+            "the validation report is about another snapshot",
+            evidence=f"{validated.snapshot_digest[:12]}… is not {current.digest()[:12]}…",
+            action="wire both inputs to the outputs of one run",
+        )
+    environment = Environment.read()
+    registry, store = open_registry(environment), open_store(environment.store_uri)
+    champion = registry.version_by_alias(settings.model.name, CHAMPION)
+    if champion is None:
+        if not current.data.time:
+            record_arrivals(store, settings.model.name, [current])
+        found = without_champion(current)
+        write_report(Path(report), found, settings.triggers)
+    else:
+        with TemporaryDirectory() as scratch:
+            files = registry.download(champion, Path(scratch))
+            found = compare_with_champion(
+                files,
+                champion,
+                current=current,
+                validated=validated,
+                triggers=settings.triggers,
+                store=store,
+                page=Path(report),
+            )
+    found.write(Path(drift))
+    return StepResult(metrics=scalars_of(found), summary=summary_of(found, settings.triggers))

@@ -1,0 +1,263 @@
+"""Which blocks are compared: the reference's complete ones and the complete ones after it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from perennial.contracts.block import Block
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.monitoring import Reference
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.validation import BlockSketch, CategoricalSketch
+from perennial.detect_drift.reference import MIN_BLOCKS
+from perennial.detect_drift.two_sample import OTHER
+
+MIN_COVERAGE = 0.9
+"""Share of its time that the newest block must cover to count as complete; a day that ends in the
+evening is complete."""
+MIN_ROWS_SHARE = 0.5
+"""Of the reference's median rows per block; a thinner block varies more than the others did."""
+MIN_ROWS = 20
+"""Median rows of a reference block; on fewer the rate of false alarms was not measured."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The blocks to compare, and what was left out.
+
+    Attributes:
+        reference: In time order.
+        windows: In time order.
+        notes: One sentence for each kind of block or column left out.
+        by_file: Whether the blocks are files, in order of arrival.
+    """
+
+    reference: tuple[BlockSketch, ...]
+    windows: tuple[BlockSketch, ...]
+    notes: tuple[str, ...]
+    by_file: bool = False
+
+    def why_not_judged(self, triggers: TriggersSection) -> str:
+        """Why drift cannot be judged on these blocks; empty if it can."""
+        if not self.windows:
+            return self.notes[0]
+        count = len(self.reference)
+        if count < MIN_BLOCKS:
+            return self._too_few_blocks(count)
+        rows = float(np.median([block.rows for block in self.reference]))
+        if rows < MIN_ROWS:
+            length = "triggers.files_in_a_block" if self.by_file else "data.block_days"
+            return (
+                f"the reference's blocks have {rows:.0f} rows, and {MIN_ROWS} are needed: a larger "
+                f"{length} gives more"
+            )
+        return self._unseen_season(triggers.season_days) if triggers.season_days else ""
+
+    def _unseen_season(self, season_days: int) -> str:
+        if self.by_file:
+            return (
+                "triggers.season_days is set, and files do not tell how much of a season they "
+                "cover: name data.time, or leave it out"
+            )
+        covered = (_span(self.reference[-1])[1] - _span(self.reference[0])[0]) / timedelta(days=1)
+        if covered >= season_days:
+            return ""
+        return (
+            f"the champion's reference covers {covered:.0f} days, and triggers.season_days is "
+            f"{season_days}: a season that was never seen looks like drift"
+        )
+
+    def _too_few_blocks(self, count: int) -> str:
+        blocks = f"complete block{'' if count == 1 else 's'}"
+        advice = "a smaller data.block_days gives more"
+        if self.by_file:
+            size = len(self.reference[0].files) if self.reference else 1
+            blocks = f"block{'' if count == 1 else 's'} of files to compare with"
+            advice = (
+                "a smaller triggers.files_in_a_block gives more"
+                if size > 1
+                else "write new data as files of its own and train on five or more, or name "
+                "data.time"
+            )
+        return (
+            f"the champion's snapshot has {count} {blocks}, and {MIN_BLOCKS} are needed "
+            f"to say how much blocks differ by themselves: {advice}"
+        )
+
+
+def choose_blocks(
+    reference: Reference, current: Sequence[BlockSketch], snapshot: Snapshot
+) -> Chosen:
+    """The complete, full blocks of the reference and those that start after its newest row.
+
+    Args:
+        reference: The champion's.
+        current: Blocks of the newest snapshot.
+        snapshot: The newest snapshot.
+
+    Raises:
+        PerennialError: the blocks have another length than the reference's.
+    """
+    if snapshot.time_max is None:
+        return Chosen((), (), ("the time column holds no time: there are no blocks to compare",))
+    if reference.time_max is None:
+        said = "the champion was trained without a time column: the next one's reference has blocks"
+        return Chosen((), (), (f"{said} of time",))
+    dtype = snapshot.columns.get(snapshot.data.time or "", "")
+    time_max = _local_time(snapshot.time_max, dtype)
+    champion_until = _local_time(reference.time_max, dtype)
+    known = _complete(reference.blocks, champion_until)
+    old = full_blocks(known, known)
+    later = [block for block in current if _span(block)[0] >= champion_until]
+    _require_one_length(old, later)
+    complete = _complete(later, time_max)
+    windows = full_blocks(complete, old)
+    notes = []
+    if not old:
+        notes.append("the champion's snapshot holds no complete block")
+    elif not windows:
+        notes.append(f"no complete block of new data since {champion_until:%Y-%m-%d}")
+    if len(complete) < len(later):
+        notes.append(f"the block from {later[-1].title} on is not complete yet")
+    if thin := len(complete) - len(windows):
+        notes.append(
+            f"{thin} of {len(complete)} new blocks hold less than {MIN_ROWS_SHARE:.0%} of the "
+            "reference's usual rows and were not judged"
+        )
+    # Without a yardstick there is nothing to judge windows by.
+    windows = windows if old else ()
+    return Chosen(*align_categories(old, windows), (*notes, *column_notes(old, windows)))
+
+
+def align_categories(
+    old: Sequence[BlockSketch], new: Sequence[BlockSketch]
+) -> tuple[tuple[BlockSketch, ...], tuple[BlockSketch, ...]]:
+    """Both sides with the same meaning of "other".
+
+    Each snapshot counts its own most frequent values by name. A value that one side does not name
+    may be among its others, so the other side must not name it either.
+    """
+    before, after = _named_categories(old), _named_categories(new)
+    return (
+        tuple(_merged(block, after) for block in old),
+        tuple(_merged(block, before) for block in new),
+    )
+
+
+def block_positions(snapshot: Snapshot, blocks: Sequence[Block]) -> dict[date | int, int]:
+    """What `block_key` gives for rows of the snapshot → position of their block among these."""
+    if snapshot.data.time:
+        starts = [(block.start, position) for position, block in enumerate(blocks)]
+        return {start.date(): position for start, position in starts if start is not None}
+    by_digest = {
+        file.sha256: position for position, block in enumerate(blocks) for file in block.files
+    }
+    return {
+        number: by_digest[file.sha256]
+        for number, file in enumerate(snapshot.files)
+        if file.sha256 in by_digest
+    }
+
+
+def newest_streak(alarms: Sequence[bool]) -> int:
+    """How many of the newest windows alarmed without a break."""
+    streak = 0
+    for alarmed in reversed(alarms):
+        if not alarmed:
+            break
+        streak += 1
+    return streak
+
+
+def _local_time(moment: datetime, dtype: str) -> datetime:
+    """The clock time in the column's own zone, in which blocks are cut; snapshots hold UTC."""
+    zone = re.search(r"time_zone='([^']+)'", dtype)
+    if moment.tzinfo is None or zone is None:
+        return moment.replace(tzinfo=None)
+    local = pl.Series([moment]).dt.convert_time_zone(zone[1]).dt.replace_time_zone(None)
+    clock: datetime = local.item()
+    return clock
+
+
+def _named_categories(blocks: Sequence[BlockSketch]) -> dict[str, set[str]]:
+    """Column → the values named, for the columns that have others beside them."""
+    named: dict[str, set[str]] = {}
+    for block in blocks:
+        for column, sketch in block.categorical.items():
+            named.setdefault(column, set()).update(sketch.counts)
+    return {column: values for column, values in named.items() if OTHER in values}
+
+
+def _merged(block: BlockSketch, named: dict[str, set[str]]) -> BlockSketch:
+    categorical = dict(block.categorical)
+    for column in categorical.keys() & named.keys():
+        sketch = categorical[column]
+        counts: dict[str, int] = {}
+        for value, count in sketch.counts.items():
+            name = value if value in named[column] else OTHER
+            counts[name] = counts.get(name, 0) + count
+        categorical[column] = CategoricalSketch(counts=counts, nulls=sketch.nulls)
+    return block.model_copy(update={"categorical": categorical})
+
+
+def _complete(blocks: Sequence[BlockSketch], time_max: datetime) -> tuple[BlockSketch, ...]:
+    spans = [(block, *_span(block)) for block in blocks]
+    return tuple(
+        block for block, start, end in spans if time_max - start >= MIN_COVERAGE * (end - start)
+    )
+
+
+def _span(block: BlockSketch) -> tuple[datetime, datetime]:
+    if block.start is None or block.end is None:
+        raise ValueError(f"{block.title} is not a block of time")
+    return block.start, block.end
+
+
+def full_blocks(
+    blocks: Sequence[BlockSketch], usual: Sequence[BlockSketch]
+) -> tuple[BlockSketch, ...]:
+    """Those with at least half as many rows as is usual."""
+    if not usual:
+        return tuple(blocks)
+    enough = MIN_ROWS_SHARE * float(np.median([block.rows for block in usual]))
+    return tuple(block for block in blocks if block.rows >= enough)
+
+
+def _require_one_length(old: Sequence[BlockSketch], new: Sequence[BlockSketch]) -> None:
+    spans = [_span(block) for block in (*old, *new)]
+    lengths: set[timedelta] = {end - start for start, end in spans}
+    if len(lengths) > 1:
+        days = " and ".join(f"{length / timedelta(days=1):g}" for length in sorted(lengths))
+        raise PerennialError(
+            "the champion's reference was made with other blocks than this snapshot's",
+            evidence=f"blocks of {days} days",
+            action="set data.block_days back to the champion's value, or retrain by hand to "
+            "give the next champion a reference of the new length",
+        )
+
+
+def column_notes(old: Sequence[BlockSketch], windows: Sequence[BlockSketch]) -> list[str]:
+    """Columns that only one side has."""
+    if not old or not windows:
+        return []
+    before, now = _kinds(old[0]), _kinds(windows[-1])
+    notes = []
+    if gone := sorted(before - now):
+        notes.append(f"not judged, because gone or of another kind now: {_listed(gone)}")
+    if added := sorted(now - before):
+        notes.append(f"not judged, because the reference does not know: {_listed(added)}")
+    return notes
+
+
+def _kinds(block: BlockSketch) -> set[tuple[str, str]]:
+    numbers = {(name, "numeric") for name in block.numeric}
+    return numbers | {(name, "categorical") for name in block.categorical}
+
+
+def _listed(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in columns)

@@ -1,0 +1,398 @@
+"""Checkpoint: the whole training state, saved by all ranks at once and loaded into any sharding.
+
+State are the weights, the optimizer's moments and the step. Data order, learning rate and random
+numbers are functions of (seed, rank, step), so a resumed training is the same bit for bit.
+"""
+
+import logging
+import shutil
+import time
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+
+from perennial.clients.outages import is_outage
+from perennial.contracts.errors import BadTaskError, OutageError, PerennialError
+from perennial.contracts.training import CheckpointRecord, Direction, TrainingResult
+from perennial.engine.checkpoints.folder import (
+    CheckpointManifest,
+    Progress,
+    checkpoint_path,
+    partial_path,
+)
+from perennial.engine.checkpoints.reading import (
+    CheckpointReader,
+    holds,
+    leave_out_absent,
+    load_state,
+)
+from perennial.engine.checkpoints.retention import Retention
+from perennial.engine.checkpoints.shard import Shard, State, Written
+from perennial.engine.checkpoints.shelf import (
+    measured,
+    newest_intact,
+    obtain_checkpoint,
+    open_shelf,
+)
+from perennial.engine.distributed import World
+from perennial.engine.job import TrainingJob
+from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
+from perennial.engine.parallelism.optimizer_state import with_absent_states
+from perennial.engine.task import Task, load_task
+
+# Uploading a large state may take long; the loop does not wait for it.
+WRITE_TIMEOUT = timedelta(hours=6)
+_WRITTEN = Written({}, [], 0)
+logger = logging.getLogger(__name__)
+
+
+class CheckpointNotWrittenError(PerennialError):
+    """A checkpoint could not be written; the ones before are untouched."""
+
+
+class Checkpointer:
+    """Saves, restores and retires the checkpoints of one training.
+
+    Every method but `records` is called by all ranks together. At most one save is in flight: the
+    next one waits for it, and so must whoever ends the training, with `wait`.
+
+    Args:
+        job: Whose checkpoints.
+        metric: By which the best are kept, and which way it is better.
+        world: This rank among all.
+        averaged: Saved and restored beside the weights, if there is an average.
+    """
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        metric: tuple[str, Direction],
+        world: World,
+        averaged: AveragedWeights | None = None,
+    ) -> None:
+        settings = job.training.checkpoints
+        self._job = job
+        self._world = world
+        self._averaged = averaged
+        self._retention = Retention(settings.keep_best, settings.keep_every_steps, *metric)
+        self._shelf = open_shelf(job.checkpoints_uri)
+        self._measured: dict[int, dict[str, float]] = {}
+        self._world_sizes: tuple[int, ...] = (world.size,)
+        self._shard: Shard | None = None
+        # The loop's own group would mix the writer's messages with the gradients'.
+        self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
+        self._is_asynchronous = settings.asynchronous
+        self._writer = ThreadPoolExecutor(
+            1, "checkpoint-writer", initializer=_begin_thread, initargs=(world.device,)
+        )
+        self._in_flight: Future[None] | None = None
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+        """Load the newest intact checkpoint, if there is one, and say how far it had come."""
+        self.wait()
+        found = None
+        if self._world.is_first:
+            self._shelf.discard_uncommitted()
+            found = newest_intact(self._shelf, self._job.fingerprint, self._job.contract)
+            self._measured = measured(self._shelf)
+        manifest = self._world.from_first((found,))[0]
+        self._prune_copies()
+        if manifest is None:
+            return Progress()
+        path = checkpoint_path(self._shelf.folder, manifest.step)
+        if not self._world.is_first and self._world.local_rank == 0:
+            self._shelf.obtain(manifest.step)  # another machine: what it reads is checked there
+        self._world.barrier()
+        state = _state(model, optimizer, self._averaged, has_moments=holds(path, "optimizer"))
+        leave_out_absent(state, path)
+        with _quiet():
+            load_state(state, path)
+        _take_over(model, optimizer, state)
+        self._note_world_size(manifest.progress.world_sizes)
+        logger.info("resumed_from=%s step=%d", self._shelf.uri_of(manifest.step), manifest.step)
+        resumes = manifest.progress.num_resumes + 1
+        return manifest.progress.model_copy(update={"num_resumes": resumes})
+
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        progress: Progress,
+        metrics: dict[str, float],
+    ) -> None:
+        """Take a checkpoint; it is written while training goes on.
+
+        Raises:
+            CheckpointNotWrittenError: the one before could not be written.
+        """
+        self.wait()
+        start = time.monotonic()
+        has_moments = any(optimizer.state.values())
+        state = _state(model, optimizer, self._averaged, has_moments=has_moments)
+        with _quiet():
+            if self._shard is None or not self._shard.fits(state):
+                self._shard = Shard(state, self._group, is_staged=self._is_asynchronous)
+        self._shard.take(state)
+        manifest = CheckpointManifest(
+            fingerprint=self._job.fingerprint, contract=self._job.contract, step=progress.step,
+            metrics=metrics, files={},
+            progress=progress.model_copy(update={"world_sizes": self._world_sizes}),
+        )  # fmt: skip
+        self._in_flight = self._writer.submit(self._write, self._shard, manifest)
+        logger.info("checkpoint=%d taken_seconds=%.4f", progress.step, time.monotonic() - start)
+        if not self._is_asynchronous:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when no checkpoint is being written any more.
+
+        Raises:
+            CheckpointNotWrittenError: the last one could not be written.
+        """
+        if self._in_flight is not None:
+            ended, self._in_flight = self._in_flight, None
+            ended.result()
+
+    def settle(self) -> None:
+        """Let what is being written get to disk although the training has failed."""
+        try:
+            self.wait()
+        except Exception as error:  # what ended the training is on record already
+            logger.warning("the last checkpoint was lost: %s", error)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this rank still writes a checkpoint."""
+        return self._in_flight is not None and not self._in_flight.done()
+
+    def discard_from(self, step: int) -> None:
+        """Forget the checkpoints of a step and of all after it: they hold spoilt weights."""
+        self.wait()
+        if self._world.is_first:
+            for spoilt in sorted(self._measured, reverse=True):
+                if spoilt >= step:
+                    self._shelf.delete(spoilt)
+                    del self._measured[spoilt]
+        self._world.barrier()
+
+    def close(self) -> None:
+        """The training is finished: keep nothing but what `records` tells of."""
+        self.wait()
+        if self._world.is_first:
+            self._retire(self._retention.choose(self._measured))
+        self._prune_copies()
+
+    def records(self) -> tuple[CheckpointRecord, ...]:
+        """What is kept, oldest first; the first rank knows."""
+        self.wait()
+        return tuple(
+            CheckpointRecord(
+                step=step, uri=self._shelf.uri_of(step), metrics=self._measured[step],
+                kept_as=reasons,
+            )
+            for step, reasons in self._retention.choose(self._measured).items()
+        )  # fmt: skip
+
+    def _note_world_size(self, earlier: tuple[int, ...]) -> None:
+        size = self._world.size
+        self._world_sizes = earlier if earlier[-1:] == (size,) else (*earlier, size)
+        if earlier and self._world_sizes != earlier:
+            logger.warning(
+                "resharded: the checkpoint was written by %d processes, these are %d; sums are "
+                "rounded in another order from here on", earlier[-1], size,
+            )  # fmt: skip
+
+    def _write(self, shard: Shard, manifest: CheckpointManifest) -> None:
+        """Write this rank's part, and commit when all have; every rank learns how it went."""
+        start = time.monotonic()
+        partial = partial_path(self._shelf.folder, manifest.step)
+        try:
+            written = shard.write(partial)
+            self._shelf.hand_in(manifest.step, written.files)
+        except Exception as error:  # whatever it is, the other ranks wait to hear of it
+            problem = f"{type(error).__name__}: {error}"
+            written = Written({}, [], 0, problem, is_outage=is_outage(error))
+        gathered: list[Written] | None = None
+        if self._world.is_first:
+            gathered = [written] * self._world.size
+        dist.gather_object(written, gathered, dst=0, group=self._group)
+        outcome = [self._commit(shard, manifest, gathered) if gathered else _WRITTEN]
+        dist.broadcast_object_list(outcome, src=0, group=self._group)
+        if self._world.local_rank == 0:
+            # Of a failed save, or of a machine whose files lie in the store by now.
+            shutil.rmtree(partial, ignore_errors=True)
+        if outcome[0].problem:
+            cause = OutageError(outcome[0].problem) if outcome[0].is_outage else None
+            raise CheckpointNotWrittenError(
+                f"the checkpoint of step {manifest.step} could not be written",
+                evidence=outcome[0].problem,
+                action="make room or mend the store; running again resumes from the one before",
+            ) from cause
+        seconds = time.monotonic() - start
+        size = written.num_bytes
+        logger.info("checkpoint=%d bytes=%d written_seconds=%.3f", manifest.step, size, seconds)
+
+    def _commit(
+        self, shard: Shard, manifest: CheckpointManifest, written: Sequence[Written]
+    ) -> Written:
+        """Commit, then retire what became superfluous; returns what went wrong."""
+        problems = [
+            f"rank {rank}: {each.problem}" for rank, each in enumerate(written) if each.problem
+        ]
+        if problems:
+            are_outages = all(each.is_outage for each in written if each.problem)
+            return Written({}, [], 0, "; ".join(problems), is_outage=are_outages)
+        files = {name: digest for each in written for name, digest in each.files.items()}
+        try:
+            shard.write_metadata(partial_path(self._shelf.folder, manifest.step), written)
+            self._shelf.hand_in(manifest.step, [".metadata"])
+            self._shelf.commit(manifest.model_copy(update={"files": files}))
+        except Exception as error:  # whatever it is, the other ranks wait to hear of it
+            problem = f"rank 0: {type(error).__name__}: {error}"
+            return Written({}, [], 0, problem, is_outage=is_outage(error))
+        self._measured[manifest.step] = manifest.metrics
+        # A jump of the loss is noticed some steps late: the newest may be spoilt by then, and the
+        # way back is the one before.
+        latest = sorted(self._measured)[-2:]
+        self._retire({*self._retention.choose(self._measured), *latest})
+        return _WRITTEN
+
+    def _prune_copies(self) -> None:
+        steps = self._world.from_first(tuple(self._measured))
+        if self._world.local_rank == 0:
+            self._shelf.prune_copies(steps)
+
+    def _retire(self, kept: Collection[int]) -> None:
+        for step in self._measured.keys() - set(kept):
+            try:
+                self._shelf.delete(step)
+            except (OSError, PerennialError) as error:
+                logger.warning(
+                    "checkpoint=%s cannot be deleted: %s", self._shelf.uri_of(step), error
+                )
+            del self._measured[step]
+
+
+def load_checkpoint_models(
+    checkpoint: Path | str, result: TrainingResult
+) -> Iterator[tuple[bool, Task, nn.Module]]:
+    """The weights of one checkpoint, then their moving average if it has one (True).
+
+    Its bytes are read and compared once for both. Raises what `load_checkpoint_model` does.
+    """
+    folder = obtain_checkpoint(str(checkpoint))
+    for averaged in (False, True)[: 1 + holds(folder, "averaged")]:
+        yield averaged, *_load_model(folder, result, averaged=averaged)
+
+
+def load_checkpoint_model(
+    checkpoint: Path | str, result: TrainingResult, *, averaged: bool = False
+) -> tuple[Task, nn.Module]:
+    """The full model of one checkpoint, in one process, in evaluation mode.
+
+    Args:
+        checkpoint: A checkpoint's folder, as in `CheckpointRecord.uri`.
+        result: The training that it belongs to.
+        averaged: Take the moving average of the weights, in the place of the weights.
+
+    Raises:
+        DamagedCheckpointError: its bytes are not those that were written.
+        PerennialError: it has no averaged weights.
+        BadTaskError: the task's model is not the one that was trained.
+    """
+    return _load_model(obtain_checkpoint(str(checkpoint)), result, averaged=averaged)
+
+
+def _load_model(
+    checkpoint: Path, result: TrainingResult, *, averaged: bool
+) -> tuple[Task, nn.Module]:
+    """The same, from a folder whose bytes have been compared."""
+    task = load_task(result.task, result.options, result.columns)
+    task.load_state(result.task_state)
+    model = task.build_model()
+    state = {"model": model.state_dict()}
+    stored = CheckpointReader(checkpoint).read_metadata().state_dict_metadata
+    trained = {name.removeprefix("model.") for name in stored if name.startswith("model.")}
+    if averaged:
+        names = {name.removeprefix("averaged.") for name in stored if name.startswith("averaged.")}
+        state["averaged"] = averages_to_load(state["model"], names)
+    try:
+        if trained != set(state["model"]):
+            # Loading takes what it is asked for: a model that lost a layer would load without it.
+            raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
+        with _quiet():
+            load_state(state, checkpoint, no_dist=True)
+        model.load_state_dict(state["model"] | state.get("averaged", {}))
+    except RuntimeError as error:
+        raise BadTaskError(
+            f"the weights in {checkpoint} do not fit the model of {result.task}",
+            evidence=str(error).splitlines()[0],
+            action="the task's code changed after the training; check out its commit",
+        ) from error
+    model.eval()
+    return task, model
+
+
+def _state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, averaged: AveragedWeights | None,
+    *, has_moments: bool,
+) -> State:  # fmt: skip
+    if has_moments:
+        weights, moments = get_state_dict(model, optimizer)
+        # Without the settings of the optimizer's groups: the contract and the step tell them, and
+        # how weights are grouped depends on how they are sharded.
+        state: State = {"model": weights, "optimizer": {"state": moments["state"]}}
+    else:
+        # Before the first update that was applied. The library would make one of rate 0 to have
+        # moments, which counts as an update in the training that goes on.
+        state = {"model": get_model_state_dict(model)}
+    # Loaded in place: what is put here is the average itself.
+    return state | ({"averaged": averaged.state_dict()} if averaged else {})
+
+
+def _begin_thread(device: torch.device) -> None:
+    # Threads begin on the first GPU, whichever their process has.
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    if "optimizer" not in state:
+        set_model_state_dict(model, state["model"])
+        optimizer.state.clear()
+        return
+    groups = cast(
+        "list[dict[str, Any]]", get_optimizer_state_dict(model, optimizer)["param_groups"]
+    )
+    moments = {"state": with_absent_states(state["optimizer"]["state"], groups)}
+    set_state_dict(
+        model, optimizer, model_state_dict=state["model"],
+        optim_state_dict={**moments, "param_groups": groups},
+    )  # fmt: skip
+    # The library wants a state for each weight, and the next checkpoint must not hold empty ones.
+    for weight in [weight for weight, held in optimizer.state.items() if not held]:
+        del optimizer.state[weight]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the library's warnings about its own internals."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.distributed")
+        yield

@@ -1,0 +1,228 @@
+"""Checkpoint folder: which checkpoints exist, and is each byte the one written? Imports no torch.
+
+A checkpoint is written into `step-00000100.partial/`, digested, listed in `checkpoint.json`,
+marked by `COMMITTED` (which holds that file's digest) and renamed to `step-00000100/`. It exists
+whole or not at all, and a single flipped bit is found when it is read.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, JsonValue
+
+from perennial.clients.object_store import sha256_of_file
+from perennial.contracts.artifact import Artifact, flush_folder, write_atomically
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import Section
+from perennial.contracts.training import (
+    CollectiveWaits,
+    EvaluationPoint,
+    StepPoint,
+)
+from perennial.engine.resilience.spikes import SpikeState
+
+MARKER = "COMMITTED"
+VERIFYING_THREADS = 8  # digesting releases the interpreter's lock; more would wait for the disk
+logger = logging.getLogger(__name__)
+
+
+class RunningSums(Section):
+    """Sums of per-step measurements since the last point that used them."""
+
+    steps: int = 0
+    loss: float = 0.0
+    gradient_norm: float = 0.0
+    clipped: float = 0.0
+
+
+class Progress(Section):
+    """What has been measured up to a step, over all attempts."""
+
+    step: int = 0
+    history: tuple[StepPoint, ...] = ()
+    evaluations: tuple[EvaluationPoint, ...] = ()
+    since_log: RunningSums = RunningSums()
+    since_evaluation: RunningSums = RunningSums()
+    seconds: float = 0.0
+    num_resumes: int = 0
+    data_offset: int = 0
+    """Global batches of the stream that were left out: update s takes batch s + data_offset."""
+    num_skipped: int = 0
+    """Updates left out because they were not finite."""
+    num_rescaled: int = 0
+    """Updates left out because float16 overflowed, whose scale was halved."""
+    loss_scale: float = 0.0
+    """Of float16; 0 means not used yet."""
+    loss_scale_steps: int = 0
+    """Updates since it last changed."""
+    gradient_norms: tuple[float, ...] = ()
+    """What adaptive clipping looks at: the latest norms, oldest first."""
+    num_rewinds: int = 0
+    """Returns to a checkpoint because of a jump of the loss."""
+    spikes: SpikeState = SpikeState()
+    """The recent course of the loss."""
+    world_sizes: tuple[int, ...] = ()
+    """Numbers of processes that trained, in order; more than one: the state was resharded."""
+    collective_waits: tuple[CollectiveWaits, ...] = ()
+
+
+class CheckpointManifest(Artifact):
+    """Everything about a checkpoint but its tensors.
+
+    File tree: `checkpoint.json` (this value), `COMMITTED`, and the tensors' files.
+    """
+
+    file_name: ClassVar[str] = "checkpoint.json"
+
+    fingerprint: str
+    step: int
+    metrics: dict[str, float]
+    """Validation-sample metrics at this step; empty for one taken because of a signal."""
+    files: dict[str, str]
+    """File name → SHA-256 of its content."""
+    progress: Progress
+    contract: dict[str, JsonValue] = Field(default_factory=dict)
+    """What the fingerprint is the digest of; names the settings in which two trainings differ."""
+
+
+class DamagedCheckpointError(PerennialError):
+    """A checkpoint's bytes are not those that were written."""
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """The folder of one step's checkpoint."""
+    return folder / f"step-{step:08}"
+
+
+def partial_path(folder: Path, step: int) -> Path:
+    """Where one step's checkpoint is written."""
+    return checkpoint_path(folder, step).with_suffix(".partial")
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step of a checkpoint's folder."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def commit(folder: Path, manifest: CheckpointManifest) -> Path:
+    """Make what lies in the step's partial folder a checkpoint."""
+    seal(folder, manifest)
+    return publish(folder, manifest.step)
+
+
+def seal(folder: Path, manifest: CheckpointManifest) -> CheckpointManifest:
+    """Digest what lies in the step's partial folder, list it and mark it.
+
+    Args:
+        folder: The training's checkpoints.
+        manifest: The digests in its `files` are known already and taken as they are.
+    """
+    partial = partial_path(folder, manifest.step)
+    here = {file.name for file in partial.iterdir()} - {manifest.file_name, MARKER}
+    unknown = {name: sha256_of_file(partial / name) for name in here - manifest.files.keys()}
+    files = dict(sorted((manifest.files | unknown).items()))
+    sealed = manifest.model_copy(update={"files": files})
+    listing = sealed.write(partial)
+    write_atomically(partial / MARKER, sha256_of_file(listing).encode())
+    flush_folder(partial)
+    return sealed
+
+
+def publish(folder: Path, step: int) -> Path:
+    """Give a sealed checkpoint its final name."""
+    target = checkpoint_path(folder, step)
+    if target.exists():
+        delete(target)  # of an earlier pass over this step
+    partial_path(folder, step).rename(target)
+    flush_folder(folder)
+    return target
+
+
+def committed(folder: Path) -> list[Path]:
+    """The committed checkpoints, oldest first."""
+    found = (marker.parent for marker in folder.glob(f"step-*/{MARKER}"))
+    return sorted((path for path in found if not path.suffix), key=step_of)
+
+
+def discard_uncommitted(folder: Path) -> None:
+    """Delete what a killed attempt was writing."""
+    for path in sorted(folder.glob("step-*")):
+        if path.suffix == ".partial":
+            logger.warning("checkpoint=%s was never finished and is deleted", path.name)
+        elif path.suffix or (path / MARKER).exists():
+            continue  # what remains is left by a deletion that was cut short
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            logger.warning("checkpoint=%s cannot be deleted: %s", path.name, error)
+
+
+def delete(checkpoint: Path) -> None:
+    """Delete a committed checkpoint.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    # Without its marker first: a deletion that is cut short leaves no half checkpoint.
+    (checkpoint / MARKER).unlink()
+    shutil.rmtree(checkpoint)
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Keep a damaged checkpoint for people to look at, where it is not taken for one."""
+    aside = checkpoint.with_suffix(".damaged")
+    shutil.rmtree(aside, ignore_errors=True)
+    return checkpoint.rename(aside)
+
+
+def verify(checkpoint: Path) -> CheckpointManifest:
+    """The manifest of a checkpoint whose every byte is the one that was written.
+
+    Raises:
+        DamagedCheckpointError: it is not.
+    """
+    manifest = read_manifest(checkpoint)
+    with ThreadPoolExecutor(min(VERIFYING_THREADS, os.cpu_count() or 1)) as pool:
+        found = pool.map(lambda name: problem_of(checkpoint / name, manifest), manifest.files)
+        for problem in filter(None, found):
+            raise damaged(checkpoint, problem)
+    return manifest
+
+
+def read_manifest(checkpoint: Path) -> CheckpointManifest:
+    """The listing of a committed checkpoint, whose own bytes are checked, not those of its files.
+
+    Raises:
+        DamagedCheckpointError: it is not the one that was written.
+    """
+    listing = checkpoint / CheckpointManifest.file_name
+    marker = checkpoint / MARKER
+    if not marker.is_file() or not listing.is_file():
+        raise damaged(checkpoint, "it was never committed")
+    if hashlib.sha256(listing.read_bytes()).hexdigest().encode() != marker.read_bytes():
+        raise damaged(checkpoint, f"{listing.name} or {MARKER} was changed")
+    return CheckpointManifest.read(checkpoint)
+
+
+def problem_of(file: Path, manifest: CheckpointManifest) -> str:
+    """What is wrong with a listed file; empty when it is intact."""
+    digest = manifest.files[file.name]
+    if not file.is_file():
+        return f"{file.name} is missing"
+    if sha256_of_file(file) != digest:
+        return f"{file.name} was changed: its SHA-256 is not {digest[:12]}…"
+    return ""
+
+
+def damaged(checkpoint: Path | str, evidence: str) -> DamagedCheckpointError:
+    """The error about a checkpoint that must not be loaded."""
+    return DamagedCheckpointError(
+        f"the checkpoint {checkpoint} is damaged",
+        evidence=evidence,
+        action="check the disk it lies on; training falls back to the checkpoint before",
+    )

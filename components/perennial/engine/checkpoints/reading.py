@@ -1,0 +1,173 @@
+"""Reading: PyTorch's distributed checkpoints, without running anything that their bytes ask for.
+
+PyTorch unpickles a checkpoint's metadata and its values that are no tensors, and a pickle can call
+any function. Whoever may write to the bucket can write the digests beside it, so that these do not
+help; here only the classes that a checkpoint consists of are made.
+"""
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Collection
+from io import BytesIO
+from pathlib import Path, PosixPath
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint._traverse import set_element
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.serialization import _get_layout
+from typing_extensions import override
+
+from perennial.engine.checkpoints.folder import DamagedCheckpointError
+
+METADATA_FILE = ".metadata"
+KNOWN: dict[tuple[str, str], Any] = {
+    (each.__module__, each.__qualname__): each
+    for each in (
+        BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, OrderedDict,
+        StorageMeta, TensorProperties, TensorStorageMetadata,
+        _MEM_FORMAT_ENCODING, _StorageInfo, _get_layout,
+    )
+} | {
+    ("torch", "Size"): torch.Size,
+    ("pathlib", "PosixPath"): PosixPath,
+    ("pathlib._local", "PosixPath"): PosixPath,  # as Python 3.13 has it
+}  # fmt: skip
+
+
+class CheckpointReader(FileSystemReader):
+    """Reads a checkpoint's files.
+
+    Args:
+        checkpoint: A local folder, whose bytes have been compared.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(checkpoint)
+        self._checkpoint = checkpoint
+
+    @override
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """Where everything lies.
+
+        Raises:
+            DamagedCheckpointError: the file is not PyTorch's metadata, or asks for other classes.
+        """
+        content = (self._checkpoint / METADATA_FILE).read_bytes()
+        try:
+            metadata = _Unpickler(BytesIO(content)).load()
+        except Exception as error:  # bytes of anybody's can raise whatever they like
+            raise _refused(self._checkpoint, METADATA_FILE, error) from error
+        if not isinstance(metadata, Metadata):
+            raise _refused(self._checkpoint, METADATA_FILE, TypeError(f"a {type(metadata)}"))
+        if metadata.storage_meta is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+class LoadPlanner(DefaultLoadPlanner):
+    """PyTorch's own, but for values that are no tensors: numbers, texts and containers of them."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__()
+        self._checkpoint = checkpoint
+
+    @override
+    def load_bytes(self, read_item: ReadItem, value: BytesIO) -> None:
+        try:
+            loaded = torch.load(value, weights_only=True)
+        except Exception as error:
+            raise _refused(self._checkpoint, read_item.storage_index.fqn, error) from error
+        path = self.mappings[read_item.dest_index.fqn]
+        set_element(self.original_state_dict, path, loaded)
+
+
+def load_state(state: dict[str, Any], checkpoint: Path, *, no_dist: bool = False) -> None:
+    """Load a checkpoint into a state of its structure, in place.
+
+    Args:
+        state: What is to be loaded.
+        checkpoint: A local folder, whose bytes have been compared.
+        no_dist: This process loads alone, whatever group it belongs to.
+
+    Raises:
+        DamagedCheckpointError: the checkpoint asks for more than a checkpoint consists of.
+        RuntimeError: it does not hold what the state asks for.
+    """
+    reader, planner = CheckpointReader(checkpoint), LoadPlanner(checkpoint)
+    reader.read_metadata()  # `load` makes a text of the error, and of its cause nothing
+    try:
+        load(state, storage_reader=reader, planner=planner, no_dist=no_dist)
+    except CheckpointException as error:
+        failures = [failure for failure, _ in error.failures.values()]
+        for failure in failures:
+            if isinstance(failure, DamagedCheckpointError):
+                raise failure from error
+        # The library's own is no `Exception`, and would be taken for an attempt to end the process.
+        raise RuntimeError("; ".join(map(str, failures[:1]))) from error
+
+
+def holds(checkpoint: Path, part: str) -> bool:
+    """Whether a part of the state is in a checkpoint."""
+    return any(name.startswith(f"{part}.") for name in _stored_names(checkpoint))
+
+
+def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
+    """Take out of a state the moments that a checkpoint lacks: weights without gradient have none.
+
+    Args:
+        state: What is to be loaded.
+        checkpoint: A local folder, whose bytes have been compared.
+    """
+    if "optimizer" not in state:
+        return
+    held = {
+        ".".join(parts[:length])
+        for parts in (name.split(".") for name in _stored_names(checkpoint))
+        for length in range(3, len(parts))
+        if parts[:2] == ["optimizer", "state"]
+    }
+    moments = state["optimizer"]["state"]
+    for weight in [name for name in moments if f"optimizer.state.{name}" not in held]:
+        del moments[weight]
+
+
+def _stored_names(checkpoint: Path) -> Collection[str]:
+    return CheckpointReader(checkpoint).read_metadata().state_dict_metadata.keys()
+
+
+class _Unpickler(pickle.Unpickler):
+    @override
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        found = KNOWN.get((module_name, global_name))
+        if found is None and module_name == "torch":
+            found = getattr(torch, global_name, None)
+            found = found if isinstance(found, torch.dtype) else None
+        if found is None:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+        return found
+
+
+def _refused(checkpoint: Path, part: str, error: Exception) -> DamagedCheckpointError:
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return DamagedCheckpointError(
+        f"{part} of the checkpoint {checkpoint} is not what PyTorch writes, and is not loaded",
+        evidence=reason[0],
+        action="find out who can write to the store: such a file can be an attempt to run code. "
+        "Delete the checkpoint, and train again",
+    )

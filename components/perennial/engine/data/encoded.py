@@ -1,0 +1,149 @@
+"""Data: a split, encoded once into memory-mapped arrays, then gathered by row index."""
+
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from perennial.clients.dataset import Dataset
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError, BadTaskError
+from perennial.engine.data.batching import Indices
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task
+
+ENCODE_ROWS = 16_384  # bounds memory while encoding; larger chunks were no faster
+DIGEST = "DIGEST"
+LOG_SECONDS = 60.0  # between two lines about how far encoding has come
+logger = logging.getLogger(__name__)
+
+
+class EncodedSplit:
+    """The encoded rows of a split, on disk and in the page cache; or of a sample, in memory.
+
+    Args:
+        source: A folder with one `.npy` file per tensor of the task's batch, or such a batch.
+    """
+
+    def __init__(self, source: Path | Batch) -> None:
+        self._arrays = _mapped(source) if isinstance(source, Path) else _viewed(source)
+        self.rows = len(self._arrays[LABEL])
+        self.weights = self._arrays.get(WEIGHT)
+        """How much each row counts, shape [rows]; None means all the same."""
+
+    def gather(self, rows: Indices) -> Batch:
+        """The examples at these indices, as fresh tensors."""
+        return {
+            name: torch.from_numpy(np.take(array, rows, axis=0))
+            for name, array in self._arrays.items()
+        }
+
+
+def _mapped(folder: Path) -> dict[str, NDArray[Any]]:
+    files = sorted(folder.glob("*.npy"))
+    # Plain views: gathering through the memmap subclass costs several times as much.
+    return {file.stem: np.asarray(np.load(file, mmap_mode="r")) for file in files}
+
+
+def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
+    return {name: tensor.numpy() for name, tensor in batch.items()}
+
+
+def encode_split(
+    task: Task, dataset: Dataset, split: Split, folder: Path, digest: str
+) -> None:  # fmt: skip
+    """Encode every row of a split, chunk by chunk; the folder appears whole or not at all.
+
+    Args:
+        task: Fitted.
+        dataset: Has the split.
+        split: Which.
+        folder: What an earlier attempt encoded there is taken over if it has the same digest.
+        digest: Of all that determines the result.
+
+    Raises:
+        BadDataError: the split is empty or has other rows than the snapshot says.
+        BadTaskError: the task's `encode` breaks its promise.
+    """
+    if (folder / DIGEST).is_file() and (folder / DIGEST).read_text() == digest:
+        logger.info("split=%s is encoded already", split)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    expected = dataset.snapshot.split_rows[split]
+    if not expected:
+        raise BadDataError(
+            f"the {split} split is empty",
+            evidence=f"the snapshot has {dataset.snapshot.rows} rows",
+            action="check [split] and the range of the data's times",
+        )
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    written, told = 0, time.monotonic()
+    arrays: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
+    for rows in dataset.batches(split, ENCODE_ROWS):
+        batch = _checked(task.encode(rows), rows.height, task)
+        if not arrays:
+            arrays = {
+                name: _create(partial, name, value, expected) for name, value in batch.items()
+            }
+        if written + rows.height > expected:
+            raise _changed(split, f"more than {expected}", expected)
+        for name, array in arrays.items():
+            _store(array, written, batch, name, task)
+        written += rows.height
+        if time.monotonic() - told > LOG_SECONDS:
+            told = time.monotonic()
+            logger.info("encoding=%s rows=%d of %d", split, written, expected)
+    if written != expected:
+        raise _changed(split, str(written), expected)
+    for array in arrays.values():
+        array.flush()  # later attempts trust it, maybe after a loss of power
+    del arrays
+    write_atomically(partial / DIGEST, digest.encode())
+    partial.replace(folder)
+
+
+def _checked(batch: Batch, rows: int, task: Task) -> Batch:
+    lengths = {name: len(tensor) for name, tensor in batch.items()}
+    if LABEL not in batch or set(lengths.values()) != {rows}:
+        raise BadTaskError(
+            f"{type(task).__name__}.encode must give one example per row, with `{LABEL}`",
+            evidence=f"{rows} rows became tensors of length {lengths}",
+            action="keep rows that cannot be encoded as well, or drop them from the data set",
+        )
+    return batch
+
+
+def _create(
+    folder: Path, name: str, tensor: torch.Tensor, rows: int
+) -> np.memmap[Any, np.dtype[Any]]:
+    example = tensor.numpy()
+    return np.lib.format.open_memmap(
+        folder / f"{name}.npy", mode="w+", dtype=example.dtype, shape=(rows, *example.shape[1:])
+    )
+
+
+def _store(array: NDArray[np.generic], start: int, batch: Batch, name: str, task: Task) -> None:
+    value = batch[name].numpy() if name in batch else np.empty(0)
+    if value.shape[1:] != array.shape[1:] or value.dtype != array.dtype:
+        raise BadTaskError(
+            f"{type(task).__name__}.encode changes the shape or type of {name!r} between batches",
+            evidence=f"first {array.dtype}{list(array.shape[1:])}, "
+            f"then {value.dtype}{list(value.shape[1:])}",
+            action="pad or cut to one size: shapes may not depend on the other rows",
+        )
+    array[start : start + len(value)] = value
+
+
+def _changed(split: Split, found: str, expected: int) -> BadDataError:
+    return BadDataError(
+        f"the {split} split does not have the rows that the snapshot counted",
+        evidence=f"expected {expected}, found {found}",
+        action="take a new snapshot; partitions of the data set must never be rewritten",
+    )

@@ -1,0 +1,132 @@
+"""Loader: this rank's part of every global batch, ready before the loop asks for it.
+
+A batch is a function of its position in the stream of data and of the rank, so a loader has no
+state to save: it can be asked for any position at any time.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from perennial.engine.data.batching import BatchPlan, GlobalOrder, Indices
+from perennial.engine.data.config import Loading
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.reproducibility import derived_seed
+from perennial.engine.task import WEIGHT, Batch, Task
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """One rank's part of an update.
+
+    Attributes:
+        micro_batches: One per forward pass, on the host.
+        rows: Where they lie in the encoded split, for telling which batch was bad.
+        weight: Of the whole global batch: rows, or the sum of their weights.
+    """
+
+    micro_batches: list[Batch]
+    rows: Indices
+    weight: float
+
+
+class Loader:
+    """Gathers, augments and pins batches; with `prefetch_batches`, in threads of its own.
+
+    Args:
+        task: For its `augment`.
+        split: The encoded training split.
+        order: The stream of its rows.
+        plan: How a global batch is divided.
+        data_rank: Which part is this process's.
+        seed: Of the augmentation.
+        loading: How many batches are ready ahead of the loop, by how many threads, and whether they
+            lie in page-locked memory; nothing left open.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        split: EncodedSplit,
+        order: GlobalOrder,
+        plan: BatchPlan,
+        data_rank: int,
+        *,
+        seed: int,
+        loading: Loading,
+    ) -> None:
+        self.plan = plan
+        self._task = task
+        self._split = split
+        self._order = order
+        self._data_rank = data_rank
+        self._seed = seed
+        self._pin_memory = bool(loading.pin_memory)
+        self._augments = type(task).augment is not Task.augment
+        self._slices, self._share = plan.micro_batches(data_rank), plan.share(data_rank)
+        depth = loading.prefetch_batches
+        self._ahead = _Ahead(self.gather, depth, loading.workers) if depth else None
+
+    def batch(self, position: int) -> RankBatch:
+        """The batch at a position of the stream: the update's number plus what was left out."""
+        return self._ahead.get(position) if self._ahead else self.gather(position)
+
+    def gather(self, position: int) -> RankBatch:
+        """The same, computed now."""
+        size = self.plan.global_size
+        rows = self._order.indices(position * size, size)
+        weights = self._split.weights
+        weight = float(size) if weights is None else float(weights[rows].sum(dtype=np.float64))
+        generator = None
+        if self._augments:
+            generator = torch.Generator()
+            generator.manual_seed(derived_seed(self._seed, self._data_rank, position, 1))
+        micro_batches = [self._micro_batch(rows, part, generator) for part in self._slices]
+        return RankBatch(micro_batches, rows[self._share], weight)
+
+    def close(self) -> None:
+        """Let the threads end."""
+        if self._ahead:
+            self._ahead.close()
+
+    def _micro_batch(self, rows: Indices, part: slice, generator: torch.Generator | None) -> Batch:
+        batch = self._split.gather(rows[part] if part.start < part.stop else rows[:1])
+        if part.start == part.stop:
+            # A sharded model's passes are collectives: a rank without rows takes part with one
+            # that counts nothing.
+            batch[WEIGHT] = torch.zeros(1)
+        if generator is not None:
+            batch = self._task.augment(batch, generator)
+        if self._pin_memory:
+            batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+        return batch
+
+
+class _Ahead:
+    """Computes the batches after the one last asked for, each in one of a few threads."""
+
+    def __init__(self, gather: Callable[[int], RankBatch], depth: int, workers: int) -> None:
+        self._gather = gather
+        self._depth = depth
+        self._threads = ThreadPoolExecutor(workers, "loader")
+        self._coming: dict[int, Future[RankBatch]] = {}
+
+    def get(self, position: int) -> RankBatch:
+        if position not in self._coming:  # the first call, or the stream was moved
+            self.forget()
+        for ahead in range(position, position + self._depth + 1):
+            if ahead not in self._coming:
+                self._coming[ahead] = self._threads.submit(self._gather, ahead)
+        return self._coming.pop(position).result()
+
+    def forget(self) -> None:
+        for batch in self._coming.values():
+            batch.cancel()
+        self._coming.clear()
+
+    def close(self) -> None:
+        self.forget()
+        self._threads.shutdown()

@@ -1,0 +1,222 @@
+"""Distributed: who am I among the processes, and how do we agree?"""
+
+import math
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import FrameType
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.parallelism.layout import DIMENSIONS, Layout
+from perennial.engine.scalars import Scalar, unpacked, vector
+
+T = TypeVar("T")
+# Far beyond any step; the longer wait for prepared data has a group of its own.
+COLLECTIVE_TIMEOUT = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class ComingSum:
+    """A sum over all ranks that is under way.
+
+    Attributes:
+        values: This rank's, then the sum.
+        work: None in a single process.
+    """
+
+    values: Tensor
+    work: dist.Work | None
+
+    def wait(self) -> Tensor:
+        """The element-wise sum."""
+        if self.work is not None:
+            self.work.wait()
+        return self.values
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all.
+
+    Attributes:
+        rank: Among all processes.
+        local_rank: Among those of this machine.
+        size: Number of processes.
+        device: Where this process computes.
+        arranged: The mesh of processes; None until `arrange` was called.
+    """
+
+    rank: int
+    local_rank: int
+    size: int
+    device: torch.device
+    arranged: Layout | None = None
+
+    @classmethod
+    def join(cls) -> "World":
+        """Join the group that torchrun's environment describes: NCCL on GPUs, else gloo.
+
+        Raises:
+            PerennialError: there are GPUs, but not one for each process.
+        """
+        local_rank = int(os.environ["LOCAL_RANK"])
+        num_devices, num_ranks = torch.cuda.device_count(), int(os.environ["LOCAL_WORLD_SIZE"])
+        if 0 < num_devices < num_ranks:
+            raise PerennialError(
+                f"{num_ranks} processes cannot share {num_devices} GPUs",
+                action=f"set resources.num_processes = {num_devices}, or CUDA_VISIBLE_DEVICES= to "
+                "train on the CPU",
+            )
+        if num_devices:
+            device = torch.device("cuda", local_rank)
+            torch.cuda.set_device(device)
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=COLLECTIVE_TIMEOUT)
+        else:
+            device = torch.device("cpu")
+            dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
+        return cls(dist.get_rank(), local_rank, dist.get_world_size(), device)
+
+    def arrange(self, training: TrainingSection) -> "World":
+        """This world with its processes laid out as the contract says.
+
+        Raises:
+            PerennialError: the dimensions do not multiply to the number of processes.
+        """
+        return replace(self, arranged=Layout.of(training, self.size, self.device))
+
+    @property
+    def layout(self) -> Layout:
+        """The mesh of processes."""
+        if self.arranged is None:
+            raise RuntimeError("World.arrange() comes before the layout is used")
+        return self.arranged
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of every global batch this process computes."""
+        return self.layout.data_rank
+
+    @property
+    def data_size(self) -> int:
+        """Into how many parts every global batch is divided."""
+        return self.layout.data_size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank speaks for all."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The element-wise sum over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def sum_scalars(self, values: Sequence[Scalar]) -> list[Scalar]:
+        """The sums over all ranks."""
+        if self.size == 1:
+            return list(values)
+        return unpacked(self.sum(vector(values, self.device)))
+
+    def begin_sum(self, values: Tensor) -> "ComingSum":
+        """The same, while this process goes on; `ComingSum.wait` gives the sum."""
+        work = dist.all_reduce(values, async_op=True) if self.size > 1 else None
+        return ComingSum(values, work)
+
+    def from_first(self, value: T | None) -> T:
+        """The first rank's value, on every rank."""
+        holder = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(holder, src=0)
+        return cast("T", holder[0])
+
+    def to_first(self, value: T) -> list[T] | None:
+        """Every rank's value in rank order on the first rank; None elsewhere."""
+        if self.size == 1:
+            return [value]
+        gathered: list[T] | None = [value] * self.size if self.is_first else None
+        dist.gather_object(value, gathered, dst=0)
+        return gathered
+
+    def barrier(self) -> None:
+        """Wait for all."""
+        dist.barrier()
+
+
+def rank_of_this_process() -> int:
+    """The rank that torchrun gave this process, known before the group is joined."""
+    return int(os.environ["RANK"])
+
+
+def machine_of_this_process() -> int:
+    """The number that torchrun gave this machine in this attempt."""
+    return int(os.environ.get("GROUP_RANK", "0"))
+
+
+def synchronize_buffers(model: nn.Module, world: World) -> None:
+    """Give every rank the mean of all ranks' buffers (running statistics), in one collective.
+
+    Done before each update, each evaluation and each checkpoint, so that the buffers depend
+    neither on the strategy nor on when a checkpoint was taken. Summed in float64, where the mean
+    of equal float32 numbers is that number: to agree once more changes nothing. Buffers that no
+    checkpoint holds are derived, so equal anyway. Stages of a pipeline have buffers of their own
+    and agree each for itself.
+    """
+    dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
+    buffers = [_as_numbers(buffer) for buffer in stored_buffers(model)] if dimensions else []
+    if not buffers:
+        return
+    sums = torch.cat([buffer.double().flatten() for buffer in buffers])
+    for name in dimensions:
+        dist.all_reduce(sums, group=world.layout.mesh.get_group(name))
+    means = sums / math.prod(map(world.layout.size, dimensions))
+    start = 0
+    for buffer in buffers:
+        mean = means[start : start + buffer.numel()]
+        buffer.copy_(mean.view(buffer.shape))
+        start += buffer.numel()
+
+
+def stored_buffers(model: nn.Module) -> Iterator[Tensor]:
+    """The buffers that a checkpoint holds."""
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                yield buffer
+
+
+def _as_numbers(buffer: Tensor) -> Tensor:
+    return torch.view_as_real(buffer) if buffer.is_complex() else buffer
+
+
+class StopSignal:
+    """Remembers that SIGTERM (or SIGINT) asked this process to end at the next step boundary."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._on_the_way: ComingSum | None = None
+
+    def listen(self) -> None:
+        """Take over the signals."""
+        signal.signal(signal.SIGTERM, self._request)
+        signal.signal(signal.SIGINT, self._request)
+
+    def agreed(self, world: World) -> bool:
+        """Whether any rank had been asked to end when this was called last; all call together.
+
+        Numbers on the host travel while the device computes, so this waits for neither.
+        """
+        earlier = self._on_the_way
+        self._on_the_way = world.begin_sum(torch.tensor(int(self.requested)))
+        return earlier is not None and bool(earlier.wait() > 0)
+
+    def _request(self, signal_number: int, frame: FrameType | None) -> None:
+        self.requested = True

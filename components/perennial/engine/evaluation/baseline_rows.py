@@ -1,0 +1,75 @@
+"""Baselines row by row: what each predicted on the test rows, so that the gate can pair them."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.errors import PerennialError
+
+FILE_NAME = "baselines.npz"
+MOST_NUMBERS = 10_000_000
+"""Predictions of one baseline with more numbers (80 MB) are not kept."""
+NONE_POSITIONS = np.zeros(0, dtype=np.int64)
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BaselineRows:
+    """Predictions of the baselines on N rows of the test split.
+
+    Attributes:
+        positions: Of those rows in the split, ascending, shape [N].
+        labels: Encoded, shape [N]; for tasks of the kind `statistic` the weights.
+        predictions: Baseline → as the task predicts, shape [N] or [N, C].
+    """
+
+    positions: NDArray[np.int64] = field(default_factory=NONE_POSITIONS.copy)
+    labels: Floats = field(default_factory=lambda: np.zeros(0))
+    predictions: Mapping[str, Floats] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Store them as `baselines.npz`, without those that are too large."""
+        kept: dict[str, NDArray[Any]] = {"positions": self.positions, "labels": self.labels}
+        kept |= {
+            f"predictions.{name}": values
+            for name, values in self.predictions.items()
+            if values.size <= MOST_NUMBERS
+        }
+        content = io.BytesIO()
+        # A constant's predictions compress to nothing.
+        np.savez_compressed(content, allow_pickle=False, **kept)
+        write_atomically(folder / FILE_NAME, content.getvalue())
+
+    @classmethod
+    def read(cls, folder: Path) -> "BaselineRows":
+        """Load what `write` stored; nothing where an earlier version wrote the folder.
+
+        Raises:
+            PerennialError: the file is damaged.
+        """
+        target = folder / FILE_NAME
+        if not target.exists():
+            return cls()
+        try:
+            with np.load(target, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            predictions = {
+                name.removeprefix("predictions."): values
+                for name, values in arrays.items()
+                if name.startswith("predictions.")
+            }
+            return cls(arrays["positions"], arrays["labels"], predictions)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise PerennialError(
+                "the baselines' predictions cannot be read: the file is damaged",
+                evidence=f"{target}: {error}",
+                action="run the pipeline again from check_skeleton",
+            ) from error

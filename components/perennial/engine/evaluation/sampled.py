@@ -1,0 +1,124 @@
+"""Sampled evaluation: how good is the model now, on the same validation rows each time?"""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.config import TrainingSection
+from perennial.engine.data.batching import Indices, fixed_sample
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.distributed import World
+from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.parallelism.context import whole_sequences
+from perennial.engine.parallelism.parallelize import free_gathered_parameters
+from perennial.engine.parallelism.pipeline import Pipeline
+from perennial.engine.precision import computation
+from perennial.engine.task import Task, inputs_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SampledEvaluation:
+    """Scores a fixed sample of the validation split, each rank a part of it.
+
+    Attributes:
+        task: Fitted.
+        split: The encoded validation split.
+        training: Sample size, seed, precision.
+        world: All ranks call it together.
+    """
+
+    task: Task
+    split: EncodedSplit
+    training: TrainingSection
+    world: World
+
+    def __call__(self, model: nn.Module, step: int) -> dict[str, float]:
+        """The task's metrics and `loss` over the sample, the same on every rank.
+
+        A metric that the sample does not define is left out and said; the one that checkpoints
+        are kept by must be defined.
+
+        Args:
+            model: With synchronized buffers.
+            step: For the error.
+
+        Raises:
+            TrainingFailedError: a metric is not finite, or checkpoints cannot be compared.
+        """
+        parts = self.world.to_first(self._score_share(model))
+        found = None
+        if parts is not None:
+            scored = concatenated([part for part in parts if part])
+            metrics = scored.metrics(self.task)
+            found = metrics, _reasons(self.task, scored, metrics)
+        metrics, undefined = self.world.from_first(found)
+        self._require_comparable(step, undefined)
+        if not all(math.isfinite(value) for value in metrics.values()):
+            raise TrainingFailedError(
+                f"the evaluation at step {step} is not finite",
+                evidence=", ".join(f"{name} = {value}" for name, value in metrics.items()),
+                action="look at the loss and the gradient norm before it; lower the learning rate",
+            )
+        return metrics
+
+    def _require_comparable(self, step: int, undefined: Mapping[str, str]) -> None:
+        if self.world.is_first:
+            for name, reason in undefined.items():
+                logger.warning("step=%d metric=%s left out: %s", step, name, reason)
+        metric = self.training.metric or next(iter(self.task.metrics), "loss")
+        if metric in undefined:
+            raise TrainingFailedError(
+                f"checkpoints are kept by {metric}, which the evaluation sample does not define",
+                evidence=undefined[metric],
+                action="raise training.evaluation_rows, or name another metric under "
+                "training.metric",
+            )
+
+    def _score_share(self, model: nn.Module) -> ScoredBatch | None:
+        """This rank's part; None where a pipeline's output does not appear, or another has it."""
+        sample = fixed_sample(self.split.rows, self.training.evaluation_rows, self.training.seed)
+        shares = divided(sample, self.task.scored_together, self.world.data_size)
+        mine = shares[self.world.data_rank]
+        scorer = whole_sequences(model, self.task, self.world.layout)
+        scored = []
+        # A sharded model's forward pass is a collective: all ranks make equally many, and one
+        # that has no rows left scores a row that is then dropped.
+        size = self.task.scoring_rows
+        for start in range(0, max(map(len, shares)), size):
+            rows = mine[start : start + size]
+            batch = self.split.gather(rows if len(rows) else sample[:1])
+            batch = {name: tensor.to(self.world.device) for name, tensor in batch.items()}
+            if isinstance(model, Pipeline) and not model.has_output:
+                model.pass_on(inputs_of(batch))
+                continue
+            with computation(self.training, self.world.device):
+                part = score_batch(self.task, scorer, batch)
+            scored.append(part.at(slice(len(rows))))
+        free_gathered_parameters(model)
+        return concatenated(scored) if scored and self.world.layout.is_first_of_rows else None
+
+
+def _reasons(task: Task, scored: ScoredBatch, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Why the examples do not define each metric that is missing."""
+    found = {}
+    for name in task.metrics.keys() - metrics.keys():
+        try:
+            scored.metric(task, name)
+        except UndefinedMetricError as error:
+            found[name] = f"{error.problem}: {error.evidence}"
+    return found
+
+
+def divided(sample: Indices, group: int, parts: int) -> list[Indices]:
+    """The sample in contiguous parts, as equal as whole groups of neighbours allow."""
+    groups = -(-len(sample) // group)
+    edges = [min(len(sample), part * groups // parts * group) for part in range(parts + 1)]
+    return [sample[start:stop] for start, stop in pairwise(edges)]

@@ -1,0 +1,280 @@
+"""Evaluation: a model's losses and predictions on a split, streamed, in file order.
+
+By one process, or by several with the same result, bit for bit: each scores its share of the rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadDataError
+from perennial.engine.distributed import World
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+
+if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
+    from perennial.clients.dataset import Dataset
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """A model on some examples.
+
+    Attributes:
+        losses: Loss of each example, shape [N].
+        predictions: As the task's `kind` says, shape [N] or [N, C]; for `statistic`, its
+            statistics, shape [N] or [N, K].
+        labels: Encoded labels, shape [N]; for `statistic`, the weights.
+        weights: How much each example counts, shape [N]; 1 where the batch has no `weight`.
+    """
+
+    losses: Floats
+    predictions: Floats
+    labels: Floats
+    weights: Floats
+
+    def mean_loss(self) -> float:
+        """Over all examples, by weight."""
+        return float(self.weights @ self.losses / self.weights.sum())
+
+    def metrics(self, task: Task) -> dict[str, float]:
+        """The task's metrics and `loss`, over all examples; without those they do not define."""
+        return task.score(self.predictions, self.labels) | {"loss": self.mean_loss()}
+
+    def metric(self, task: Task, name: str) -> float:
+        """One of the task's metrics, or `loss`.
+
+        Raises:
+            UndefinedMetricError: the examples do not define it.
+        """
+        if name == "loss":
+            return self.mean_loss()
+        return task.measure(name, self.predictions, self.labels)
+
+    def at(self, rows: "slice | NDArray[np.bool_]") -> "ScoredBatch":
+        """The same model on some of them."""
+        return ScoredBatch(
+            self.losses[rows], self.predictions[rows], self.labels[rows], self.weights[rows]
+        )
+
+
+@dataclass(frozen=True)
+class Scored(ScoredBatch):
+    """A model on the rows of a split.
+
+    Attributes:
+        rows: The columns asked for, N rows, in the same order.
+    """
+
+    rows: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which rows of a split one of several processes scores: neighbours, in whole batches.
+
+    Attributes:
+        rank: Of the process, from 0.
+        size: Number of processes.
+    """
+
+    rank: int
+    size: int
+
+    def of(self, rows: int, batch: int) -> slice:
+        """From where to where, of so many rows in batches of so many; may be empty."""
+        batches = -(-rows // batch)
+        start, stop = (
+            min(rows, n * batches // self.size * batch) for n in (self.rank, self.rank + 1)
+        )
+        return slice(start, stop)
+
+
+# They say something about this machine, nothing about the model that was scored on it.
+MACHINE_FAILURES = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
+# PyTorch's allocator for CPUs raises a plain RuntimeError.
+OUT_OF_CPU_MEMORY = "can't allocate memory"
+
+
+def blames_machine(error: Exception) -> bool:
+    """Whether scoring failed for a reason that says nothing about the model."""
+    return isinstance(error, MACHINE_FAILURES) or OUT_OF_CPU_MEMORY in str(error)
+
+
+def scoring_device() -> torch.device:
+    """Where a single process scores: the first GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def score_split(
+    task: Task, model: nn.Module, dataset: "Dataset", split: Split, *, keep: Sequence[str] = ()
+) -> Scored:
+    """Score every row of a split.
+
+    Args:
+        task: The model's task, fitted.
+        model: Whole, on one device of any kind, to which the rows are brought; put into evaluation
+            mode here and back afterwards.
+        dataset: Where the rows come from.
+        split: Which rows.
+        keep: Columns to return beside the scores, for blocks and slices.
+
+    Raises:
+        BadDataError: the split has no rows.
+    """
+    return joined(list(_scored_batches(task, model, dataset, split, keep=keep)))
+
+
+def score_share(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    share: Share,
+    *,
+    keep: Sequence[str] = (),
+) -> Scored | None:
+    """Score one process's rows of a split; None where there are fewer batches than processes.
+
+    Processes need not know of each other: each streams its own rows. `joined` makes one of what
+    they score, and it is what `score_split` gives in a single process, bit for bit, because the
+    batches are the same.
+    """
+    batches = list(share_batches(task, model, dataset, split, share, keep=keep))
+    return joined(batches) if batches else None
+
+
+def share_batches(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    share: Share,
+    *,
+    keep: Sequence[str] = (),
+) -> Iterator[Scored]:
+    """What `score_share` scores, batch by batch, for who cannot hold all of it."""
+    part = share.of(dataset.count(split), batch_rows(task, dataset))
+    return _scored_batches(task, model, dataset, split, keep=keep, part=part)
+
+
+def joined(shares: Sequence[Scored | None]) -> Scored:
+    """What all processes scored, in their order, as one.
+
+    Raises:
+        BadDataError: none of them had any rows.
+    """
+    parts = [share for share in shares if share is not None]
+    if not parts:
+        raise BadDataError(
+            "the split has no rows, so nothing can be scored",
+            action="look at the snapshot's split_rows and the split section of the contract",
+        )
+    whole = concatenated(parts)
+    rows = pl.concat([part.rows for part in parts])
+    return Scored(whole.losses, whole.predictions, whole.labels, whole.weights, rows)
+
+
+def score_split_together(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    world: World,
+    *,
+    keep: Sequence[str] = (),
+) -> Scored | None:
+    """`score_split` by all ranks of a process group, each a share; None but on the first rank.
+
+    Args:
+        task: Fitted, the same on every rank.
+        model: The whole model on every rank, with equal weights.
+        dataset: Where the rows come from.
+        split: Which rows.
+        world: All ranks call it together.
+        keep: Columns to return beside the scores.
+    """
+    share = Share(world.rank, world.size)
+    shares = world.to_first(score_share(task, model, dataset, split, share, keep=keep))
+    return None if shares is None else joined(shares)
+
+
+def batch_rows(task: Task, dataset: "Dataset") -> int:
+    """Rows of each forward pass over a split."""
+    return dataset.batch_rows(task.scoring_rows, task.scored_together)
+
+
+def _scored_batches(
+    task: Task,
+    model: nn.Module,
+    dataset: "Dataset",
+    split: Split,
+    *,
+    keep: Sequence[str],
+    part: "slice | None" = None,
+) -> Iterator[Scored]:
+    tensors = chain(model.parameters(), model.buffers())
+    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+    size, together = task.scoring_rows, task.scored_together
+    for rows in dataset.batches(split, size, together=together, part=part):
+        batch = {name: tensor.to(device) for name, tensor in task.encode(rows).items()}
+        found = score_batch(task, model, batch)
+        kept = rows.select(list(dict.fromkeys(keep)))
+        yield Scored(found.losses, found.predictions, found.labels, found.weights, kept)
+
+
+def score_in_parts(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
+    """The model on an encoded batch of any size, as many examples at a time as the task allows."""
+    size = task.scoring_rows
+    starts = range(0, len(batch[LABEL]), size)
+    parts = [
+        {name: tensor[start : start + size] for name, tensor in batch.items()} for start in starts
+    ]
+    return concatenated([score_batch(task, model, part) for part in parts])
+
+
+def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
+    """The model on one encoded batch."""
+    with torch.no_grad():
+        output, predictions = predict_batch(task, model, batch)
+        losses = task.losses(output, batch)
+        weights = batch.get(WEIGHT, torch.ones_like(losses))
+    measures = task.kind == "statistic"
+    arrays = (losses, predictions, weights if measures else batch[LABEL], weights)
+    return ScoredBatch(*(value.detach().double().cpu().numpy() for value in arrays))
+
+
+def predict_batch(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The model's output on one encoded batch, and what the task predicts (or measures) by it.
+
+    The batch needs a label for kind `statistic` alone.
+    """
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            output = model(**inputs_of(batch)).float()  # bfloat16 under autocast
+            if task.kind == "statistic":
+                return output, task.statistic(output, batch)
+            return output, task.predict(output)
+    finally:
+        model.train(training)
+
+
+def concatenated(parts: Sequence[ScoredBatch]) -> ScoredBatch:
+    """Several batches as one."""
+    return ScoredBatch(
+        np.concatenate([part.losses for part in parts]),
+        np.concatenate([part.predictions for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+    )

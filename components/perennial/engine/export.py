@@ -1,0 +1,117 @@
+"""Export: a trained model as one portable folder, and back; imports what serving has, no more."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from perennial.contracts.errors import DamagedModelError, PerennialError
+from perennial.contracts.training import Challenger
+from perennial.engine.checkpoints.shard import bytes_of
+from perennial.engine.task import Task, load_task
+
+WEIGHTS_FILE = "model.safetensors"
+# Types and their names in the format, in the order that it aligns them by.
+DTYPES = {
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fn: "F8_E4M3", torch.int16: "I16", torch.uint16: "U16", torch.float16: "F16",
+    torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32", torch.float32: "F32",
+    torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64",
+}  # fmt: skip
+
+
+def write_weights(model: nn.Module, folder: Path) -> str:
+    """Store a full (unsharded) model's parameters and buffers; returns their file's SHA-256."""
+    state = model.state_dict()
+    return write_tensors(
+        {name: (v.dtype, v.shape) for name, v in state.items()}, state.__getitem__, folder
+    )
+
+
+def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
+    """The task with its fitted state, and the model in evaluation mode.
+
+    Args:
+        folder: A `Challenger`'s.
+        device: Where the model is put.
+
+    Raises:
+        DamagedModelError: the weights' file is missing or not the one that was exported.
+        PerennialError: the weights do not fit the task's model.
+        BadTaskError: the task's code is gone or refuses its options.
+    """
+    challenger = Challenger.read(folder)
+    weights = folder / WEIGHTS_FILE
+    found = _digest(weights) if weights.is_file() else "missing"
+    if found != challenger.weights_sha256:
+        raise DamagedModelError(
+            f"the weights in {weights} are not those that were exported",
+            evidence=f"SHA-256 of {WEIGHTS_FILE}: exported {challenger.weights_sha256}, "
+            f"found {found}",
+            action="restore the artifact from the store, or train again",
+        )
+    task = load_task(challenger.task, challenger.options, challenger.columns)
+    task.load_state(challenger.task_state)
+    model = task.build_model()
+    try:
+        model.load_state_dict(safetensors.torch.load_file(weights))
+    except RuntimeError as error:
+        raise PerennialError(
+            f"the weights in {weights} do not fit {challenger.task}",
+            evidence=str(error).splitlines()[0],
+            action="the task's code changed since; check out the commit in the model's lineage",
+        ) from error
+    model.to(device).eval()
+    return task, model
+
+
+def write_tensors(
+    layout: Mapping[str, tuple[torch.dtype, torch.Size]],
+    read: Callable[[str], Tensor],
+    folder: Path,
+) -> str:
+    """Store tensors one by one, byte for byte as `safetensors` would; returns the SHA-256.
+
+    Args:
+        layout: Type and shape of each, by name.
+        read: Gives a tensor by its name; is asked once for each.
+        folder: Of the new file.
+    """
+    # Wide types first, so that each tensor is aligned; the order of their names within a type.
+    ranks = {dtype: rank for rank, dtype in enumerate(DTYPES)}
+    names = sorted(layout, key=lambda name: (-ranks[layout[name][0]], name))
+    header: dict[str, object] = {}
+    stop = 0
+    for name in names:
+        dtype, shape = layout[name]
+        start, stop = stop, stop + shape.numel() * dtype.itemsize
+        entry = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [start, stop]}
+        header[name] = entry
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    target = folder / WEIGHTS_FILE
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.tmp")
+    digest = hashlib.sha256()
+    with temporary.open("wb") as stream:
+        for piece in (len(text).to_bytes(8, "little"), text):
+            stream.write(piece)
+            digest.update(piece)
+        for name in names:
+            content = bytes_of(read(name))
+            stream.write(content)
+            digest.update(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(target)
+    return digest.hexdigest()
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

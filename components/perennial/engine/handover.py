@@ -1,0 +1,183 @@
+"""Handover: what passes between the launcher and workers whose machines go away with the job.
+
+Everything goes through the object store: the job and the snapshot on the way there; on the way
+back the first rank's word that all ranks have joined, the marker of the first step, the curves, the
+ranks' errors, the result, and the first rank's word that all ranks have ended. With a folder that
+both see, there is nothing to do.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial.clients.object_store import open_store
+from perennial.clients.outages import single_attempts
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.shelf import folder_for, is_remote
+from perennial.engine.job import JOB_FILE, AttemptEnd, TrainingJob, read_job
+
+CURVES = "metrics.jsonl"
+JOINED = "joined"
+SIGN_OF_LIFE = "launcher"
+SEND_SECONDS = 15.0
+logger = logging.getLogger(__name__)
+
+
+def hand_over(job: TrainingJob) -> None:
+    """Put what the workers of an attempt need into the store."""
+    snapshot = (Path(job.snapshot) / Snapshot.file_name).read_bytes()
+    open_store(job.store_uri).write(Snapshot.file_name, snapshot)
+    open_store(job.attempt_uri).write(JOB_FILE, job.to_json().encode())
+
+
+def receive_job(address: str) -> TrainingJob:
+    """The job at an address, with folders of this machine in it.
+
+    Args:
+        address: A file, or an object such as `s3://bucket/prefix/job.json`.
+
+    Raises:
+        PerennialError: there is no such job.
+    """
+    if not is_remote(address):
+        return read_job(Path(address))
+    place, _, name = address.rpartition("/")
+    content = open_store(place).read(name)
+    if content is None:
+        raise PerennialError(
+            f"there is no training job at {address}",
+            action="the launcher writes it before it creates the pods; was the store emptied?",
+        )
+    job = TrainingJob.from_json(content)
+    folder = folder_for(job.attempt_uri)
+    snapshot = open_store(job.store_uri).read(Snapshot.file_name)
+    if snapshot is None:
+        raise PerennialError(f"the training at {job.store_uri} has no {Snapshot.file_name}")
+    write_atomically(folder / "snapshot" / Snapshot.file_name, snapshot)
+    return job.model_copy(update={"folder": str(folder), "snapshot": str(folder / "snapshot")})
+
+
+def announce_joined(job: TrainingJob) -> None:
+    """Say that all ranks have found each other; the first rank does.
+
+    Raises:
+        PerennialError: the store cannot be written to, where every checkpoint would have to go.
+    """
+    if job.attempt:
+        open_store(job.attempt_uri).write(JOINED, b"")
+
+
+def have_joined(job: TrainingJob) -> bool:
+    """Whether all ranks of an attempt have found each other: they say so, or have made a step."""
+    store = open_store(job.attempt_uri)
+    return any(store.read(name) is not None for name in (JOINED, job.first_step.name))
+
+
+def give_sign_of_life(job: TrainingJob, sign: str) -> None:
+    """Tell the ranks of an attempt that somebody follows it; each sign differs from the last."""
+    open_store(job.attempt_uri).write(SIGN_OF_LIFE, sign.encode())
+
+
+def read_sign_of_life(job: TrainingJob) -> bytes:
+    """The latest sign; empty before the first."""
+    return open_store(job.attempt_uri).read(SIGN_OF_LIFE) or b""
+
+
+def forget_attempt(job: TrainingJob) -> None:
+    """Delete what the ranks of an attempt have said, for others go on with it."""
+    store = open_store(job.attempt_uri)
+    said = [JOINED, job.first_step.name, AttemptEnd.file_name, f"logs/{CURVES}"]
+    for key in [*said, *(found.key for found in store.list("errors/"))]:
+        store.delete(key)
+
+
+def deliver(job: TrainingJob, *files: Path) -> None:
+    """Send files of the job's folder where the launcher and the other machines find them.
+
+    What cannot be sent is lost, not the training.
+    """
+    if not job.attempt:
+        return
+    for file in files:
+        try:
+            open_store(job.attempt_uri).upload(file.relative_to(job.root).as_posix(), file)
+        except PerennialError as error:
+            logger.warning("%s stays on this machine: %s", file.name, error)
+
+
+def fetch_errors(job: TrainingJob) -> None:
+    """Get what ranks of other machines have sent about their end."""
+    if not job.attempt:
+        return
+    try:
+        store = open_store(job.attempt_uri)
+        for found in store.list("errors/"):
+            content = store.read(found.key)
+            if content is not None:
+                write_atomically(job.root / found.key, content)
+    except PerennialError as error:
+        logger.warning("what other ranks have written is not known: %s", error)
+
+
+def keep_result(job: TrainingJob) -> None:
+    """Store the result beside the checkpoints, where they are not in the job's folder."""
+    if job.store_uri:
+        content = (job.root / TrainingResult.file_name).read_bytes()
+        open_store(job.store_uri).write(TrainingResult.file_name, content)
+
+
+def obtain_result(job: TrainingJob) -> bool:
+    """Whether the training has a result, which then lies in the job's folder."""
+    if job.store_uri:
+        content = open_store(job.store_uri).read(TrainingResult.file_name)
+        if content is None:
+            return False
+        write_atomically(job.root / TrainingResult.file_name, content)
+    return (job.root / TrainingResult.file_name).exists()
+
+
+def announce_end(job: TrainingJob, ranks: Sequence[int], *, is_finished: bool) -> None:
+    """Say that every rank has come to the end; the first rank does, when all have told it."""
+    if job.attempt:
+        end = AttemptEnd(attempt=job.attempt, is_finished=is_finished, ranks=tuple(ranks))
+        open_store(job.attempt_uri).write(AttemptEnd.file_name, end.to_json().encode())
+
+
+def read_end(job: TrainingJob) -> AttemptEnd | None:
+    """The first rank's word about an attempt; None when it gave none."""
+    content = open_store(job.attempt_uri).read(AttemptEnd.file_name)
+    return None if content is None else AttemptEnd.from_json(content)
+
+
+@contextmanager
+def sending_curves(job: TrainingJob, rank: int) -> Iterator[None]:
+    """Send the points that the first rank writes, while it trains."""
+    if not job.attempt or rank > 0:
+        yield
+        return
+    ended = threading.Event()
+    sender = threading.Thread(
+        target=_send_while_it_grows, args=(job, job.logs / CURVES, ended), daemon=True
+    )
+    sender.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sender.join()
+
+
+def _send_while_it_grows(job: TrainingJob, file: Path, ended: threading.Event) -> None:
+    sent, is_last = 0, False
+    while not is_last:
+        is_last = ended.wait(SEND_SECONDS)
+        size = file.stat().st_size if file.exists() else 0
+        if size > sent:
+            with single_attempts():
+                deliver(job, file)
+            sent = size

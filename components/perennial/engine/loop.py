@@ -1,0 +1,308 @@
+"""The training loop.
+
+One update: every rank adds up the gradients of its share of the global batch, micro-batch by
+micro-batch; the gradients are averaged over the ranks, measured, judged, clipped and applied. What
+happens at a step depends on (seed, step) and the state at that step alone.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from perennial.engine.checkpoints.checkpointer import Checkpointer
+from perennial.engine.config import TrainingSection
+from perennial.engine.data.loader import Loader, RankBatch
+from perennial.engine.distributed import (
+    StopSignal,
+    World,
+    stored_buffers,
+    synchronize_buffers,
+)
+from perennial.engine.evaluation.sampled import SampledEvaluation
+from perennial.engine.objective import forward, weighted_losses
+from perennial.engine.optimization.averaging import AveragedWeights
+from perennial.engine.optimization.clipping import Clipper, local_squared_norm
+from perennial.engine.optimization.optimizer import follow_schedule
+from perennial.engine.optimization.update_ratio import UpdateRatio
+from perennial.engine.parallelism.context import own_sequences
+from perennial.engine.parallelism.parallelize import set_gradient_sync
+from perennial.engine.parallelism.pipeline import Pipeline
+from perennial.engine.parallelism.replica import Replica
+from perennial.engine.parallelism.scalar_parameters import average_gradients, unsharded
+from perennial.engine.profiling.instruments import Instruments
+from perennial.engine.reproducibility import StepRandomness
+from perennial.engine.resilience.guard import Guard, Judgement
+from perennial.engine.resilience.not_finite import collect, failure
+from perennial.engine.scalars import Scalar, read, scalar
+from perennial.engine.task import Task
+from perennial.engine.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Training:
+    """The parts that the loop joins.
+
+    Attributes:
+        errors: Where every rank puts bad batches on record.
+        step: The update that is being made or was made last, counted from 1.
+        data_offset: Global batches left out of the stream so far.
+    """
+
+    section: TrainingSection
+    world: World
+    task: Task
+    loader: Loader
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    averaged: AveragedWeights | None
+    clipper: Clipper
+    guard: Guard
+    evaluate: SampledEvaluation
+    checkpointer: Checkpointer
+    telemetry: Telemetry
+    instruments: Instruments
+    errors: Path
+    stop: StopSignal
+    step: int = 0
+    data_offset: int = 0
+    parameters: list[nn.Parameter] = field(init=False)
+    unsharded: list[nn.Parameter] = field(init=False)
+    ratio: UpdateRatio = field(init=False)
+    randomness: StepRandomness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.unsharded = unsharded(self.parameters, self.section)
+        self.ratio = UpdateRatio(
+            # Of scalars beside shards every rank has a copy, which would count repeatedly.
+            [each for each in self.parameters if each.ndim or not self.unsharded],
+            self.world, is_replicated=isinstance(self.model, Replica),
+        )  # fmt: skip
+        rank = self.world.layout.random_rank
+        self.randomness = StepRandomness(self.section.seed, rank, self.world.device)
+
+    def is_due(self, every: int) -> bool:
+        """Whether the update being made, or just made, ends an interval; the last one always."""
+        return self.step % every == 0 or self.step == self.section.steps
+
+
+def train(training: Training) -> bool:
+    """Spend the budget; False when a signal ended it early, behind a checkpoint."""
+    section = training.section
+    training.model.train()
+    while training.step < section.steps:
+        judgement, stop = update(training)
+        if judgement is Judgement.REWIND:
+            rewind(training)
+            continue
+        if training.is_due(section.log_every_steps):
+            training.telemetry.log(training.step, training.ratio.measure())
+        is_evaluated = training.is_due(section.evaluate_every_steps)
+        if is_evaluated or stop:
+            save(training, is_evaluated=is_evaluated)
+        if stop and training.step < section.steps:
+            return False
+    return True
+
+
+def update(training: Training) -> tuple[Judgement, bool]:
+    """Make one update; what was done with it, and whether a signal asks to stop."""
+    section, optimizer = training.section, training.optimizer
+    training.step += 1
+    steps_done = training.step - 1
+    training.instruments.before(training.step)
+    batch = next_batch(training)
+    training.randomness.begin(steps_done)
+    synchronize_buffers(training.model, training.world)
+    buffers = clones_of_buffers(training)
+    rate = follow_schedule(optimizer, section, steps_done)
+    part = add_gradients(training, batch)
+    average_gradients(training.unsharded, training.world.layout)
+    norm, loss, judgement, stop = agree(training, part)
+    if judgement in (Judgement.SKIP, Judgement.STOP):
+        record_not_finite(training, judgement, batch, part)
+    if judgement in (Judgement.SKIP, Judgement.RESCALE):
+        for buffer, before in zip(stored_buffers(training.model), buffers, strict=True):
+            buffer.copy_(before)
+    if judgement is Judgement.APPLY:
+        clipped = training.clipper.clip(training.parameters, norm, training.guard.scale.value)
+        if training.is_due(section.log_every_steps):
+            training.ratio.remember()
+        optimizer.step()
+        training.guard.scale.succeeded()
+        if training.averaged is not None:
+            training.averaged.update(steps_done)
+        training.telemetry.update(loss, norm, clipped, rate)
+    for parameter in training.parameters:
+        parameter.grad = None  # as `zero_grad` does, but for its hooks
+    is_interrupted = stop or training.is_due(section.evaluate_every_steps)
+    is_interrupted = is_interrupted or judgement is Judgement.REWIND
+    training.instruments.after(training.step, is_interrupted=is_interrupted)
+    return judgement, stop
+
+
+def next_batch(training: Training) -> RankBatch:
+    """This rank's share of the update's global batch."""
+    start = time.monotonic()
+    batch = training.loader.batch(training.step - 1 + training.data_offset)
+    parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
+    training.telemetry.waited(time.monotonic() - start)
+    return replace(batch, micro_batches=parts)
+
+
+def clones_of_buffers(training: Training) -> list[Tensor]:
+    """The buffers before an update that may be left out.
+
+    Its forward pass puts what is not finite into running statistics, where it would stay.
+    """
+    if not training.guard.needs_every_step:
+        return []
+    return [buffer.clone() for buffer in stored_buffers(training.model)]
+
+
+def add_gradients(training: Training, batch: RankBatch) -> Scalar:
+    """Forward and backward over the share; returns its part of the global batch's mean loss."""
+    section, model, device = training.section, training.model, training.world.device
+    # Divided by the weight of the whole global batch, not of the micro-batch: the sum over
+    # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
+    # of ranks undoes.
+    layout = training.world.layout
+    scale = layout.averaging_size / batch.weight * training.guard.scale.value
+    if isinstance(model, Pipeline):
+        losses_of = partial(weighted_losses, training.task)
+        total = scalar(model.add_gradients(batch.micro_batches, losses_of, scale))
+        return total / batch.weight
+    total = 0.0
+    for index, cpu_batch in enumerate(batch.micro_batches):
+        is_last = index == len(batch.micro_batches) - 1
+        micro_batch = {
+            name: tensor.to(device, non_blocking=True) for name, tensor in cpu_batch.items()
+        }
+        set_gradient_sync(model, enabled=is_last)
+        loss, objective = forward(training.task, model, micro_batch, section)
+        total = scalar(loss) + total
+        gradient = torch.full_like(objective, scale)
+        if is_last and isinstance(model, Replica):
+            model.backward(objective, gradient, [total / batch.weight, training.stop.requested])
+        else:
+            torch.autograd.backward(objective, gradient)
+    # Tensor groups compute the same losses, which count once.
+    return total / batch.weight if layout.is_first_of_tensor_group else 0.0
+
+
+def agree(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, bool]:
+    """Gradient norm and loss of the global batch, what to do with it, and whether to stop.
+
+    One small reduction tells every rank the same, where gradients are not replicated anyway.
+    """
+    world, section, guard = training.world, training.section, training.guard
+    model, parameters = training.model, training.parameters
+    excess = training.clipper.local_excess(parameters, guard.scale.value)
+    if isinstance(model, Replica):
+        squares = scalar(local_squared_norm(parameters, None))
+        loss, stop = model.arrived()
+    else:
+        squares = scalar(local_squared_norm(parameters, world.layout))
+        squares, excess, loss, stop = world.sum_scalars(
+            [squares, excess, loss, float(training.stop.requested)]
+        )
+    norm = squares**0.5 / guard.scale.value
+    training.clipper.learn_excess(excess)
+    guard.unread.append(loss)
+    # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
+    # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
+    is_cpu = world.device.type == "cpu"
+    stops = bool(stop > 0) if is_cpu else training.stop.agreed(world)
+    is_read = is_cpu or guard.needs_every_step or (stops and guard.may_stop_anywhere)
+    is_read = is_read or training.is_due(section.log_every_steps)
+    if not (is_read or training.is_due(section.evaluate_every_steps)):
+        return norm, loss, Judgement.APPLY, False
+    judgement = guard.judge(training.step, read(guard.unread), float(norm))
+    guard.unread.clear()
+    return norm, loss, judgement, stops
+
+
+def record_not_finite(
+    training: Training, judgement: Judgement, batch: RankBatch, part: Scalar
+) -> None:
+    """Save which rows and tensors are at fault.
+
+    Raises:
+        TrainingFailedError: the update must not be left out.
+    """
+    step, rows = training.guard.bad_step, batch.rows
+    if step < training.step:
+        rows = training.loader.gather(step - 1 + training.data_offset).rows
+    seen = collect(
+        training.world, training.model, training.errors, step=step, loss=float(part), rows=rows
+    )
+    error = failure(step, training.guard.skipped, seen, seen_at=training.step)
+    if judgement is Judgement.STOP:
+        raise error
+    logger.warning("left out: %s", error.problem)
+
+
+def rewind(training: Training) -> None:
+    """Return to the last checkpoint before the jump; leave out the batches since.
+
+    Raises:
+        TrainingFailedError: there is none, or it has been done too often.
+    """
+    guard = training.guard
+    # A checkpoint between two evaluations was made because a signal came: a training that was not
+    # stopped does not have it, and must go back as far.
+    every = training.section.evaluate_every_steps
+    spoilt_from = (guard.begin_rewind() - 1) // every * every + 1
+    training.instruments.checkpointing(training.step - 1)
+    training.checkpointer.discard_from(spoilt_from)
+    progress = training.checkpointer.restore(training.model, training.optimizer)
+    if not progress.step:
+        raise guard.no_way_back()
+    left_out = training.step - progress.step
+    logger.warning("rewound from=%d to=%d left_out=%d", training.step, progress.step, left_out)
+    training.data_offset += left_out
+    training.step = progress.step
+    training.guard = Guard.resume(training.section, progress)
+    training.guard.rewinds, training.guard.trusted_step = guard.rewinds, progress.step
+    training.telemetry.rewind(progress)
+    training.clipper = Clipper(
+        training.section.clipping, progress.gradient_norms, training.world.device
+    )
+
+
+def evaluate(training: Training) -> dict[str, float]:
+    """The metrics of the model, and those of its average as `averaged_…` if there is one."""
+    metrics = training.evaluate(training.model, training.step)
+    if training.averaged is not None:
+        with training.averaged.swapped():
+            averaged = training.evaluate(training.model, training.step)
+        metrics |= {f"averaged_{name}": value for name, value in averaged.items()}
+    return metrics
+
+
+def save(training: Training, *, is_evaluated: bool) -> None:
+    """Evaluate, where it is due, then write a checkpoint that holds the metrics of its step."""
+    metrics = {}
+    synchronize_buffers(training.model, training.world)
+    if is_evaluated:
+        training.instruments.evaluating(training.step)
+        metrics = evaluate(training)
+        training.telemetry.evaluated(training.step, metrics)
+    training.instruments.checkpointing(training.step)
+    progress = training.telemetry.progress(training.step).model_copy(
+        update={
+            "data_offset": training.data_offset,
+            "collective_waits": training.instruments.stragglers.samples,
+            "gradient_norms": training.clipper.observed(),
+        }
+    )
+    progress = training.guard.record(progress)
+    training.checkpointer.save(training.model, training.optimizer, progress, metrics)
+    training.telemetry.restart_clock()

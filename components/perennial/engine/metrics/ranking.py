@@ -1,0 +1,78 @@
+"""Order: do rows of a class come before the others when they are ordered by their scores?"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.engine.metrics.classification import CLASSES
+from perennial.engine.metrics.metric import Floats, Metric
+
+
+def roc_auc(scores: Floats, positive: NDArray[np.bool_]) -> float:
+    """Area under the ROC curve: how often a positive outranks a negative, a tie counting half.
+
+    Args:
+        scores: Shape [N].
+        positive: Shape [N]; both kinds must occur.
+    """
+    _, ranks, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    num_positive = int(positive.sum())
+    num_negative = len(positive) - num_positive
+    ordered = mean_ranks[ranks[positive]].sum() - num_positive * (num_positive + 1) / 2
+    return float(ordered / (num_positive * num_negative))
+
+
+def average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float:
+    """Mean precision at each positive in the order of scores, equal scores taken as one.
+
+    Args:
+        scores: Shape [N].
+        positive: Shape [N]; at least one.
+    """
+    order = np.argsort(-scores, kind="stable")
+    last_of_equals = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
+    found = np.cumsum(positive[order])[last_of_equals]
+    gained = np.diff(found, prepend=0)
+    return float(np.sum(gained * (found / (last_of_equals + 1))) / found[-1])
+
+
+def ranking_metrics() -> tuple[Metric, ...]:
+    """Those of the order of scores; of more than two classes, each against the rest."""
+    return (
+        Metric(
+            "roc_auc", "maximize", CLASSES,
+            "How often a row of the class outranks another, a tie counting half; of more than two "
+            "classes, the mean over those that occur.",
+            "rows of two classes", whole=_mean_roc_auc, adds_up=False,
+        ),
+        Metric(
+            "average_precision", "maximize", CLASSES,
+            "Mean precision at each row of the class in the order of scores, without "
+            "interpolation; of more than two classes, the mean over those that occur.",
+            "rows of two classes", whole=_mean_average_precision, adds_up=False,
+        ),
+    )  # fmt: skip
+
+
+def _mean_roc_auc(predictions: Floats, labels: Floats) -> float:
+    return _mean_over_classes(roc_auc, predictions, labels)
+
+
+def _mean_average_precision(predictions: Floats, labels: Floats) -> float:
+    return _mean_over_classes(average_precision, predictions, labels)
+
+
+def _mean_over_classes(
+    area: Callable[[Floats, NDArray[np.bool_]], float], predictions: Floats, labels: Floats
+) -> float:
+    """Over the classes that some rows have and others have not; NaN where there are none."""
+    first, columns = (1, predictions[:, None]) if predictions.ndim == 1 else (0, predictions)
+    areas = [
+        area(scores, labels == code)
+        for code, scores in enumerate(columns.T, start=first)
+        if 0 < np.count_nonzero(labels == code) < len(labels)
+    ]
+    return float(np.mean(areas)) if areas else math.nan

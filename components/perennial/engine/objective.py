@@ -1,0 +1,51 @@
+"""Objective: what a micro-batch adds to the global loss, and what of it is differentiated."""
+
+from torch import Tensor, nn
+
+from perennial.contracts.errors import BadTaskError
+from perennial.engine.config import TrainingSection
+from perennial.engine.parallelism.parallelize import unwrapped
+from perennial.engine.precision import computation
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+
+
+def forward(
+    task: Task, model: nn.Module, batch: Batch, training: TrainingSection
+) -> tuple[Tensor, Tensor]:
+    """Run the model; the sum of the weighted losses, and that sum with the auxiliary losses in it.
+
+    The first is what is reported, the second what is differentiated. Neither is scaled.
+
+    Args:
+        task: Knows the losses.
+        model: Parallelized or not.
+        batch: On the model's device.
+        training: Its precision.
+    """
+    with computation(training, batch[LABEL].device):
+        output = model(**inputs_of(batch))
+    loss = weighted_losses(task, output.float(), batch).sum()
+    auxiliary = task.auxiliary_losses(unwrapped(model))
+    if auxiliary is None:
+        return loss, loss
+    return loss, loss + _weighted(auxiliary, batch).sum()
+
+
+def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
+    """The loss of each example, times its weight.
+
+    Raises:
+        BadTaskError: the task averaged them itself, which would weigh examples wrongly.
+    """
+    losses = task.training_losses(output, batch)
+    if losses.shape != (len(batch[LABEL]),):
+        raise BadTaskError(
+            f"{type(task).__name__}.training_losses must return one loss per example",
+            evidence=f"{len(batch[LABEL])} examples gave a tensor of shape {list(losses.shape)}",
+            action="use reduction='none' and average over everything but the first dimension",
+        )
+    return _weighted(losses, batch)
+
+
+def _weighted(losses: Tensor, batch: Batch) -> Tensor:
+    return losses * batch[WEIGHT] if WEIGHT in batch else losses

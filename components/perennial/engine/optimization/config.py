@@ -1,0 +1,220 @@
+"""The knobs of an update: optimizer, clipping, averaged weights."""
+
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from perennial.contracts.section import Section, tag_of
+
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+LearningRate = Annotated[float, Field(gt=0.0, lt=10.0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Implementation = Literal["auto", "foreach", "fused"]
+
+
+class UpdateRule(Section):
+    """What all optimizers have in common."""
+
+    batch_exponent: ClassVar[float] = 0.5
+    """How the learning rate grows with the batch: as its square root for rules that divide by the
+    gradient's own size, whose noise is what sets the step (Malladi et al. 2022, arXiv:2205.10287;
+    measured by Granziol et al. 2022, JMLR 23)."""
+
+    learning_rate: LearningRate
+    """Peak step size. The first knob to tune: try thirds and triples. Lower it when the loss
+    jumps, raise it when the loss still falls at the end."""
+    reference_batch_size: PositiveInt | None = None
+    """The global batch that `learning_rate` was tuned with. Give it to try other batch sizes
+    without tuning again: the rate is then scaled by `global_batch_size / reference_batch_size`
+    (`sgd`) or its square root (all others). Holds for a few doublings; tune what you keep."""
+    weight_decay: Share = 0.0
+    """Pull towards zero on matrices; biases, norms and embeddings are exempt. Raise it when the
+    validation loss rises while the training loss falls."""
+    no_decay: tuple[str, ...] = ()
+    """Further parameters exempt from the decay, as patterns of their names: `"*.position"`,
+    `"head.*"`. For positions, scales and tokens that a model keeps in matrices of its own."""
+
+    def peak_rate(self, global_batch_size: int) -> float:
+        """The highest learning rate, scaled to the batch where that was asked for."""
+        if self.reference_batch_size is None:
+            return self.learning_rate
+        growth = global_batch_size / self.reference_batch_size
+        return self.learning_rate * float(growth**self.batch_exponent)
+
+
+class AdamW(UpdateRule):
+    """Adam with decoupled weight decay: the first choice for most models."""
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: LearningRate = 3e-4
+    weight_decay: Share = 0.01
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
+    implementation: Implementation = "auto"
+    """`fused` is one kernel per group of parameters, `foreach` one per operation. `auto` takes
+    `fused` on GPUs and `foreach` on CPUs: there the fused kernel saves 0.2 ms a step, but rounds
+    differently at the ends of its vectors, so that weights depend on how they are sharded. Choose
+    `fused` on a CPU when speed counts more than that."""
+
+
+class Adam(UpdateRule):
+    """Adam; its weight decay is added to the gradient. For reproducing results obtained with it."""
+
+    name: Literal["adam"]
+    learning_rate: LearningRate = 3e-4
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
+    implementation: Implementation = "auto"
+    """As for `adamw`."""
+
+
+class NAdam(UpdateRule):
+    """Adam with Nesterov momentum and decoupled weight decay; at times faster early on."""
+
+    name: Literal["nadam"]
+    learning_rate: LearningRate = 1e-3
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """Memory of the gradient's mean and square."""
+    momentum_decay: Share = 4e-3
+    """How fast the momentum warms up to `betas[0]` (Dozat 2016). Leave it."""
+
+
+class Sgd(UpdateRule):
+    """Gradient descent with momentum: for convolutional networks with time to tune the rate."""
+
+    # A gradient that averages k times as many examples has 1/k of the variance; k small steps
+    # then equal one that is k times as long (Goyal et al. 2017, arXiv:1706.02677).
+    batch_exponent: ClassVar[float] = 1.0
+
+    name: Literal["sgd"]
+    learning_rate: LearningRate = 0.1
+    momentum: Share = 0.9
+    """Memory of the gradient; 0 (with `nesterov = false`) turns momentum off."""
+    nesterov: bool = True
+    """Take the gradient's memory one step ahead. Turn it off to reproduce plain momentum."""
+    implementation: Literal["foreach", "fused"] = "foreach"
+    """`fused` is one kernel per group of parameters, but cannot update sharded weights."""
+
+    @model_validator(mode="after")
+    def _looks_ahead_along_something(self) -> Self:
+        if self.nesterov and self.momentum == 0.0:
+            raise ValueError(
+                "nesterov looks ahead along the momentum, which is 0: set nesterov = false"
+            )
+        return self
+
+
+class Adafactor(UpdateRule):
+    """Adam whose second moment is a row times a column: a hundredth of its state.
+
+    Choose it when optimizer state is what does not fit in memory (Shazeer & Stern 2018,
+    arXiv:1804.04235).
+    """
+
+    name: Literal["adafactor"]
+    learning_rate: LearningRate = 1e-2
+    """Peak step size, as a share of each parameter's own size (see `scale_by_parameter`). The
+    default is the paper's."""
+    scale_by_parameter: bool = True
+    """Multiply the step by the root mean square of the parameter. Turn it off, with a learning
+    rate as of `adamw`, for fine-tuning."""
+    relative_step: bool = False
+    """Limit the rate to 1/√step, which makes do without a schedule (`shape = "constant"`). It
+    takes effect after 1/learning_rate² steps."""
+    second_moment_decay: Annotated[float, Field(gt=-1.0, lt=0.0)] = -0.8
+    """The memory of the squared gradient grows with the step: 1 - step^this. The paper's value;
+    leave it."""
+    update_threshold: Annotated[float, Field(gt=0.0)] = 1.0
+    """A parameter's update whose root mean square exceeds this is scaled down to it. The paper's
+    value; leave it."""
+
+
+class AdamW8bit(UpdateRule):
+    """AdamW with moments of 8 bits: a quarter of its state, at nearly its quality.
+
+    Needs `pip install perennial[optimizers]`, and Triton on GPUs. Tensors that have, on one
+    process, fewer than 4,096 values or no multiple of 256 keep 32 bits. Blocks of 256 values share
+    a scale: one whose gradients are a thousand times smaller than its neighbours' may jump, so
+    compare a run with `adamw` first. CPUs only try it out: the update is slower there.
+    """
+
+    name: Literal["adamw8bit"]
+    learning_rate: LearningRate = 3e-4
+    weight_decay: Share = 0.01
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
+
+
+Optimizer: TypeAlias = Annotated[
+    Annotated[AdamW, Tag("adamw")]
+    | Annotated[Adam, Tag("adam")]
+    | Annotated[NAdam, Tag("nadam")]
+    | Annotated[Sgd, Tag("sgd")]
+    | Annotated[Adafactor, Tag("adafactor")]
+    | Annotated[AdamW8bit, Tag("adamw8bit")],
+    Discriminator(tag_of("name", "adamw")),
+]
+
+
+class NormClipping(Section):
+    """Gradients longer than a limit are scaled down to it; their direction stays."""
+
+    method: Literal["norm"] = "norm"
+    max_norm: Annotated[float, Field(gt=0.0)] = 1.0
+    """Longer gradients are scaled down to this length. Set it near the 90th percentile of the
+    reported norms: clipping should be rare."""
+
+
+class ValueClipping(Section):
+    """Each element of the gradient is limited by itself, which changes the direction.
+
+    For single parameters with known outliers; `norm` otherwise.
+    """
+
+    method: Literal["value"]
+    max_value: Annotated[float, Field(gt=0.0)]
+    """Elements are limited to ± this."""
+
+
+class AdaptiveClipping(Section):
+    """The limit follows the gradients: a percentile of the norms observed before clipping.
+
+    Choose it when a good limit is not known, or when norms change much in the course of training.
+    """
+
+    method: Literal["adaptive"]
+    percentile: Annotated[float, Field(gt=0.0, lt=100.0)] = 90.0
+    """The share of the updates that is not clipped, in the long run. The guides' value; lower it
+    when the loss still jumps."""
+    window: Annotated[int, Field(ge=10, le=100_000)] = 500
+    """Updates, this one among them, whose norms are looked at. Lower it when norms change
+    quickly."""
+
+
+class NoClipping(Section):
+    """Gradients are applied as they are."""
+
+    method: Literal["none"]
+
+
+Clipping: TypeAlias = Annotated[
+    Annotated[NormClipping, Tag("norm")]
+    | Annotated[ValueClipping, Tag("value")]
+    | Annotated[AdaptiveClipping, Tag("adaptive")]
+    | Annotated[NoClipping, Tag("none")],
+    Discriminator(tag_of("method", "norm")),
+]
+
+
+class Averaging(Section):
+    """An exponential moving average of the weights, evaluated and saved beside them.
+
+    Checkpoints are kept for the better of both, and `select_checkpoint` chooses between them.
+    """
+
+    decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.999
+    """Share of the average that an update keeps. Its memory is 1 / (1 - decay) updates; choose a
+    tenth of the budget or less."""
+    warm_up: bool = True
+    """Let the memory grow with the training, as (1 + step) / (10 + step) up to `decay`, so that
+    the initial weights are soon forgotten. Turn it off to continue from good weights."""

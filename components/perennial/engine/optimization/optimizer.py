@@ -1,0 +1,129 @@
+"""Optimizer: which algorithm updates which parameters, with which settings?"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from perennial.engine.config import TrainingSection
+from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
+from perennial.engine.optimization.config import (
+    Adafactor,
+    Adam,
+    AdamW,
+    AdamW8bit,
+    Implementation,
+    NAdam,
+    Optimizer,
+)
+from perennial.engine.optimization.eight_bit import adamw_8bit_type
+from perennial.engine.optimization.parameters import split_by_decay
+from perennial.engine.optimization.schedule import learning_rate, momentum
+
+logger = logging.getLogger(__name__)
+
+Algorithm: TypeAlias = tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]
+"""An optimizer's class and its arguments beside parameters and learning rate."""
+
+
+def build_optimizer(model: nn.Module, training: TrainingSection) -> torch.optim.Optimizer:
+    """The optimizer over a model that is already sharded.
+
+    Raises:
+        PerennialError: a pattern in `no_decay` matches nothing, or a package is missing.
+    """
+    settings = training.optimizer
+    kind, arguments = algorithm(
+        settings, is_on_gpu=all(parameter.is_cuda for parameter in model.parameters())
+    )
+    rate = settings.peak_rate(training.global_batch_size)
+    if rate != settings.learning_rate:
+        logger.info(
+            "learning_rate=%g: %g, tuned with batches of %d, times (%d / %d) ** %g",
+            rate, settings.learning_rate, settings.reference_batch_size,
+            training.global_batch_size, settings.reference_batch_size, settings.batch_exponent,
+        )  # fmt: skip
+    return kind(parameter_groups(model, settings), lr=rate, **arguments)
+
+
+def parameter_groups(model: nn.Module, settings: Optimizer) -> list[dict[str, Any]]:
+    """The trainable parameters by weight decay and mesh: operations on lists do not mix meshes."""
+    groups: dict[tuple[bool, DeviceMesh | None], list[nn.Parameter]] = {}
+    decayed, exempt = split_by_decay(model, settings.no_decay)
+    for parameters, decays in ((decayed, True), (exempt, False)):
+        for parameter in parameters:
+            mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+            groups.setdefault((decays, mesh), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": settings.weight_decay if decays else 0.0}
+        for (decays, _), parameters in groups.items()
+    ]
+
+
+def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
+    """What a section names.
+
+    Raises:
+        PerennialError: it needs a package that is not installed.
+    """
+    if isinstance(settings, AdamW):
+        return torch.optim.AdamW, {
+            "betas": settings.betas, **_kernels(settings.implementation, is_on_gpu)
+        }  # fmt: skip
+    if isinstance(settings, Adam):
+        return torch.optim.Adam, {
+            "betas": settings.betas, **_kernels(settings.implementation, is_on_gpu)
+        }  # fmt: skip
+    if isinstance(settings, NAdam):
+        return torch.optim.NAdam, {
+            "betas": settings.betas, "momentum_decay": settings.momentum_decay,
+            "decoupled_weight_decay": True, "foreach": True,
+        }  # fmt: skip
+    if isinstance(settings, Adafactor):
+        return ShardedAdafactor, {
+            "second_moment_decay": settings.second_moment_decay,
+            "update_threshold": settings.update_threshold,
+            "relative_step": settings.relative_step,
+            "scale_by_parameter": settings.scale_by_parameter,
+        }
+    if isinstance(settings, AdamW8bit):
+        return adamw_8bit_type(is_on_gpu=is_on_gpu), {"betas": settings.betas}
+    return torch.optim.SGD, {
+        "momentum": settings.momentum, "nesterov": settings.nesterov,
+        **_kernels(settings.implementation, is_on_gpu),
+    }  # fmt: skip
+
+
+def _kernels(implementation: Implementation, is_on_gpu: bool) -> dict[str, bool]:
+    fused = implementation == "fused" or (implementation == "auto" and is_on_gpu)
+    return {"fused": fused, "foreach": not fused}
+
+
+def follow_schedule(
+    optimizer: torch.optim.Optimizer, training: TrainingSection, step: int
+) -> float:
+    """Prepare the update `step`, counted from 0, in all groups; returns its learning rate."""
+    peak = training.optimizer.peak_rate(training.global_batch_size)
+    rate = learning_rate(peak, training.schedule, step, training.steps)
+    set_learning_rate(optimizer, rate)
+    beta = momentum(training.schedule, step, training.steps)
+    if beta is not None:
+        for group in optimizer.param_groups:
+            if "betas" in group:
+                group["betas"] = (beta, group["betas"][1])
+            else:
+                group["momentum"] = beta
+    return rate
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use one learning rate for all groups."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # compiled into the update, which must not see a new object
+        else:
+            group["lr"] = rate

@@ -1,0 +1,78 @@
+"""Schedule: which learning rate does an update use? A closed form: resuming needs no state."""
+
+import math
+
+from perennial.engine.optimization.schedule_config import (
+    Constant,
+    OneCycle,
+    Schedule,
+    Stepwise,
+    WarmupStableDecay,
+)
+
+
+def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> float:
+    """The learning rate of one update.
+
+    Args:
+        peak: The highest rate.
+        schedule: Shape and warm-up.
+        step: The update, counted from 0.
+        steps: The budget. The update after the last would have the final rate.
+    """
+    length = schedule.steps or steps
+    if isinstance(schedule, OneCycle):
+        ends = (schedule.initial_fraction, 1.0, schedule.final_fraction)
+        return peak * _cycle(schedule, ends, step, length)
+    warmup_steps = round(schedule.warmup_fraction * length)
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    if isinstance(schedule, Constant):
+        return peak
+    if isinstance(schedule, Stepwise):
+        passed = sum(step >= round(milestone * length) for milestone in schedule.milestones)
+        return peak * float(schedule.factor**passed)
+    shape: str = schedule.shape
+    start = warmup_steps
+    if isinstance(schedule, WarmupStableDecay):
+        shape = schedule.decay_shape
+        # Rounding both ends may make them overlap by a step.
+        start = max(start, length - round(schedule.decay_fraction * length))
+    left = _left(shape, _progress(step, start, length))
+    return peak * (schedule.final_fraction + (1.0 - schedule.final_fraction) * left)
+
+
+def momentum(schedule: Schedule, step: int, steps: int) -> float | None:
+    """The momentum of one update; None where the optimizer's own stays."""
+    if not isinstance(schedule, OneCycle) or not schedule.cycle_momentum:
+        return None
+    high, low = schedule.highest_momentum, schedule.lowest_momentum
+    return _cycle(schedule, (high, low, high), step, schedule.steps or steps)
+
+
+def _progress(step: int, start: int, end: int) -> float:
+    """How much of a stretch lies behind: 0 at its first update, 1 behind its last."""
+    if step < start:
+        return 0.0
+    return 1.0 if step >= end else (step - start) / (end - start)
+
+
+def _left(shape: str, progress: float) -> float:
+    """What is left of the way down."""
+    if shape == "linear":
+        return 1.0 - progress
+    if shape == "sqrt":
+        return 1.0 - math.sqrt(progress)
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def _cycle(schedule: OneCycle, ends: tuple[float, float, float], step: int, length: int) -> float:
+    """A value that goes from the first over the second to the third; steps as PyTorch counts."""
+    first, turn, last = ends
+    turning = max(schedule.rise_fraction * length - 1.0, 0.0)
+    if step <= turning and turning > 0.0:
+        start, end, progress = first, turn, step / turning
+    else:
+        behind = length - 1.0 - turning
+        start, end, progress = turn, last, min((step - turning) / behind, 1.0) if behind else 1.0
+    return end + (start - end) * _left(schedule.anneal, progress)

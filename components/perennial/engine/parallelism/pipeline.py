@@ -1,0 +1,296 @@
+"""Pipeline: the blocks of a model divided over processes that work on different micro-batches.
+
+Every process of a pipeline loads the same rows: the first stage needs the inputs, the last one the
+labels, and the micro-batches of an update are what keeps all of them busy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
+from torch.distributed.pipelining.stage import _PipelineStageBase
+
+from perennial.contracts.errors import PerennialError
+from perennial.engine.config import TrainingSection
+from perennial.engine.data.batching import BatchPlan
+from perennial.engine.distributed import World
+from perennial.engine.parallelism.plan import checked_plan, matching
+from perennial.engine.parallelism.stages import assign_parts, cut, first_input, require_chain
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+
+LossesOf = Callable[[Tensor, Batch], Tensor]
+"""Output of the model and its micro-batch → the loss of each example, times its weight."""
+
+
+class Pipeline(nn.Module):
+    """This process's stages of a model, under the names that their parts have in the whole.
+
+    Its parameters, buffers and state are those of the stages here; all processes of a pipeline
+    together have the whole model's.
+
+    Attributes:
+        whole: Size of each of the whole model's parameters, by name.
+
+    Args:
+        model: Whole, the same on every rank.
+        stages: The stage of each of its parts.
+        training: Schedule and batch.
+        world: Arranged.
+        shard: Brings a stage to the device and shards it over the processes that hold the same.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stages: Mapping[str, int],
+        training: TrainingSection,
+        world: World,
+        shard: Callable[[nn.Module], nn.Module],
+    ) -> None:
+        super().__init__()
+        num_passes = check_passes(training, world.data_size)
+        self.whole = {name: value.numel() for name, value in model.named_parameters()}
+        layout = world.layout
+        self._group = layout.mesh["pipeline"].get_group()
+        self._place, self._num_places = layout.place["pipeline"], layout.size("pipeline")
+        self._device = world.device
+        self._first_input = first_input(model)
+        self._num_stages = max(stages.values()) + 1
+        here = range(self._place, self._num_stages, self._num_places)
+        for name, child in cut(model, stages, here).named_children():
+            self.add_module(name, child)
+        # In a dictionary, not as children: their parts already are, under their own names.
+        self._stages = {stage: shard(cut(model, stages, (stage,))) for stage in here}
+        self._schedule = self._build_schedule(training, num_passes)
+        self._batches: Sequence[Batch] = ()
+        self._losses_of: LossesOf | None = None
+        self._scale = 1.0
+        self._totals: dict[int, Tensor] = {}
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the model's output appears on this process: the last stage is here."""
+        return self._num_stages - 1 in self._stages
+
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        """The roots of the stages here, in forward order."""
+        return tuple(self._stages.values())
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or evaluation mode, for the roots of the stages too."""
+        super().train(mode)
+        for stage in self._stages.values():
+            stage.train(mode)
+        return self
+
+    @torch.no_grad()
+    def pass_on(self, inputs: Batch) -> None:
+        """Take part in an evaluation whose output appears on another process."""
+        training = self.training
+        self.eval()(**inputs)
+        self.train(training)
+
+    def forward(self, **inputs: Tensor) -> Tensor | None:
+        """The model's output on the process of the last stage, None elsewhere; no backward pass.
+
+        A process is done when it has passed its activation on, so that successive calls overlap.
+        """
+        activation, rest = inputs.pop(self._first_input), inputs
+        for stage, module in self._stages.items():
+            if stage > 0:
+                activation = self._receive()
+            activation = module(activation, **rest)
+            if stage < self._num_stages - 1:
+                self._send(activation)
+        return activation if self.has_output else None
+
+    def add_gradients(
+        self, micro_batches: Sequence[Batch], losses_of: LossesOf, scale: float
+    ) -> Tensor:
+        """Forward and backward over all micro-batches, in the schedule's order.
+
+        Args:
+            micro_batches: Of this update, on any device.
+            losses_of: Called on the last stage.
+            scale: What the sum of the losses is multiplied by before the backward pass.
+
+        Returns:
+            The sum of the losses; zero where the last stage is not.
+        """
+        rows = max(len(batch[LABEL]) for batch in micro_batches)
+        self._batches = [
+            {
+                name: tensor.to(self._device, non_blocking=True)
+                for name, tensor in padded(batch, rows).items()
+            }
+            for batch in micro_batches
+        ]
+        self._losses_of, self._scale = losses_of, scale
+        inputs: dict[str, Any] = {
+            name: torch.cat([batch[name] for batch in self._batches])
+            for name in inputs_of(self._batches[0])
+        }
+        first = inputs.pop(self._first_input)
+        self._schedule.step(
+            *((first,) if 0 in self._stages else ()),
+            target=torch.arange(len(micro_batches)),
+            return_outputs=False,
+            **inputs,
+        )
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        for loss in self._totals.values():
+            total += loss
+        self._batches, self._totals = (), {}
+        return total
+
+    def _loss(self, output: Tensor, index: Tensor) -> Tensor:
+        if self._losses_of is None:
+            raise RuntimeError("add_gradients() sets the losses")
+        micro_batch = int(index)
+        losses = self._losses_of(output.float(), self._batches[micro_batch])
+        # By number: before its first update the schedule tries the first micro-batch out.
+        self._totals[micro_batch] = losses.detach().sum()
+        return losses.sum() * self._scale
+
+    def _build_schedule(
+        self, training: TrainingSection, num_passes: int
+    ) -> ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B:
+        stages: list[_PipelineStageBase] = [
+            PipelineStage(module, stage, self._num_stages, self._device, group=self._group)
+            for stage, module in self._stages.items()
+        ]
+        schedule = training.parallelism.pipeline_schedule
+        if schedule == "interleaved_1f1b":
+            return ScheduleInterleaved1F1B(
+                stages, num_passes, loss_fn=self._loss, scale_grads=False
+            )
+        kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
+        return kind(stages[0], num_passes, loss_fn=self._loss, scale_grads=False)
+
+    def _send(self, activation: Tensor) -> None:
+        peer = (self._place + 1) % self._num_places
+        header = [(activation.shape, activation.dtype)]
+        dist.send_object_list(header, group=self._group, group_dst=peer, device=self._device)
+        dist.send(activation.contiguous(), group=self._group, group_dst=peer)
+
+    def _receive(self) -> Tensor:
+        peer = (self._place - 1) % self._num_places
+        header: list[tuple[torch.Size, torch.dtype]] = [(torch.Size(), torch.float32)]
+        dist.recv_object_list(header, group=self._group, group_src=peer, device=self._device)
+        shape, dtype = header[0]
+        activation = torch.empty(shape, dtype=dtype, device=self._device)
+        dist.recv(activation, group=self._group, group_src=peer)
+        return activation
+
+
+def build_pipeline(
+    model: nn.Module,
+    task: Task,
+    training: TrainingSection,
+    world: World,
+    *,
+    inputs: Batch,
+    shard: Callable[[nn.Module], nn.Module],
+) -> Pipeline:
+    """The model as stages; every rank passes the same initial model.
+
+    Args:
+        model: On the host.
+        task: With a plan.
+        training: Strategy, schedule and batch.
+        world: Arranged.
+        inputs: An example, on the host, to check the stages with.
+        shard: Brings a stage to the device and shards it over the processes that hold the same.
+
+    Raises:
+        PerennialError: the contract, the model or the batch does not go with pipelines.
+        BadTaskError: the task has no plan, or its model is not the chain that the plan says.
+    """
+    parallelism = training.parallelism
+    owner = type(task).__name__
+    plan = checked_plan(task.parallel_plan(), owner, parallelism)
+    if plan is None:
+        raise RuntimeError("checked_plan() requires a plan for pipelines")
+    for name in (*plan.before, plan.blocks, *plan.after):
+        next(matching(model, name, owner))
+    per_process = 2 if parallelism.pipeline_schedule == "interleaved_1f1b" else 1
+    stages = assign_parts(model, plan, parallelism.pipeline * per_process)
+    require_chain(model, stages, inputs)
+    _require_one_loss(model, task, inputs)
+    return Pipeline(model, stages, training, world, shard)
+
+
+def check_passes(training: TrainingSection, data_size: int) -> int:
+    """The micro-batches of an update.
+
+    Raises:
+        PerennialError: the schedule needs more of them, or another number.
+    """
+    plan = BatchPlan(training.global_batch_size, training.micro_batch_size, data_size)
+    passes, processes = plan.accumulation_steps, training.parallelism.pipeline
+    schedule = training.parallelism.pipeline_schedule
+    share = -(-training.global_batch_size // data_size)
+    if schedule != "gpipe" and passes < processes:
+        raise PerennialError(
+            f"the pipeline schedule {schedule} needs {processes} micro-batches or more, one for "
+            f"each process, but an update has {passes}",
+            evidence=plan.describe(),
+            action=f"set training.micro_batch_size <= {share // processes}, or raise "
+            "global_batch_size"
+            if share >= processes
+            else f"raise training.global_batch_size to {processes * data_size} or more",
+        )
+    rounds = max(1, passes // processes)
+    if schedule == "interleaved_1f1b" and passes % rounds:
+        fitting = processes * -(-passes // processes)
+        raise PerennialError(
+            f"interleaved_1f1b takes micro-batches in {rounds} equal rounds, but an update has "
+            f"{passes} of them",
+            evidence=plan.describe(),
+            action=f"choose training.micro_batch_size so that there are {fitting}, or the "
+            "schedule 1f1b",
+        )
+    return passes
+
+
+def padded(batch: Batch, rows: int) -> Batch:
+    """The batch with its last row repeated up to so many rows; the repeated ones count nothing.
+
+    The stages exchange activations of one shape only.
+    """
+    have = len(batch[LABEL])
+    if have == rows:
+        return batch
+    index = torch.arange(rows).clamp(max=have - 1)
+    weight = batch[WEIGHT][index] if WEIGHT in batch else torch.ones(rows)
+    weight[have:] = 0.0
+    return {name: tensor[index] for name, tensor in batch.items()} | {WEIGHT: weight}
+
+
+@torch.no_grad()
+def _require_one_loss(model: nn.Module, task: Task, inputs: Batch) -> None:
+    model.train()(**inputs)
+    if task.auxiliary_losses(model) is not None:
+        raise PerennialError(
+            "training.parallelism.pipeline does not go with the auxiliary losses of "
+            f"{type(task).__name__}",
+            evidence="each stage has some of them, but the last one alone computes the loss",
+            action="turn them off in model.options (`balance = 0` for a decoder's experts), or "
+            "set training.parallelism.pipeline = 1",
+        )
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Of the whole model, whatever part of it is here."""
+    if isinstance(model, Pipeline):
+        return sum(model.whole.values())
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,284 @@
+"""Probe: short measurements before a training, from which two knobs follow.
+
+Both run in one process, on rows of the contract, and build the model as a training does:
+normalization, activations and compilation, precision with its loss scale, kernels, and in each
+update the contract's optimizer and clipping. Left out is what other processes, or many updates,
+are for: sharding with its offloading, parallel dimensions and communication, statistics of batch
+normalisation over processes (`sync` is then `local`), the schedule, averaging, skipped and rewound
+updates, evaluations and checkpoints.
+"""
+
+import gc
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import nn
+
+from perennial.engine.config import Normalization, TrainingSection
+from perennial.engine.data.batching import BatchPlan, GlobalOrder
+from perennial.engine.data.config import Loading
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.loader import Loader
+from perennial.engine.distributed import World
+from perennial.engine.memory.activations import compile_blocks, save_memory
+from perennial.engine.normalization import normalized
+from perennial.engine.objective import forward
+from perennial.engine.optimization.clipping import Clipper, local_squared_norm
+from perennial.engine.optimization.optimizer import build_optimizer, set_learning_rate
+from perennial.engine.optimization.update_ratio import UpdateRatio
+from perennial.engine.parallelism.config import Parallelism
+from perennial.engine.precision import LossScale, choose_kernels
+from perennial.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
+from perennial.engine.scalars import Scalar, scalar
+from perennial.engine.task import Task
+
+WARMUP_UPDATES = 2
+# Of the best throughput: beyond it a batch costs memory, and fewer updates per epoch, for nothing.
+KNEE_SHARE = 0.9
+# The range test of Smith, Cyclical Learning Rates (2017): grow until the loss has left its range.
+DIVERGED = 4.0
+SMOOTHING = 0.9
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is probed.
+
+    Attributes:
+        task: Fitted.
+        data: The encoded training split, or the first part of it.
+        training: Seed, precision, optimizer.
+        device: Where.
+    """
+
+    task: Task
+    data: EncodedSplit
+    training: TrainingSection
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    """The throughput at one size of the micro-batch.
+
+    Attributes:
+        rows: Examples per update.
+        seconds: Median time of an update.
+        memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak says little.
+    """
+
+    rows: int
+    seconds: float
+    memory_bytes: int
+
+    @property
+    def rows_per_second(self) -> float:
+        """Throughput."""
+        return self.rows / self.seconds
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """The loss after an update with one learning rate.
+
+    Attributes:
+        rate: Learning rate.
+        loss: Of the batch before the update.
+        smoothed: Exponential mean of the losses so far, with its start corrected.
+    """
+
+    rate: float
+    loss: float
+    smoothed: float
+
+
+def best_device() -> torch.device:
+    """A GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def probe_batch_sizes(
+    subject: Subject, sizes: Sequence[int], seconds: float = 0.5
+) -> Iterator[BatchPoint]:
+    """Time updates at growing sizes; ends before one that does not fit into memory.
+
+    Args:
+        subject: What is probed.
+        sizes: Rows of an update, ascending.
+        seconds: How long each size is measured, at least three updates.
+    """
+    for size in sizes:
+        try:
+            yield _time_updates(subject, size, seconds)
+        except torch.OutOfMemoryError:
+            gc.collect()
+            return
+
+
+def knee(points: Sequence[BatchPoint]) -> BatchPoint:
+    """The smallest size that comes within a tenth of the best throughput."""
+    best = max(point.rows_per_second for point in points)
+    return next(point for point in points if point.rows_per_second >= KNEE_SHARE * best)
+
+
+def probe_learning_rates(
+    subject: Subject, *, lowest: float = 1e-6, highest: float = 1.0, updates: int = 120
+) -> Iterator[RatePoint]:
+    """Train while the learning rate grows from update to update; ends when the loss diverges."""
+    training = subject.training
+    update = Update(subject, BatchPlan(training.global_batch_size, training.micro_batch_size, 1))
+    growth = (highest / lowest) ** (1 / max(updates - 1, 1))
+    mean, least = 0.0, math.inf
+    for step in range(updates):
+        rate = lowest * growth**step
+        loss = update(step, rate).loss
+        mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
+        smoothed = mean / (1 - SMOOTHING ** (step + 1))
+        if not math.isfinite(loss) or smoothed > DIVERGED * least:
+            return
+        least = min(least, smoothed)
+        yield RatePoint(rate, loss, smoothed)
+
+
+def suggested_rate(points: Sequence[RatePoint]) -> float | None:
+    """A tenth of the rate at the least smoothed loss; None when the loss never fell.
+
+    At the least loss itself the training is about to diverge; one order of magnitude below is the
+    range test's usual advice (Howard and Gugger, Deep Learning for Coders, 2020, chapter 5).
+    """
+    lowest = min(points, key=lambda point: point.smoothed)
+    if lowest.smoothed >= 0.98 * points[0].smoothed:
+        return None
+    return lowest.rate / 10.0
+
+
+def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
+    update = Update(subject, BatchPlan(size, size, 1))
+    if subject.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(subject.device)
+    rate = subject.training.optimizer.learning_rate
+    times: list[float] = []
+    for step in range(WARMUP_UPDATES + 1000):
+        start = time.perf_counter()
+        update(step, rate)
+        times.append(time.perf_counter() - start)
+        measured = times[WARMUP_UPDATES:]
+        if len(measured) >= 3 and sum(measured) >= seconds:
+            break
+    memory = 0
+    if subject.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated(subject.device)
+    return BatchPoint(size, median(times[WARMUP_UPDATES:]), memory)
+
+
+@dataclass(frozen=True)
+class UpdatePoint:
+    """What one update measured.
+
+    Attributes:
+        loss: Of the batch, before the update.
+        gradient_norm: Before clipping.
+        is_clipped: Whether the gradient was over the limit.
+        ratio: Length of the update / length of the weights; 0 where it is not measured.
+    """
+
+    loss: float
+    gradient_norm: float
+    is_clipped: bool
+    ratio: float
+
+
+class Update:
+    """One update of a fresh model, as the loop makes it, without what other ranks are for.
+
+    Args:
+        subject: What is trained.
+        plan: How a batch is divided.
+        measures_ratio: Whether the weights are compared before and after, which costs a copy.
+
+    Attributes:
+        model: In training mode.
+        optimizer: The contract's.
+    """
+
+    def __init__(self, subject: Subject, plan: BatchPlan, *, measures_ratio: bool = False) -> None:
+        training = alone(subject.training)
+        self._subject = subject
+        self._training = training
+        self.model = probed_model(subject, training)
+        self._parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.optimizer = build_optimizer(self.model, training)
+        self._clipper = Clipper(training.clipping, (), subject.device)
+        self._scale = LossScale(training)
+        self._randomness = StepRandomness(training.seed, 0, subject.device)
+        world = World(rank=0, local_rank=0, size=1, device=subject.device)
+        self._ratio = UpdateRatio(self._parameters, world, is_replicated=True)
+        self._measures_ratio = measures_ratio
+        order = GlobalOrder(subject.data.rows, training.seed)
+        self._loader = Loader(
+            subject.task, subject.data, order, plan, 0,
+            seed=training.seed, loading=Loading(prefetch_batches=0, pin_memory=False),
+        )  # fmt: skip
+
+    def __call__(self, step: int, rate: float) -> UpdatePoint:
+        """Make an update; reading what it measures waits for the device."""
+        self._randomness.begin(step)
+        batch, device = self._loader.gather(step), self._subject.device
+        total = 0.0
+        for cpu_batch in batch.micro_batches:
+            micro_batch = {name: value.to(device) for name, value in cpu_batch.items()}
+            loss, objective = forward(self._subject.task, self.model, micro_batch, self._training)
+            total += float(loss.detach()) / batch.weight
+            scale = self._scale.value / batch.weight
+            torch.autograd.backward(objective, torch.full_like(objective, scale))
+        return self._step(rate, total)
+
+    def _step(self, rate: float, loss: float) -> UpdatePoint:
+        """Clip and update; leave it out when float16 gradients overflowed, as the loop does."""
+        scale = self._scale.value
+        norm = scalar(local_squared_norm(self._parameters, None)) ** 0.5 / scale
+        self._clipper.learn_excess(self._clipper.local_excess(self._parameters, scale))
+        clipped: Scalar = 0.0
+        ratio = 0.0
+        if math.isfinite(norm) or not self._scale.overflowed():
+            clipped = self._clipper.clip(self._parameters, norm, scale)
+            set_learning_rate(self.optimizer, rate)
+            if self._measures_ratio:
+                self._ratio.remember()
+            self.optimizer.step()
+            if self._measures_ratio:
+                ratio = self._ratio.measure()
+            self._scale.succeeded()
+        self.optimizer.zero_grad(set_to_none=True)
+        return UpdatePoint(loss, float(norm), bool(clipped), ratio)
+
+
+def alone(training: TrainingSection) -> TrainingSection:
+    """The section without what other processes are for."""
+    changes: dict[str, object] = {"strategy": "single", "parallelism": Parallelism()}
+    if training.normalization.batch_norm == "sync":  # over one process, they are its own
+        changes["normalization"] = Normalization()
+    memory = training.memory.model_copy(update={"parameter_offload": False})
+    return training.model_copy(update={**changes, "memory": memory})
+
+
+def probed_model(subject: Subject, training: TrainingSection) -> nn.Module:
+    """A fresh model as the worker builds it, ready for training.
+
+    Raises:
+        PerennialError: the device lacks what the contract asks for.
+    """
+    task, device = subject.task, subject.device
+    choose_kernels(training, device)
+    make_deterministic(enabled=training.deterministic)
+    world = World(rank=0, local_rank=0, size=1, device=device)
+    model = normalized(seeded_model(task, training.seed), training, world).to(device)
+    save_memory(model, task, training, device)
+    if training.compile:
+        compile_blocks(model, task)
+    model.train()
+    return model

@@ -1,0 +1,164 @@
+"""Guard: is an update to be trusted, and what happens if not?"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Self
+
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.checkpoints.folder import Progress
+from perennial.engine.config import TrainingSection
+from perennial.engine.precision import LossScale
+from perennial.engine.resilience.config import Anomalies
+from perennial.engine.resilience.spikes import SUSPECTS, SpikeDetector
+from perennial.engine.scalars import Scalar
+
+logger = logging.getLogger(__name__)
+
+
+class Judgement(Enum):
+    """What to do with the update whose gradient has just been computed."""
+
+    APPLY = "apply"
+    RESCALE = "rescale"
+    """Float16 overflowed: leave it out, the scale is halved. It still counts as a step."""
+    SKIP = "skip"
+    """Leave it out and put its batch on record; it still counts as a step."""
+    STOP = "stop"
+    """Put its batch on record and fail."""
+    REWIND = "rewind"
+    """Go back to the last checkpoint before the spike and leave out the batches since."""
+
+
+@dataclass
+class Guard:
+    """Judges every update whose loss and gradient norm are read; all ranks judge the same.
+
+    Attributes:
+        anomalies: The contract's policy.
+        scale: Halved when float16 gradients overflow.
+        spikes: Knows the recent course of the loss.
+        skipped: Updates left out because they were not finite.
+        rewinds: Returns to a checkpoint because of a spike.
+        spike_start: The step at which the last spike began.
+        trusted_step: The checkpoint that the last rewind returned to.
+        bad_step: The first update that was not finite when one was last judged so.
+        unread: Losses that no judgement has seen, of consecutive steps.
+    """
+
+    anomalies: Anomalies
+    scale: LossScale
+    spikes: SpikeDetector
+    skipped: int = 0
+    rewinds: int = 0
+    spike_start: int = 0
+    trusted_step: int = 0
+    bad_step: int = 0
+    unread: list[Scalar] = field(default_factory=list)
+
+    @classmethod
+    def resume(cls, section: TrainingSection, progress: Progress) -> Self:
+        """The guard as it was when a checkpoint was taken."""
+        return cls(
+            section.anomalies,
+            LossScale(
+                section, progress.loss_scale, progress.loss_scale_steps, progress.num_rescaled
+            ),
+            SpikeDetector(section.anomalies.spike_window_steps, progress.spikes),
+            progress.num_skipped,
+            progress.num_rewinds,
+        )
+
+    def record(self, progress: Progress) -> Progress:
+        """The progress with what the guard must remember."""
+        return progress.model_copy(
+            update={
+                "num_skipped": self.skipped,
+                "num_rescaled": self.scale.halvings,
+                "num_rewinds": self.rewinds,
+                "spikes": self.spikes.state(),
+                "loss_scale": self.scale.value if self.scale.is_dynamic else 0.0,
+                "loss_scale_steps": self.scale.good_steps,
+            }
+        )
+
+    @property
+    def needs_every_step(self) -> bool:
+        """Whether waiting for the logging step would be too late."""
+        return self.scale.is_dynamic or self.anomalies.not_finite == "skip"
+
+    @property
+    def may_stop_anywhere(self) -> bool:
+        """Whether a signal may end an interval of losses that are read together.
+
+        Not where a spike rewinds: it would be seen earlier and leave out other batches than in a
+        training that was not stopped.
+        """
+        return self.anomalies.spike != "rewind"
+
+    def judge(self, step: int, losses: Sequence[float], norm: float) -> Judgement:
+        """What to do with update `step` (counted from 1).
+
+        Args:
+            step: The update whose gradient has just been computed.
+            losses: Of the global batches since the last judgement; the last is this update's.
+            norm: Of its gradient.
+        """
+        first = step - len(losses) + 1
+        bad = (at for at, loss in enumerate(losses, start=first) if not math.isfinite(loss))
+        # The norms before are not known, but what they spoilt would show in the next loss.
+        self.bad_step = next(bad, step)
+        is_loss_finite = all(map(math.isfinite, losses))
+        if is_loss_finite and math.isfinite(norm):
+            return self._judge_course(step, losses)
+        if is_loss_finite and self.scale.overflowed():
+            logger.info("overflow step=%d loss_scale=%g", step, self.scale.value)
+            return Judgement.RESCALE
+        if self.anomalies.not_finite == "stop" or self.skipped == self.anomalies.max_skipped:
+            return Judgement.STOP
+        self.skipped += 1
+        return Judgement.SKIP
+
+    def _judge_course(self, step: int, losses: Sequence[float]) -> Judgement:
+        if self.anomalies.spike == "ignore":
+            return Judgement.APPLY
+        first = step - len(losses) + 1
+        for at, loss in enumerate(losses, start=first):
+            if not self.spikes.observe(loss):
+                continue
+            self.spike_start = at - SUSPECTS + 1
+            logger.warning(
+                "the loss has been far above its recent course since step=%d: "
+                "loss=%.6g at step=%d, policy=%s",
+                self.spike_start, loss, at, self.anomalies.spike,
+            )  # fmt: skip
+            if self.anomalies.spike == "rewind":
+                return Judgement.REWIND
+        return Judgement.APPLY
+
+    def begin_rewind(self) -> int:
+        """Count a return to a checkpoint; the step from which on checkpoints are spoilt.
+
+        The update before the first bad loss may be the one that spoilt the weights, unless a good
+        loss came of these weights before.
+
+        Raises:
+            TrainingFailedError: there have been too many.
+        """
+        if self.rewinds == self.anomalies.max_rewinds:
+            raise TrainingFailedError(
+                f"the loss jumped again at step {self.spike_start}, after {self.rewinds} rewinds",
+                evidence="each time other batches were left out, so it is not one batch's fault",
+                action="lower the learning rate, lengthen its warm-up or set training.clipping",
+            )
+        self.rewinds += 1
+        return max(self.spike_start - 1, self.trusted_step + 1)
+
+    def no_way_back(self) -> TrainingFailedError:
+        """There is no checkpoint from before the spike."""
+        return TrainingFailedError(
+            f"the loss jumped at step {self.spike_start}, before the first checkpoint",
+            action="lower training.evaluate_every_steps, or the learning rate",
+        )

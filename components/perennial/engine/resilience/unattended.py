@@ -1,0 +1,62 @@
+"""Unattended: ends a training that no launcher follows any more.
+
+Its step was killed, and what should have deleted the job did not run: Kubeflow runs no exit task a
+second time when a failed run is retried. The launcher writes a sign of life into the store; where
+it stops changing, the first rank asks all to stop at a checkpoint.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perennial.clients.outages import single_attempts
+from perennial.contracts.errors import PerennialError
+from perennial.engine.handover import read_sign_of_life
+from perennial.engine.job import EXIT_INTERRUPTED, TrainingJob
+
+POLL_SECONDS = 30.0
+LAST_SECONDS = 60.0  # at least, for the step under way and the last checkpoint
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def ending_unattended(job: TrainingJob, rank: int) -> Iterator[None]:
+    """Ask this process to stop, as a signal does, when nobody has followed it for too long."""
+    if rank > 0 or not job.attempt or not job.unattended_seconds:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(job, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(job: TrainingJob, ended: threading.Event) -> None:
+    limit = job.unattended_seconds
+    latest, since, is_asked = b"", time.monotonic(), False
+    while not ended.wait(min(POLL_SECONDS, limit / 4)):
+        try:
+            with single_attempts():
+                sign = read_sign_of_life(job)
+        except PerennialError as error:
+            logger.warning("whether the launcher lives is not known: %s", error.problem)
+            since = time.monotonic()  # it cannot write either
+            continue
+        if sign != latest:
+            latest, since = sign, time.monotonic()
+        silent = time.monotonic() - since
+        if silent > limit and not is_asked:
+            is_asked = True
+            logger.error("no launcher has followed for %.0f s: stopping at a checkpoint", silent)
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif silent > limit + max(limit, LAST_SECONDS):
+            logger.error("the training did not stop at a checkpoint: ending it")
+            os._exit(EXIT_INTERRUPTED)

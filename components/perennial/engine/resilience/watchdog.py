@@ -1,0 +1,208 @@
+"""Watchdog: does the training stand still, where, and which rank are the others waiting for?
+
+A thread of every rank watches how long the current part of a step takes. Ranks tell each other by
+files: those that stand still cannot take part in a collective. The thread needs the interpreter's
+lock; a rank whose main thread never gives it back leaves no file, and is named for that.
+"""
+
+import faulthandler
+import logging
+import os
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import torch.distributed as dist
+
+from perennial.clients.outages import single_attempts
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.section import Section
+from perennial.engine.distributed import World
+from perennial.engine.handover import deliver, fetch_errors
+from perennial.engine.job import RankFailure, TrainingJob
+from perennial.engine.resilience.config import Watchdog as WatchdogSection
+
+Phase = Literal["update", "evaluation", "checkpoint"]
+REMEMBERED = 50  # durations that the median is taken of
+GRACE_SECONDS = 5.0  # for the other ranks' files, whose clocks started within a step
+logger = logging.getLogger(__name__)
+
+
+class Standstill(Section):
+    """Where one rank stands."""
+
+    rank: int
+    step: int
+    """Updates finished."""
+    phase: Phase
+    """What it is doing since."""
+    collectives: int
+    """Started by this process: of ranks at one step, the one with the fewest is behind."""
+
+
+class _Current(NamedTuple):
+    phase: Phase
+    step: int
+    since: float
+
+
+class Watchdog:
+    """Watches one rank, and says on disk that the attempt got as far as a finished step.
+
+    Args:
+        settings: The contract's policy.
+        job: Where `errors/` and the marker of the first step lie.
+        world: This rank among all.
+    """
+
+    def __init__(self, settings: WatchdogSection, job: TrainingJob, world: World) -> None:
+        self._settings = settings
+        self._job = job
+        self._world = world
+        self._durations: dict[Phase, deque[float]] = {
+            phase: deque(maxlen=REMEMBERED) for phase in get_args(Phase)
+        }
+        self._current: _Current | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        if settings.hang_factor is not None:
+            self._thread.start()
+
+    def begin(self, phase: Phase, step: int) -> None:
+        """The part of the loop that begins now, after `step` updates."""
+        now, before = time.monotonic(), self._current
+        if before is not None:
+            durations = self._durations[before.phase]
+            if before.phase == "update" and not durations:
+                self._job.first_step.touch()
+                # Beside the loop, which need not wait for a store that does not answer.
+                sent = (self._job, self._job.first_step)
+                threading.Thread(target=deliver, args=sent, daemon=True).start()
+            durations.append(now - before.since)
+        self._current = _Current(phase, step, now)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def limit(self, phase: Phase) -> float | None:
+        """Seconds that a phase may take; None before one has ended: it may be compiling.
+
+        A checkpoint has no limit. How long a disk or a store takes says nothing about the next
+        time, and the processes wait together: to end them would repeat the same write for ever.
+        """
+        durations = list(self._durations[phase])
+        if not durations or phase == "checkpoint" or self._settings.hang_factor is None:
+            return None
+        return max(
+            self._settings.minimum_seconds,
+            self._settings.hang_factor * statistics.median(durations),
+        )
+
+    def _watch(self) -> None:
+        reported: _Current | None = None
+        while not self._closed.wait(min(1.0, self._settings.minimum_seconds / 4)):
+            current = self._current
+            limit = current and self.limit(current.phase)
+            if current is None or limit is None:
+                continue
+            seconds = time.monotonic() - current.since
+            if seconds > limit and reported is not current:
+                reported = current
+                self._report(current, limit)
+            elif seconds > 2 * limit and self._settings.on_hang == "fail":
+                self._fail(current, seconds)
+
+    def _report(self, current: _Current, limit: float) -> None:
+        """Leave this rank's place and stacks, then say who is behind."""
+        own = Standstill(
+            rank=self._world.rank, step=current.step, phase=current.phase,
+            collectives=collectives_started(),
+        )  # fmt: skip
+        folder = self._job.errors
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"hang-rank-{own.rank}.txt").open("w") as file:
+            file.write(f"{_place(own)}, for more than {limit:.1f} s\n\n")
+            file.flush()
+            faulthandler.dump_traceback(file, all_threads=True)
+        write_atomically(folder / f"hang-rank-{own.rank}.json", own.to_json().encode())
+        with single_attempts():
+            deliver(self._job, *folder.glob(f"hang-rank-{own.rank}.*"))
+        self._closed.wait(min(GRACE_SECONDS, limit / 2))
+        if self._current is current:
+            with single_attempts():
+                fetch_errors(self._job)
+            logger.error("%s", describe(standstills(folder), self._world.size))
+
+    def _fail(self, current: _Current, seconds: float) -> None:
+        """End this process, whose main thread cannot be reached."""
+        with single_attempts():
+            fetch_errors(self._job)
+        seen = standstills(self._job.errors)
+        late = behind(seen, self._world.size)
+        present = sorted(each.rank for each in seen)
+        speakers = sorted(late & set(present)) or present
+        failure = RankFailure(
+            rank=self._world.rank, step=current.step + 1, type="Standstill",
+            message=f"no progress for {seconds:.0f} s; {describe(seen, self._world.size)}",
+            traceback=(self._job.errors / f"hang-rank-{self._world.rank}.txt").read_text(),
+            time=time.time(), is_consequence=self._world.rank != speakers[0], is_hang=True,
+        )  # fmt: skip
+        write_atomically(
+            self._job.errors / f"rank-{self._world.rank}.json", failure.to_json().encode()
+        )
+        with single_attempts():
+            deliver(self._job, self._job.errors / f"rank-{self._world.rank}.json")
+        logger.error("ended: %s", failure.message)
+        logging.shutdown()
+        os._exit(1)
+
+
+def standstills(folder: Path) -> list[Standstill]:
+    """Where the ranks that wrote it down stand."""
+    return [Standstill.from_json(path.read_bytes()) for path in folder.glob("hang-rank-*.json")]
+
+
+def behind(seen: Iterable[Standstill], world_size: int) -> set[int]:
+    """The ranks that the others wait for; empty when all are equally far."""
+    places = {each.rank: (each.step, each.collectives) for each in seen}
+    silent = set(range(world_size)) - set(places)
+    if silent:
+        return silent
+    least, most = min(places.values()), max(places.values())
+    return {rank for rank, place in places.items() if place == least} if least < most else set()
+
+
+def describe(seen: list[Standstill], world_size: int) -> str:
+    """Who stands where, in one line."""
+    late = behind(seen, world_size)
+    places = "; ".join(_place(each) for each in sorted(seen, key=lambda each: each.rank))
+    if not late:
+        return f"all ranks stand still at the same place, look at network and storage: {places}"
+    silent = late - {each.rank for each in seen}
+    sign = " and leaves no sign of life" if silent else ""
+    names = ", ".join(map(str, sorted(late)))
+    return f"rank {names} is behind{sign}, the others wait for it: {places}; stacks lie in errors/"
+
+
+def collectives_started() -> int:
+    """By this process, in all its groups."""
+    if not dist.is_initialized():
+        return 0
+    return sum(
+        group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # missing in the stub
+        for group in dist.distributed_c10d._world.pg_map
+    )
+
+
+def _place(at: Standstill) -> str:
+    return (
+        f"rank {at.rank} finished step {at.step} and {at.collectives} collectives, then stopped "
+        f"in its next {at.phase}"
+    )

@@ -1,0 +1,157 @@
+"""Pyfunc: a registered version as MLflow loads it, by the `loader_module` of its flavour.
+
+It is imported from the copy that every version carries, so it and all that it imports must be
+light: what is imported here becomes a requirement of every served model.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+from torch import nn
+
+from perennial.clients.pyfunc_flavor import EXAMPLE_ROWS_FILE, refusal
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.user_code import user_code
+from perennial.engine.evaluation.scoring import predict_batch, scoring_device
+from perennial.engine.export import load_model
+from perennial.engine.task import Task
+
+NANOSECONDS = 1e9
+
+
+class ServedModel:
+    """A model that answers raw rows: encoded by its own task, predicted as the gate saw it.
+
+    Args:
+        task: With its fitted state.
+        model: In evaluation mode, on one device.
+        schema: Columns that the rows must have, as the snapshot had them. Others are ignored.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, schema: pl.Schema) -> None:
+        self._task = task
+        self._model = model
+        self._schema = schema
+
+    def predict(
+        self, model_input: pd.DataFrame, params: dict[str, object] | None = None
+    ) -> pd.DataFrame:
+        """One line of named predictions per row, in order.
+
+        Raises:
+            MlflowException: rows that the model cannot take; a server answers with status 400.
+        """
+        try:
+            with user_code("the served model"):
+                values = predict_rows(
+                    self._task, self._model, typed_rows(model_input, self._schema)
+                )
+        except PerennialError as error:
+            raise refusal(error) from error
+        return pd.DataFrame(values, columns=prediction_names(self._task, values.shape[1]))
+
+
+def _load_pyfunc(path: str) -> ServedModel:
+    """Called by MLflow with the folder of the version's files."""
+    folder = Path(path)
+    with user_code("loading the model"):
+        task, model = load_model(folder, scoring_device())
+    with (folder / EXAMPLE_ROWS_FILE).open("rb") as rows:  # a path would be taken for a pattern
+        return ServedModel(task, model, pl.Schema(pl.read_parquet_schema(rows)))
+
+
+def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np.float64]:
+    """What the evaluation predicts of rows, shape [N, K], as many at a time as the task allows."""
+    device = next((tensor.device for tensor in model.parameters()), scoring_device())
+    parts = []
+    for start in range(0, rows.height, task.scoring_rows):
+        batch = task.encode(rows.slice(start, task.scoring_rows))
+        on_device = {name: tensor.to(device) for name, tensor in batch.items()}
+        found = predict_batch(task, model, on_device)[1].detach().double().cpu().numpy()
+        parts.append(found[:, None] if found.ndim == 1 else found)
+    return np.concatenate(parts)
+
+
+def prediction_names(task: Task, width: int) -> list[str]:
+    """The task's own names of its predictions, else `prediction`, or numbered ones.
+
+    Raises:
+        BadDataError: the task names more or fewer than it predicts.
+    """
+    named = list(task.prediction_names)
+    if not named:
+        return ["prediction"] if width == 1 else [f"prediction_{place}" for place in range(width)]
+    if len(named) != width:
+        raise BadDataError(
+            f"{type(task).__name__}.prediction_names has {len(named)} names",
+            evidence=f"the predictions have {width} columns",
+            action="name each column, in order, or none of them",
+        )
+    return named
+
+
+def typed_rows(frame: pd.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """The columns that the model was trained on, in the types it was trained on.
+
+    Raises:
+        BadDataError: there is no row, a column is missing, or one holds other things.
+    """
+    if frame.empty:
+        raise BadDataError("there are no rows to predict", action="send one at least")
+    missing = [name for name in schema if name not in frame.columns]
+    if missing:
+        raise BadDataError(
+            f"the rows lack the columns {missing}",
+            evidence=f"they have: {', '.join(map(str, frame.columns))}",
+            action="send every column of the model's signature; other columns are ignored",
+        )
+    return pl.DataFrame([_typed(frame[name], name, dtype) for name, dtype in schema.items()])
+
+
+def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Series:
+    try:
+        found = pl.Series(name, pa.array(values, from_pandas=True))
+        if found.null_count() == len(found):
+            return pl.Series(name, [None] * len(found), dtype=dtype)
+        if _loses(found, dtype):
+            raise _mistyped(name, dtype, found)
+        if found.dtype == pl.String:
+            return _from_text(found, dtype)
+        if dtype == pl.Duration and found.dtype.is_numeric():  # seconds, as requests have them
+            return (found * NANOSECONDS).cast(pl.Int64).cast(pl.Duration("ns")).cast(dtype)
+        return found.cast(dtype)
+    except (pl.exceptions.PolarsError, pa.ArrowException) as error:
+        raise _mistyped(name, dtype, pl.Series(values.astype(str).tolist())) from error
+
+
+def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Requests have dates and times as ISO text."""
+    if dtype == pl.Date:
+        return found.str.to_date()
+    if dtype == pl.Time:
+        return found.str.to_time("%H:%M:%S%.f")
+    if isinstance(dtype, pl.Datetime):
+        zone = "UTC" if dtype.time_zone else None
+        return found.str.to_datetime(time_zone=zone).cast(dtype)
+    return found.cast(dtype)
+
+
+def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
+    """Whether polars would read numbers out of text, or cut fractions off, without a word."""
+    if dtype.is_numeric() and not found.dtype.is_numeric():
+        return True
+    is_cut = dtype.is_integer() and found.dtype.is_float()
+    return is_cut and bool((found.drop_nulls() % 1 != 0).any())
+
+
+def _mistyped(name: str, dtype: pl.DataType, found: pl.Series) -> BadDataError:
+    shown = found.drop_nulls().head(3).to_list()
+    return BadDataError(
+        f"column {name!r} cannot be read as {dtype}",
+        evidence=f"its first values are {str(shown)[:200]}",
+        action="send it as the training data have it; a missing value is null",
+    )

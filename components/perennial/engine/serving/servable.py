@@ -1,0 +1,64 @@
+"""Servable: makes an exported model one that MLflow's tools serve, from raw rows, anywhere."""
+
+from pathlib import Path
+
+import polars as pl
+
+from perennial.clients.dataset import Dataset
+from perennial.clients.pyfunc_flavor import write_flavor
+from perennial.contracts.data import Split
+from perennial.contracts.training import Challenger
+from perennial.engine.export import load_model
+from perennial.engine.serving import pyfunc
+from perennial.engine.serving.sources import sources_of
+from perennial.engine.task import Task
+
+EXAMPLE_ROWS = 5
+
+
+def make_servable(folder: Path, dataset: Dataset) -> None:
+    """Add MLflow's `python_function` flavour to an exported model.
+
+    The folder then holds its own code: Perennial's part of it, and the task's where no installed
+    package has it. A later checkout, or none, serves it as well. What installed packages have is
+    required in the version that is installed here.
+
+    Args:
+        folder: A `Challenger`'s.
+        dataset: Gives the input example, out of the validation rows, and the columns' types.
+
+    Raises:
+        BadTaskError: the task cannot be loaded from what was stored.
+    """
+    challenger = Challenger.read(folder)
+    task, model = load_model(folder)
+    example = next(dataset.batches(Split.VALIDATION, max(EXAMPLE_ROWS, task.scored_together)))
+    example = example.select(input_columns(task))
+    width = pyfunc.predict_rows(task, model, example).shape[1]
+    needed = sources_of([pyfunc.__name__, challenger.task.partition(":")[0]])
+    write_flavor(
+        folder,
+        loader=pyfunc.__name__,
+        sources=needed.files,
+        requirements=[f"{name}=={version}" for name, version in needed.distributions.items()],
+        example=example,
+        nullable=_nullable(dataset, example.schema),
+        outputs=pyfunc.prediction_names(task, width),
+    )
+
+
+def input_columns(task: Task) -> list[str]:
+    """What a served model is sent: features, and the label too where rows are measured by it."""
+    names = list(task.columns.features)
+    if task.kind == "statistic" and task.columns.label not in names:
+        names.append(task.columns.label)
+    return names
+
+
+def _nullable(dataset: Dataset, schema: pl.Schema) -> list[str]:
+    """Integer columns in which a value is missing anywhere."""
+    integers = [name for name, dtype in schema.items() if dtype.is_integer()]
+    if not integers:
+        return []
+    counts = dataset.collect(dataset.scan().select(pl.col(integers).null_count()))
+    return [name for name in integers if counts[name].item()]

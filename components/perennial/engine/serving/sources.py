@@ -1,0 +1,157 @@
+"""Sources: which files and which packages does a module need, wherever it runs?"""
+
+import ast
+import importlib.metadata
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.contracts.old_names import OLD
+
+OWN = __name__.partition(".")[0]
+WHOLE = {"mlflow-skinny": "mlflow", "mlflow-tracing": "mlflow"}
+"""Part of a package → the package. MLflow's parts have its version; what serves needs all of it."""
+_TASKS = f"{OWN}/tasks/"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything that a set of modules imports, at any depth.
+
+    Attributes:
+        files: Path below a folder of the import path → the source file. Of Perennial's own modules
+            and of those that belong to no installed package, such as a task beside its contract.
+        distributions: Installed package → version, of everything else.
+    """
+
+    files: Mapping[str, Path]
+    distributions: Mapping[str, str]
+
+
+def sources_of(modules: Iterable[str]) -> Sources:
+    """What the modules import, read from their sources: nothing is imported but parent packages.
+
+    An import that cannot be resolved here is optional, or would have failed already. What is asked
+    for by `importlib.import_module("name")` counts if it was asked for: call this after the model
+    has predicted.
+    """
+    files: dict[str, Path] = {}
+    distributions: dict[str, str] = {}
+    waiting, seen, settled = list(modules), set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if name in seen or top in settled or top in sys.stdlib_module_names:
+            continue
+        seen.add(name)
+        file = _source_of(name)
+        if file is None:
+            continue
+        if top != OWN and _is_installed(file):
+            found = _versions(top, file)
+            distributions |= found
+            if len(found) == 1 and not _is_shared(top):
+                settled.add(top)
+        elif file.suffix == ".py":
+            is_package = file.name == "__init__.py"
+            files[name.replace(".", "/") + ("/__init__.py" if is_package else ".py")] = file
+            waiting += _imports(file, name if is_package else name.rpartition(".")[0])
+            waiting += [name.rpartition(".")[0]] if "." in name else []
+    return Sources(dict(sorted(files.items())), dict(sorted(distributions.items())))
+
+
+def changed_sources(carried: Path, task: str) -> list[str]:
+    """The task's own files, and those it imports, that a version carries with other content.
+
+    Args:
+        carried: The version's folder of code; a file that it lacks has not changed.
+        task: As `module:Class`.
+    """
+    files = sources_of([task.partition(":")[0]]).files
+    return [
+        name
+        for name, file in files.items()
+        if (name.startswith(_TASKS) or not name.startswith(f"{OWN}/"))
+        and (kept := _carried(carried, name)).is_file()
+        and kept.read_bytes() != file.read_bytes()
+    ]
+
+
+def _carried(folder: Path, name: str) -> Path:
+    """A carried file, by its old name where it was carried under that."""
+    found = folder / name
+    return found if found.is_file() else folder / name.replace(f"{OWN}/", f"{OLD}/", 1)
+
+
+def _source_of(name: str) -> Path | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a parent is no package, or gone
+        return None
+    if found is None or found.origin in (None, "built-in", "frozen"):
+        return None
+    return Path(str(found.origin))
+
+
+def _imports(file: Path, package: str) -> Iterator[str]:
+    for node in _without_type_checking(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                module = importlib.util.resolve_name("." * node.level + module, package)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            named = [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+            yield from (str(name) for name in named if name in sys.modules)
+
+
+def _without_type_checking(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING`, which are never run."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def _is_installed(file: Path) -> bool:
+    places = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    return any(file.is_relative_to(place) for place in places) or any(
+        part in ("site-packages", "dist-packages") for part in file.parts
+    )
+
+
+def _versions(top: str, file: Path) -> dict[str, str]:
+    """The installed package that a module is of: the one of its name, or that has its file."""
+    try:
+        found = [importlib.metadata.distribution(top)]
+    except importlib.metadata.PackageNotFoundError:
+        # As for `PIL`, which is of pillow, and for names that several packages share.
+        named = importlib.metadata.packages_distributions().get(top, [])
+        every = [importlib.metadata.distribution(name) for name in sorted(set(named))]
+        found = [each for each in every if len(every) == 1 or file.as_posix() in _files(each)]
+    # What follows a plus names a build, such as `cpu`, that package indexes do not list.
+    return {
+        WHOLE.get(name := each.metadata["Name"], name): each.version.partition("+")[0]
+        for each in found
+    }
+
+
+def _is_shared(top: str) -> bool:
+    """Whether several packages put modules below this name."""
+    found = importlib.util.find_spec(top)
+    return found is None or found.origin is None
+
+
+def _files(distribution: importlib.metadata.Distribution) -> set[str]:
+    place = Path(str(distribution.locate_file(""))).as_posix()
+    return {f"{place}/{part}" for part in distribution.files or ()}

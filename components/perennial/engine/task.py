@@ -1,0 +1,396 @@
+"""Task: what a user writes; everything else about training is the engine's business."""
+
+import difflib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import ClassVar, TypeAlias, TypeGuard
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue, ValidationError
+from torch import Tensor, nn
+
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadTaskError
+from perennial.contracts.section import Section
+from perennial.contracts.training import Direction
+from perennial.contracts.user_code import guard_methods, import_user_module, user_code
+from perennial.engine.metrics.catalogue import directions_of, find_metric, require_fit
+from perennial.engine.metrics.metric import Kind, Metric, UndefinedMetricError
+from perennial.engine.parallelism.plan import ParallelPlan
+
+Batch: TypeAlias = dict[str, Tensor]
+"""Tensors by name; the first dimension of each is the example. `label` is the target, `weight`
+(optional, shape [B]) is how much an example counts, in tokens for instance. The others are the
+model's inputs."""
+
+LABEL = "label"
+WEIGHT = "weight"
+
+
+class NoOptions(Section):
+    """The options of a task that has none."""
+
+
+class MeasuredOptions(Section):
+    """The options of a task that the contract may measure by more metrics."""
+
+    metrics: tuple[str, ...] = ()
+    """Metrics of the catalogue (engine/metrics/README.md) beside the task's own. Add
+    those that `selection` or `gate` of the contract name, or that people ask for."""
+
+
+class Task(ABC):
+    """A model, its preprocessing, its loss and its metrics.
+
+    The engine calls `fit` once, on the training split alone; its state is saved with the weights.
+    It then encodes rows, builds the model under a fixed seed, and owns the loop: accumulation,
+    normalisation, clipping, schedule, sharding, checkpoints and evaluation are not the task's.
+
+    Args:
+        options: The contract's `model.options`, as an instance of `Options`.
+        columns: Label and features, as recorded in the snapshot.
+    """
+
+    Options: ClassVar[type[Section]] = NoOptions
+    """The task's own options; unknown keys in the contract are refused with it."""
+    kind: Kind
+    """What `predict` returns: P(label = 1) of shape [B], class probabilities of shape [B, C], or
+    values of shape [B]. A task of kind `statistic` (language models, retrieval) measures each
+    example instead: see `statistic`."""
+    metrics: Mapping[str, Direction]
+    """The keys that `score` returns, and which way each is better; `loss` is added by the engine.
+    The first is the default for selection and gate. `directions_of` gives them for names of the
+    catalogue, which the engine then computes; others are computed by the task's own `score`."""
+    statistics: ClassVar[tuple[str, ...]] = ()
+    """For kind `statistic`: what each column of `statistic` is, for the catalogue's metrics:
+    `loss` and `bytes` per token, or `ahead` and `tied` of each right answer, with its `gain` where
+    a query has several. A name may come repeatedly."""
+    invariant_metrics: ClassVar[frozenset[str]] = frozenset()
+    """For kind `statistic`: metrics that mean the same for two models that weigh the examples
+    differently, such as bits per byte under two vocabularies. The others are compared only between
+    models with equal weights, and all of them only between models with equal `exposure`."""
+
+    reconstructs_inputs: ClassVar[bool] = False
+    """Whether the label is made of the features, as autoencoders, denoisers and imputers have it.
+    That the inputs tell the label is then no leak, and the checks for one are left out."""
+    needs_whole_batch: ClassVar[bool] = False
+    """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
+    An update is then one forward pass of every process: several would not see each other's rows."""
+
+    def __init_subclass__(cls) -> None:
+        """Guard each function of a task: none may end the process that calls it."""
+        super().__init_subclass__()
+        guard_methods(cls, except_of=Task)
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        self.options = options
+        self.columns = columns
+        if isinstance(options, MeasuredOptions) and options.metrics:
+            self.metrics = {**type(self).metrics, **directions_of(*options.metrics)}
+
+    @abstractmethod
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Learn preprocessing from the training split: the only place that sees data to fit on."""
+
+    @abstractmethod
+    def state(self) -> dict[str, JsonValue]:
+        """What `fit` learned, as JSON."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over what an earlier `fit` learned."""
+
+    @abstractmethod
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """Rows → tensors, one example per row, in order.
+
+        Without the label column the batch has no `label`. The same function serves training,
+        evaluation and serving, so it must be deterministic; random augmentation goes to `augment`.
+        """
+
+    @abstractmethod
+    def build_model(self) -> nn.Module:
+        """A new model; called as `model(**inputs)` with the batch's tensors except `label`."""
+
+    @abstractmethod
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """The loss of each example, shape [B].
+
+        The engine averages over the global batch, by the batch's `weight` where it has one.
+        """
+
+    def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """What is minimised, shape [B]: `losses`, unless training asks for more than they say.
+
+        Label smoothing and auxiliary terms belong here. Evaluation, the gate, the limit on the
+        champion's loss and the skeleton checks use `losses`, which must mean the same for every
+        training.
+        """
+        return self.losses(output, batch)
+
+    @abstractmethod
+    def predict(self, output: Tensor) -> Tensor:
+        """The model's output → predictions, as `kind` says."""
+
+    def statistic(self, output: Tensor, batch: Batch) -> Tensor:
+        """For kind `statistic`: what `score` averages, shape [B], or [B, K] for several numbers.
+
+        A language model's is its loss per token, a retrieval model's the rank of the right answer.
+        `score` then receives these as `predictions`, and the examples' weights (1 without
+        `weight`) as `labels`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is of kind {self.kind!r}")
+
+    def exposure(
+        self, statistics: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """For kind `statistic`: how much of each row was measured, shape [N]; all of it by default.
+
+        In a unit that does not depend on the model, such as bytes of text: a model that cuts rows
+        earlier than another answers an easier or harder question, and the two do not compare.
+
+        Args:
+            statistics: Of each row, as `score` receives them.
+            weights: Of each row.
+        """
+        return np.ones(len(weights))
+
+    def score(
+        self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> dict[str, float]:
+        """The metrics named in `metrics`, over all examples of a split.
+
+        Those of the catalogue. Override it for others, with `super().score(...) | {...}` if there
+        are both. A metric that the rows do not define is left out; no number stands for it.
+        """
+        found = {}
+        for name in self.metrics:
+            metric = find_metric(name)
+            if metric is not None:
+                with suppress(UndefinedMetricError):
+                    found[name] = self.reading(metric).measure(predictions, labels)
+        return found
+
+    def measure(
+        self, name: str, predictions: NDArray[np.float64], labels: NDArray[np.float64]
+    ) -> float:
+        """One of the metrics: what `score` says, without the others where it can do without.
+
+        Raises:
+            UndefinedMetricError: the rows do not define it.
+        """
+        metric = find_metric(name)
+        if metric is not None and getattr(self.score, "__func__", None) is Task.score:
+            return self.reading(metric).measure(predictions, labels)
+        found = self.score(predictions, labels)
+        if name in found:
+            return found[name]
+        raise UndefinedMetricError(
+            f"{name} is undefined on these {len(labels):,} rows",
+            evidence=f"the task's `score` gives {', '.join(found) or 'nothing'}"
+            if metric is None
+            else f"it needs {metric.needs}",
+            action="measure it on more rows, or take another metric",
+        )
+
+    def reading(self, metric: Metric) -> Metric:
+        """A metric of the catalogue, of this task's predictions or statistics.
+
+        Raises:
+            BadTaskError: it is for another kind of task.
+        """
+        if self.kind not in metric.kinds:
+            raise BadTaskError(
+                f"{type(self).__name__} cannot be measured by {metric.name!r}",
+                evidence=f"its kind is {self.kind}; the metric is for "
+                f"{', '.join(sorted(metric.kinds))}",
+                action="take it out of the task's metrics or of model.options.metrics",
+            )
+        return metric.reading(self.statistics) if metric.statistics else metric
+
+    @abstractmethod
+    def expected_initial_loss(self) -> float:
+        """The mean loss that theory predicts before the first update, on the training split.
+
+        Examples: ln C for C balanced classes and zero logits; the label's entropy when the last
+        bias starts at the class prior; the variance for squared error around the mean.
+        """
+
+    def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Random changes to a training batch; never applied in evaluation. None by default."""
+        return batch
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """What the columns of `predict`, or of `statistic`, are called where the model is served.
+
+        None by default: they are then numbered.
+        """
+        return ()
+
+    @property
+    def scoring_rows(self) -> int:
+        """Examples per forward pass of an evaluation; fewer where one example's output is large."""
+        return 4096
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The modules to shard one by one, in forward order; the rest is sharded as one."""
+        return ()
+
+    @property
+    def scored_together(self) -> int:
+        """Neighbours in a split whose evaluation depends on each other, as in retrieval.
+
+        Evaluations never divide such a group, and `scoring_rows` is a multiple of it.
+        """
+        return 1
+
+    def parallel_plan(self) -> ParallelPlan | None:
+        """Where the model may be cut, for `training.parallelism`; None where it may not."""
+        return None
+
+    def auxiliary_losses(self, model: nn.Module) -> Tensor | None:
+        """What the last training pass adds to the loss of each example, shape [B], or None.
+
+        For losses on what happens inside the model, such as the balance of experts. They are
+        weighted like the others, and enter gradients, but neither reports nor evaluations.
+
+        Args:
+            model: As `build_model` made it, with weights that may be sharded.
+        """
+        return None
+
+    def describe(self, batch: Batch, index: int) -> dict[str, str]:
+        """One example decoded from the tensors right before the model, for people to look at."""
+        return {name: str(tensor[index].tolist()) for name, tensor in batch.items()}
+
+    def picture(self, batch: Batch, index: int) -> NDArray[np.uint8] | None:
+        """One example as pixels [H, W] or [H, W, 3], from the tensors right before the model.
+
+        None where an example is no picture.
+        """
+        return None
+
+    def baseline(self, rows: pl.DataFrame) -> NDArray[np.float64] | None:
+        """Predictions of a human or a rule of thumb, in `predict`'s shape, or None."""
+        return None
+
+
+def inputs_of(batch: Batch) -> Batch:
+    """The batch without label and weight: what the model is called with."""
+    return {name: tensor for name, tensor in batch.items() if name not in (LABEL, WEIGHT)}
+
+
+def load_task(path: str, options: Mapping[str, JsonValue], columns: TaskColumns) -> Task:
+    """The task named in a contract, with its options checked.
+
+    Args:
+        path: `package.module:ClassName`.
+        options: The contract's `model.options`.
+        columns: Label and features, as recorded in the snapshot.
+
+    Raises:
+        BadTaskError: it does not import, is not a complete `Task`, or refuses the options.
+    """
+    task_type = load_task_type(path)
+    return task_type(check_options(task_type, options), columns)
+
+
+def load_task_type(path: str) -> type[Task]:
+    """The class behind `package.module:ClassName`.
+
+    Raises:
+        BadTaskError: it does not import or is not a complete `Task`.
+    """
+    module_name, _, class_name = path.partition(":")
+    module = import_user_module(module_name, place=f"model.task = {path!r}")
+    task_type: object = getattr(module, class_name, None)
+    if task_type is None:
+        classes = sorted(name for name, value in vars(module).items() if _is_task(value))
+        raise BadTaskError(
+            f"model.task = {path!r}: {module_name} has no {class_name!r}",
+            evidence=f"its tasks are: {', '.join(classes) or 'none'}",
+            action="correct the name behind the colon",
+        )
+    if not _is_task(task_type):
+        raise BadTaskError(
+            f"model.task = {path!r} is not a Task",
+            action="derive the class from perennial.engine.task.Task",
+        )
+    missing = sorted(task_type.__abstractmethods__)
+    missing += [name for name in ("kind", "metrics") if not hasattr(task_type, name)]
+    if missing and not (set(missing) <= {"kind", "metrics"} and "__init__" in vars(task_type)):
+        raise BadTaskError(
+            f"model.task = {path!r} is incomplete",
+            evidence=f"it does not define {', '.join(missing)}",
+            action="write the missing members; components/perennial/tasks/README.md shows each",
+        )
+    if task_type.score is Task.score:
+        _require_catalogued(task_type, getattr(task_type, "metrics", {}))
+    return task_type
+
+
+def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Section:
+    """The contract's `model.options` as the task's own section.
+
+    Raises:
+        BadTaskError: an option is unknown or does not fit.
+    """
+    try:
+        with user_code(f"{task_type.__name__}.Options"):
+            checked = task_type.Options.model_validate(dict(options), strict=False)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(("model.options", *map(str, first["loc"])))
+        raise BadTaskError(
+            f"{where}: {first['msg']}",
+            evidence=f"got {first['input']!r}",
+            action=f"{task_type.__name__} takes: "
+            f"{', '.join(task_type.Options.model_fields) or 'no options'}",
+        ) from error
+    if isinstance(checked, MeasuredOptions):
+        _require_catalogued(task_type, directions_of(*checked.metrics))
+    return checked
+
+
+def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, str]) -> None:
+    """Whether a task has the metrics that a contract names.
+
+    A task that sets `metrics` on its instances is checked when it is used.
+
+    Args:
+        task_type: The task's class.
+        options: The task's.
+        named: Place in the contract → metric.
+
+    Raises:
+        BadTaskError: it lacks one; the nearest is suggested.
+    """
+    takes_more = isinstance(options, MeasuredOptions)
+    more = options.metrics if isinstance(options, MeasuredOptions) else ()
+    known = [*dict.fromkeys([*getattr(task_type, "metrics", {}), *more]), "loss"]
+    for place, name in named.items():
+        if len(known) > 1 and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            action = f"write {near[0]!r}" if near else "choose one of them"
+            if takes_more and find_metric(name) is not None:
+                action = f"add it: model.options.metrics = {[*more, name]}"
+            raise BadTaskError(
+                f"{place} names {name!r}, which {task_type.__name__} does not measure",
+                evidence=f"its metrics are: {', '.join(known)}",
+                action=action,
+            )
+
+
+def _require_catalogued(task_type: type[Task], names: Mapping[str, Direction]) -> None:
+    kind: Kind | None = getattr(task_type, "kind", None)
+    require_fit(names, kind, task_type.statistics, task_type.__name__)
+
+
+def _is_task(value: object) -> TypeGuard[type[Task]]:
+    return inspect.isclass(value) and issubclass(value, Task) and value is not Task

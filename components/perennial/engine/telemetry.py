@@ -1,0 +1,226 @@
+"""Telemetry: the signals of stability and speed, without a synchronisation off the logging step."""
+
+import logging
+import resource
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from perennial.clients.journal import Journal
+from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.training import EvaluationPoint, StepPoint
+from perennial.engine.checkpoints.folder import Progress, RunningSums
+from perennial.engine.config import TrainingSection
+from perennial.engine.distributed import World
+from perennial.engine.optimization.clip_rate import constant_clipping
+from perennial.engine.profiling.flops import peak_flops
+from perennial.engine.scalars import Scalar, read
+
+PROGRESS_SECONDS = 0.5  # between two events of the journal: people read no faster
+logger = logging.getLogger(__name__)
+
+
+class Telemetry:
+    """What has been measured, over all attempts; every rank measures, the first one speaks.
+
+    Args:
+        training: Intervals and budget.
+        world: This rank among all.
+        progress: Where an earlier attempt got to.
+        file: One JSON line per point, as it happened; a resumed attempt repeats the points after
+            its checkpoint.
+        flops_per_example: Of forward and backward pass; None when unknown.
+    """
+
+    def __init__(
+        self,
+        training: TrainingSection,
+        world: World,
+        progress: Progress,
+        file: Path,
+        flops_per_example: float | None,
+    ) -> None:
+        self._training = training
+        self._is_speaker = world.is_first
+        self._journal = Journal.of_this_process()
+        self._file = file
+        self._device = world.device
+        self._flops_per_example = flops_per_example
+        self._peak_flops = peak_flops_of(training, world)
+        self.seconds_waited = 0.0
+        """For batches, in this attempt."""
+        self._before = progress
+        self._history = list(progress.history)
+        self._evaluations = list(progress.evaluations)
+        # Not yet in the sums: reading them is a sync.
+        self._unread: list[tuple[Scalar, Scalar, Scalar]] = []
+        self._since_log = progress.since_log
+        self._since_evaluation = progress.since_evaluation
+        self._interval_start = self._start = time.monotonic()
+        self._interval_wait = 0.0
+        self._interval_steps = 0
+        self._last_event = 0.0
+        self._learning_rate = 0.0
+
+    def waited(self, seconds: float) -> None:
+        """Count an update's batch, and the time spent waiting for it."""
+        self._interval_steps += 1
+        self._interval_wait += seconds
+        self.seconds_waited += seconds
+
+    def update(self, loss: Scalar, norm: Scalar, clipped: Scalar, learning_rate: float) -> None:
+        """Count an applied update, without reading it.
+
+        Args:
+            loss: Of the global batch.
+            norm: Of the gradient, before clipping.
+            clipped: 1 if it was, else 0.
+            learning_rate: Of the update.
+        """
+        self._learning_rate = learning_rate
+        self._unread.append((loss, norm, clipped))
+
+    def log(self, step: int, update_ratio: float) -> None:
+        """Make a point of the interval that ends here, if an update was applied in it."""
+        self._read()
+        sums = self._since_log
+        if not sums.steps:
+            return
+        seconds = time.monotonic() - self._interval_start
+        examples_per_second = self._interval_steps * self._training.global_batch_size / seconds
+        flops = self._flops_per_example and self._flops_per_example * examples_per_second
+        point = StepPoint(
+            step=step, loss=sums.loss / sums.steps, learning_rate=self._learning_rate,
+            gradient_norm=sums.gradient_norm / sums.steps,
+            clipped_share=sums.clipped / sums.steps,
+            examples_per_second=examples_per_second,
+            data_wait_share=self._interval_wait / seconds, update_ratio=update_ratio,
+            memory_bytes=peak_memory(self._device), flops_per_second=flops,
+            utilization=flops / self._peak_flops if flops and self._peak_flops else None,
+        )  # fmt: skip
+        was_constant = constant_clipping(self._history)
+        self._history.append(point)
+        self._since_log = RunningSums()
+        self.restart_clock()
+        warning = constant_clipping(self._history)
+        if self._is_speaker:
+            if warning and not was_constant:
+                logger.warning("step=%d %s", step, warning)
+            logger.info(_line(point))
+            self._write("step", point)
+            self._tell(point)
+
+    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
+        """Make a point of an evaluation."""
+        self._read()
+        sums = self._since_evaluation
+        train_loss = sums.loss / sums.steps if sums.steps else None
+        point = EvaluationPoint(step=step, train_loss=train_loss, metrics=metrics)
+        self._evaluations.append(point)
+        self._since_evaluation = RunningSums()
+        if self._is_speaker:
+            values = " ".join(f"{name}={value:.6g}" for name, value in metrics.items())
+            self._write("evaluation", point)
+            shown = "none" if train_loss is None else f"{train_loss:.6g}"
+            logger.info("evaluated step=%d train_loss=%s %s", step, shown, values)
+
+    def restart_clock(self) -> None:
+        """Begin an interval; what lies before it (an evaluation, a checkpoint) is not counted."""
+        self._interval_start = time.monotonic()
+        self._interval_wait = 0.0
+        self._interval_steps = 0
+
+    def rewind(self, progress: Progress) -> None:
+        """Forget what was measured after a checkpoint; the time is spent all the same."""
+        self._before = progress.model_copy(
+            update={"seconds": self._before.seconds, "num_resumes": self._before.num_resumes}
+        )
+        self._history = list(progress.history)
+        self._evaluations = list(progress.evaluations)
+        self._unread.clear()
+        self._since_log = progress.since_log
+        self._since_evaluation = progress.since_evaluation
+        self.restart_clock()
+
+    def progress(self, step: int) -> Progress:
+        """All of it, for a checkpoint and for the result."""
+        self._read()
+        return Progress(
+            step=step,
+            history=tuple(self._history),
+            evaluations=tuple(self._evaluations),
+            since_log=self._since_log,
+            since_evaluation=self._since_evaluation,
+            seconds=self._before.seconds + time.monotonic() - self._start,
+            num_resumes=self._before.num_resumes,
+        )
+
+    def _read(self) -> None:
+        """Add up what was measured since the last time, update by update."""
+        if not self._unread:
+            return
+        losses, norms, clipped = (read(column) for column in zip(*self._unread, strict=True))
+        self._since_log = _added(self._since_log, losses, norms, clipped)
+        self._since_evaluation = _added(self._since_evaluation, losses, norms, clipped)
+        self._unread.clear()
+
+    def _write(self, kind: str, point: Section) -> None:
+        with self._file.open("a") as stream:
+            stream.write(canonical_json({"kind": kind, **point.model_dump(mode="json")}) + "\n")
+
+    def _tell(self, point: StepPoint) -> None:
+        done, total = point.step, self._training.steps
+        now = time.monotonic()
+        if now - self._last_event < PROGRESS_SECONDS and done < total:
+            return
+        self._last_event = now
+        left = (total - done) * self._training.global_batch_size
+        self._journal.append(
+            "progress", step="train_model", done=done, total=total, loss=point.loss,
+            examples_per_second=point.examples_per_second,
+            eta_seconds=left / point.examples_per_second, gradient_norm=point.gradient_norm,
+        )  # fmt: skip
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the device (GPU) or of this process (CPU), the largest so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
+
+
+def peak_flops_of(training: TrainingSection, world: World) -> float | None:
+    """What all devices could do per second at best; None when that is not known."""
+    if training.peak_tflops is not None:
+        return training.peak_tflops * 1e12 * world.size
+    if world.device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(world.device)
+    peak = peak_flops(name, training.precision, allow_tf32=training.allow_tf32)
+    return peak and peak * world.size
+
+
+def _line(point: StepPoint) -> str:
+    return (
+        f"step={point.step} loss={point.loss:.6g} lr={point.learning_rate:.3g} "
+        f"grad_norm={point.gradient_norm:.4g} clipped={point.clipped_share:.0%} "
+        f"examples_per_second={point.examples_per_second:.0f} "
+        f"data_wait={point.data_wait_share:.1%} update_ratio={point.update_ratio:.2g}"
+        + (f" mfu={point.utilization:.1%}" if point.utilization is not None else "")
+    )
+
+
+def _added(
+    sums: RunningSums, losses: Sequence[float], norms: Sequence[float], clipped: Sequence[float]
+) -> RunningSums:
+    # One after the other, so that the sums do not depend on when they were read.
+    loss, norm, num_clipped = sums.loss, sums.gradient_norm, sums.clipped
+    for index in range(len(losses)):
+        loss += losses[index]
+        norm += norms[index]
+        num_clipped += clipped[index]
+    return RunningSums(
+        steps=sums.steps + len(losses), loss=loss, gradient_norm=norm, clipped=num_clipped
+    )

@@ -1,0 +1,297 @@
+"""Worker: one rank of a training, started by torchrun.
+
+    torchrun --standalone --nproc-per-node 2 -m perennial.engine.worker JOB.json
+    torchrun -m perennial.engine.worker s3://bucket/…/job.json   # PET_ variables tell the rest
+
+Ends with 0 when the training is finished and its result written, with 75 when a signal stopped it
+behind a checkpoint, and with 1 after writing `errors/rank-N.json`.
+"""
+
+import logging
+import os
+import sys
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch.distributed as dist
+from torch import nn
+
+from perennial.clients.environment import leave_tracking_run
+from perennial.clients.lease import follow_lease
+from perennial.clients.outages import is_outage, waiting_out_outages
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.data import Split
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Direction, TrainingResult
+from perennial.contracts.user_code import no_silent_exit, user_code
+from perennial.engine.checkpoints.checkpointer import Checkpointer
+from perennial.engine.config import TrainingSection
+from perennial.engine.data.batching import BatchPlan, GlobalOrder
+from perennial.engine.data.encoded import EncodedSplit
+from perennial.engine.data.loader import Loader
+from perennial.engine.data.preparation import encoded, prepare_data
+from perennial.engine.distributed import (
+    StopSignal,
+    World,
+    rank_of_this_process,
+)
+from perennial.engine.evaluation.sampled import SampledEvaluation
+from perennial.engine.handover import (
+    announce_end,
+    announce_joined,
+    deliver,
+    keep_result,
+    receive_job,
+    sending_curves,
+)
+from perennial.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
+from perennial.engine.loop import Training, train
+from perennial.engine.memory.plan import plan_strategy, stored_plan
+from perennial.engine.normalization import normalized
+from perennial.engine.optimization.averaging import AveragedWeights
+from perennial.engine.optimization.clipping import Clipper
+from perennial.engine.optimization.optimizer import build_optimizer
+from perennial.engine.parallelism.context import own_sequences
+from perennial.engine.parallelism.optimizer_state import share_optimizer_state
+from perennial.engine.parallelism.parallelize import parallelize, settle_buckets
+from perennial.engine.parallelism.pipeline import build_pipeline, num_parameters
+from perennial.engine.precision import choose_kernels
+from perennial.engine.profiling.flops import flops_per_example
+from perennial.engine.profiling.instruments import Instruments
+from perennial.engine.profiling.profiler import Profiler
+from perennial.engine.reproducibility import make_deterministic, seeded_model
+from perennial.engine.resilience.guard import Guard
+from perennial.engine.resilience.stragglers import StragglerProbe
+from perennial.engine.resilience.unattended import ending_unattended
+from perennial.engine.resilience.watchdog import Watchdog
+from perennial.engine.task import Task, inputs_of, load_task
+from perennial.engine.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run the job named on the command line as torchrun's rank; returns the exit code."""
+    with waiting_out_outages():
+        return run(receive_job(sys.argv[1]))
+
+
+def run(job: TrainingJob) -> int:
+    """Run a job as torchrun's rank; returns the exit code."""
+    follow_lease()
+    rank = rank_of_this_process()
+    if rank > 0:
+        leave_tracking_run()
+    start_logging(job, rank)
+    stop = StopSignal()
+    stop.listen()
+    training: Training | None = None
+    try:
+        with no_silent_exit(), user_code(f"rank {rank}"):
+            world = World.join().arrange(job.training)
+            if rank == 0:
+                announce_joined(job)
+            training = build(job, world, stop)
+            with sending_curves(job, rank), ending_unattended(job, rank):
+                is_finished = train(training)
+            end(job, training, is_finished=is_finished)
+    except BaseException as error:  # whatever it is, a person must get to see it
+        logger.exception("rank=%d failed", rank)
+        record_failure(job, rank, training.step if training else 0, error)
+        if training:
+            training.checkpointer.settle()
+        return 1
+    logger.info("rank=%d step=%d finished=%s", rank, training.step, is_finished)
+    return 0 if is_finished else EXIT_INTERRUPTED
+
+
+def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
+    """Write the last checkpoint and, where the training is finished, its result."""
+    training.instruments.checkpointing(training.step)
+    if is_finished:
+        training.checkpointer.close()
+    training.checkpointer.wait()
+    training.instruments.watchdog.close()
+    ranks = training.world.to_first(training.world.rank)
+    if ranks is not None:
+        write_result(job, training) if is_finished else job.interrupted.touch()
+        announce_end(job, ranks, is_finished=is_finished)
+    training.world.barrier()
+
+
+def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
+    """The task of a job, fitted, its data, encoded, and with them all that the loop needs."""
+    snapshot = Snapshot.read(Path(job.snapshot))
+    task = load_task(job.model.task, job.model.options, snapshot.task_columns)
+    prepare_data(job, world, task, snapshot)
+    data, validation = (
+        EncodedSplit(encoded(job, split)) for split in (Split.TRAIN, Split.VALIDATION)
+    )
+    return assemble(job, world, stop, task, data=data, validation=validation)
+
+
+def assemble(
+    job: TrainingJob,
+    world: World,
+    stop: StopSignal,
+    task: Task,
+    *,
+    data: EncodedSplit,
+    validation: EncodedSplit,
+) -> Training:
+    """Everything that the loop needs, in the state of the newest checkpoint."""
+    choose_kernels(job.training, world.device)
+    make_deterministic(enabled=job.training.deterministic)
+    section = plan_strategy(job, world, task, data)
+    model = initial_model(task, data, section, world)
+    optimizer = build_optimizer(model, section)
+    share_optimizer_state(optimizer, section, world)
+    averaged = AveragedWeights(model, section.averaging) if section.averaging else None
+    metric = retention_metric(task, section.metric)
+    checkpointer = Checkpointer(job, metric, world, averaged)
+    progress = checkpointer.restore(model, optimizer)
+    telemetry = Telemetry(
+        section, world, progress, job.logs / "metrics.jsonl",
+        # Two rows, because batch normalisation refuses one.
+        flops_per_example(task, data.gather(np.arange(min(data.rows, 2)))),
+    )  # fmt: skip
+    return Training(
+        section=section, world=world, task=task, loader=build_loader(task, data, section, world),
+        model=model, optimizer=optimizer, averaged=averaged,
+        clipper=Clipper(section.clipping, progress.gradient_norms, world.device),
+        guard=Guard.resume(section, progress),
+        evaluate=SampledEvaluation(task, validation, section, world), checkpointer=checkpointer,
+        telemetry=telemetry,
+        instruments=Instruments(
+            Watchdog(section.watchdog, job, world),
+            Profiler(section.profile, job.logs, world.rank, telemetry),
+            StragglerProbe(section.stragglers, world, progress.collective_waits),
+        ),
+        errors=job.errors, stop=stop, step=progress.step, data_offset=progress.data_offset,
+    )  # fmt: skip
+
+
+def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world: World) -> Loader:
+    """This rank's part of the stream of training rows.
+
+    Raises:
+        PerennialError: batches cannot be pinned for a device that needs no pinning, or the task
+            needs the global batch in one pass.
+    """
+    plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.data_size)
+    logger.info(plan.describe())
+    if task.needs_whole_batch and plan.accumulation_steps > 1:
+        raise PerennialError(
+            f"the loss of {type(task).__name__} compares the rows of a global batch, but its "
+            f"{plan.accumulation_steps} passes do not see each other",
+            evidence=plan.describe(),
+            action="set training.micro_batch_size >= "
+            f"{-(-section.global_batch_size // world.data_size)} or training.global_batch_size <= "
+            f"{section.micro_batch_size * world.data_size}; `training.memory` makes room",
+        )
+    is_gpu = world.device.type == "cuda"
+    if section.loading.pin_memory and not is_gpu:
+        raise PerennialError(
+            "training.loading.pin_memory = true, but this process computes on a CPU",
+            action="remove it: pinned memory is what a GPU copies from",
+        )
+    return Loader(
+        task, data, GlobalOrder(data.rows, section.seed), plan, world.data_rank,
+        seed=section.seed, loading=section.loading.on(world.device.type),
+    )  # fmt: skip
+
+
+def initial_model(
+    task: Task, data: EncodedSplit, section: TrainingSection, world: World
+) -> nn.Module:
+    """The same initial model on every rank, parallelized and ready for its first update."""
+    model = normalized(seeded_model(task, section.seed), section, world)
+    if section.parallelism.pipeline > 1:
+        return build_pipeline(
+            model, task, section, world, inputs=inputs_of(data.gather(np.arange(1))),
+            shard=partial(parallelize, task=task, training=section, world=world),
+        )  # fmt: skip
+    # Two rows, because batch normalisation refuses one.
+    batch = data.gather(np.arange(min(data.rows, section.micro_batch_size, 2)))
+    (batch,) = own_sequences([batch], task, world.layout)
+    model = parallelize(model, task, section, world, inputs_of(batch))
+    settle_buckets(model, inputs_of(batch), section, world.device)
+    return model
+
+
+def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
+    """The metric that makes a checkpoint one of the best, and which way it is better.
+
+    Raises:
+        BadTaskError: the task has no such metric.
+    """
+    directions: dict[str, Direction] = {**task.metrics, "loss": "minimize"}
+    name = name or next(iter(directions))
+    if name not in directions:
+        raise BadTaskError(
+            f"training.metric = {name!r} is no metric of {type(task).__name__}",
+            evidence=f"its metrics are: {', '.join(directions)}",
+            action="choose one of them",
+        )
+    return name, directions[name]
+
+
+def write_result(job: TrainingJob, training: Training) -> None:
+    """Say what came out; its presence means that the training is finished."""
+    progress = training.telemetry.progress(training.step)
+    TrainingResult(
+        fingerprint=job.fingerprint, task=job.model.task, options=job.model.options,
+        columns=training.task.columns, task_state=training.task.state(), steps=training.step,
+        world_size=training.world.size, strategy=training.section.strategy,
+        memory_plan=stored_plan(job),
+        num_parameters=num_parameters(training.model),
+        history=progress.history, evaluations=progress.evaluations,
+        checkpoints=training.checkpointer.records(), seconds=progress.seconds,
+        num_resumes=progress.num_resumes, num_skipped=training.guard.skipped,
+        num_rescaled=training.guard.scale.halvings,
+        num_rewinds=training.guard.rewinds,
+        collective_waits=training.instruments.stragglers.samples,
+        bottleneck=training.instruments.profiler.bottleneck,
+    ).write(job.root)  # fmt: skip
+    keep_result(job)
+
+
+def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException) -> None:
+    """Leave the exception where the launcher looks for it."""
+    text = str(error)
+    failure = RankFailure(
+        rank=rank, step=step, type=type(error).__name__, message=text,
+        traceback="".join(traceback.format_exception(error)), time=time.time(),
+        is_consequence=isinstance(error, dist.DistError) or "/gloo/" in text or "NCCL" in text,
+        is_outage=isinstance(error, PerennialError) and is_outage(error),
+    )  # fmt: skip
+    write_atomically(job.errors / f"rank-{rank}.json", failure.to_json().encode())
+    deliver(job, *job.errors.glob(f"*rank-{rank}.*"))
+
+
+def start_logging(job: TrainingJob, rank: int) -> None:
+    """One log file per rank, appended to by every attempt; of a pod, its log."""
+    job.logs.mkdir(parents=True, exist_ok=True)
+    place: logging.Handler = (
+        logging.StreamHandler()
+        if job.attempt
+        else logging.FileHandler(job.logs / f"rank-{rank}.log")
+    )
+    logging.basicConfig(
+        handlers=[place],
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s rank={rank} %(name)s %(message)s",
+    )
+    logging.captureWarnings(True)
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    # Tearing down process groups and their threads now and then aborts a finished process; all
+    # that matters is on disk.
+    logging.shutdown()
+    os._exit(exit_code)

@@ -1,0 +1,37 @@
+"""The page of `register_model`: which version is champion now, and its model card."""
+
+from pathlib import Path
+
+from perennial.contracts.gate import Registration
+from perennial.register_model.model_card import CardContent, model_card, trigger_name
+from perennial.reports.page import Page
+
+
+def write_report(path: Path, registration: Registration, content: CardContent) -> None:
+    """Write the page.
+
+    Args:
+        path: The HTML file.
+        registration: The version on record.
+        content: What its model card is made of.
+    """
+    replaced = registration.replaced_version
+    page = Page(
+        "Register model",
+        outcome="passed",
+        summary=f"{registration.name} version {registration.version} is champion"
+        + (f" in place of version {replaced}." if replaced else ", the first one."),
+    )
+    page.values(
+        {
+            "version": registration.version,
+            "replaces": f"version {replaced}" if replaced else "nothing",
+            "trigger": trigger_name(content.lineage),
+            "weights": f"SHA-256 {registration.weights_sha256[:12]}…",
+            "tracking run": registration.tracking_run_id,
+        }
+    )
+    page.text(content.verdict.summary)
+    page.details("Model card", model_card(content))
+    page.details("Lineage", content.lineage.model_dump_json(indent=2))
+    page.write(path)

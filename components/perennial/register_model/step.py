@@ -1,0 +1,90 @@
+"""The step `register_model`: puts the challenger on record and makes it champion."""
+
+from pathlib import Path
+
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import open_registry
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Verdict
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger, TrainingResult
+from perennial.contracts.validation import ValidationReport
+from perennial.evaluate_model.config import EvaluateModelConfig
+from perennial.evaluate_model.judgement import judge_challenger
+from perennial.register_model.config import RegisterModelConfig
+from perennial.register_model.model_card import CardContent
+from perennial.register_model.package import (
+    candidate_of,
+    trace_lineage,
+    uncommitted,
+    write_package,
+)
+from perennial.register_model.promotion import Candidate
+from perennial.register_model.report import write_report
+from perennial.register_model.rounds import register_or_keep
+
+
+@pipeline_step("register_model", outputs=("registration", "report", "metrics"))
+def register_model_step(
+    *,
+    config: str,
+    contract: str,
+    trigger: str,
+    snapshot: str,
+    validation: str,
+    training: str,
+    challenger: str,
+    skeleton: str,
+    verdict: str,
+    registration: str,
+    report: str,
+    metrics: str,
+) -> StepResult:
+    """Package, upload, register and promote; a retry continues where the last attempt stopped."""
+    section = RegisterModelConfig.from_json(config)
+    decided = Verdict.read(Path(verdict))
+    if not decided.promote:
+        raise PerennialError(
+            "the gate rejected this challenger",
+            evidence=decided.summary,
+            action="register only what evaluate_model promotes",
+        )
+    environment = Environment.read()
+    tracking = open_tracking(environment, section.model.name)
+    data = Snapshot.read(Path(snapshot))
+    content = CardContent(
+        name=section.model.name,
+        description=section.registry.description,
+        snapshot=data,
+        validation=ValidationReport.read(Path(validation)),
+        skeleton=SkeletonReport.read(Path(skeleton)),
+        training=TrainingResult.read(Path(training)),
+        challenger=Challenger.read(Path(challenger)),
+        verdict=decided,
+        lineage=trace_lineage(
+            environment,
+            contract=contract,
+            trigger=trigger,
+            snapshot_digest=data.digest(),
+            tracking_run_id=tracking.run_id,
+            parent_version=decided.champion_version,
+        ),
+    )
+
+    def pack(folder: Path, content: CardContent) -> Candidate:
+        write_package(folder, Path(challenger), content, contract, uncommitted(environment))
+        return candidate_of(folder, content, section.registry.tags)
+
+    def judge() -> Verdict:
+        gate = EvaluateModelConfig(model=section.model, gate=section.gate)
+        folders = (Path(snapshot), Path(challenger), Path(skeleton))
+        return judge_challenger(gate, *folders, page=Path(report))
+
+    ended = register_or_keep(content, pack, judge, tracking, open_registry(environment))
+    ended.registration.write(Path(registration))
+    if ended.promoted:
+        write_report(Path(report), ended.registration, ended.content)
+    return ended.result()

@@ -1,0 +1,283 @@
+"""Charts as inline SVG, drawn by hand: small, without scripts, light and dark with their page."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from perennial.reports.axes import MINUS, Axis, finite, padded_range
+from perennial.reports.curves import (
+    LINE_HEIGHT,
+    NAME_LIMIT,
+    Point,
+    curve,
+    end_name,
+    end_names,
+    end_of,
+    flags,
+    mark_lines,
+)
+from perennial.reports.dates import DateAxis
+from perennial.reports.distributions import Bins, outline
+from perennial.reports.drawing import (
+    AXIS_SPACE,
+    LABEL_LIMIT,
+    WIDTH,
+    fill,
+    fitted,
+    frame,
+    horizontal_axis,
+    left_of,
+    nothing,
+    reference_line,
+    stroke,
+    svg,
+    text_at,
+    vertical_grid,
+    width_of,
+)
+from perennial.reports.text import escaped, number, shortened
+
+_MAX_ROWS = 60
+"""Rows of a bar or interval chart: more cannot be compared by eye."""
+_ROW_HEIGHT = 22.0
+_PLOT_HEIGHT = 200.0
+_TOP = 24.0
+
+Interval = tuple[float, float, float]
+
+
+def line_chart(
+    series: Mapping[str, Sequence[Point]],
+    *,
+    x_label: str,
+    y_label: str,
+    marks: Mapping[str, float] | None = None,
+    x_dates: bool = False,
+) -> str:
+    """Lines over a common x axis, named at their ends; missing values leave gaps.
+
+    Where many values share a pixel, a pale band shows their range and a line their mean.
+
+    Args:
+        series: Points (x, y) by name, in drawing order, x ascending.
+        x_label: What x is, with its unit.
+        y_label: What y is, with its unit.
+        marks: Vertical lines by name.
+        x_dates: Whether x counts seconds since 1970 (UTC) and ticks are dates.
+    """
+    known = {name: x for name, x in (marks or {}).items() if math.isfinite(x)}
+    points = [point for line in series.values() for point in line if math.isfinite(point[0])]
+    limits = padded_range([*(x for x, _ in points), *known.values()])
+    y_limits = padded_range([y for _, y in points], 0.04)
+    flat = Axis(*y_limits, 0, 1)
+    unplaced = Axis(*limits, 0, 1)
+    ends = {name: end_of(line, unplaced, flat) for name, line in series.items()}
+    names = [end_name(name, end) for name, end in ends.items()] if len(series) > 1 else []
+    right = WIDTH - 16 - max((width_of(shortened(name, NAME_LIMIT)) for name in names), default=0)
+    kind = DateAxis if x_dates and DateAxis.can_show(*limits) else Axis
+    x_axis = fitted(kind, limits, left_of(flat), right)
+    top = 8 + flags(known, x_axis)[1]
+    bottom = top + max(_PLOT_HEIGHT, 15.0 * len(names))
+    y_axis = Axis(*y_limits, bottom, top)
+    drawn = [frame(x_axis, y_axis, x_label, y_label), mark_lines(known, x_axis, y_axis)]
+    drawn += [curve(line, x_axis, y_axis, index) for index, line in enumerate(series.values())]
+    if all(end is None for end in ends.values()):
+        drawn.append(nothing((x_axis.start + right) / 2, (top + bottom) / 2))
+    if names:
+        ends = {name: end_of(line, x_axis, y_axis) for name, line in series.items()}
+        drawn.append(end_names(ends, x_axis, y_axis))
+    about = f"Line chart of {y_label} by {x_label}: {', '.join(series)}"
+    return svg(bottom + AXIS_SPACE, about, drawn)
+
+
+def bar_chart(values: Mapping[str, float], *, x_label: str, threshold: float | None = None) -> str:
+    """Horizontal bars from zero, each with its value; bars past the threshold are darker.
+
+    Args:
+        values: Length by name, in drawing order; the first 60 are drawn.
+        x_label: What the length is, with its unit.
+        threshold: Where to draw a vertical line.
+    """
+    rows = dict(list(values.items())[:_MAX_ROWS])
+    known = finite([*rows.values(), *([] if threshold is None else [threshold])])
+    limits = padded_range([0.0, *known]) if any(known) else (0.0, 1.0)
+    # Room for the value beside the longest bar.
+    axis = fitted(Axis, limits, _name_space(rows), WIDTH - 76)
+    bottom = _TOP + _ROW_HEIGHT * max(1, len(rows))
+    drawn = [vertical_grid(axis, _TOP, bottom, x_label)]
+    for index, (name, value) in enumerate(rows.items()):
+        y = _TOP + _ROW_HEIGHT * index
+        drawn += [_row_name(name, axis, y), _bar(name, value, axis, y, threshold)]
+    drawn.append(f'<path class="a" d="M{axis.at(0):.1f} {_TOP:.0f}V{bottom:.0f}"/>')
+    if threshold is not None and math.isfinite(threshold):
+        label = f"threshold {_signed(threshold)}"
+        drawn.append(reference_line(axis, threshold, _TOP, bottom, label))
+    # Last, so that no line crosses a number.
+    for index, value in enumerate(rows.values()):
+        drawn.append(_bar_value(value, axis, _TOP + _ROW_HEIGHT * index))
+    return _rows_svg(f"Bar chart of {x_label}", drawn, bottom, values, axis)
+
+
+def interval_chart(
+    intervals: Mapping[str, Interval], *, x_label: str, reference: float | None = 0.0
+) -> str:
+    """Estimates with their intervals, one row each; open ends reach the edge of the plot.
+
+    Args:
+        intervals: (low, estimate, high) by name, in drawing order; the first 60 are drawn.
+        x_label: What is estimated, with its unit.
+        reference: Where to draw a vertical line, such as no difference.
+    """
+    rows = dict(list(intervals.items())[:_MAX_ROWS])
+    known = [
+        *(v for row in rows.values() for v in row),
+        *([] if reference is None else [reference]),
+    ]
+    written = {name: _interval_text(row) for name, row in rows.items()}
+    space = max(map(width_of, written.values()), default=0.0)
+    axis = fitted(Axis, padded_range(known, 0.05), _name_space(rows), WIDTH - 14 - space)
+    bottom = _TOP + _ROW_HEIGHT * max(1, len(rows))
+    drawn = [vertical_grid(axis, _TOP, bottom, x_label)]
+    if reference is not None and math.isfinite(reference):
+        drawn.append(reference_line(axis, reference, _TOP, bottom, _signed(reference)))
+    for index, (name, row) in enumerate(rows.items()):
+        y = _TOP + _ROW_HEIGHT * index
+        drawn.append(_row_name(name, axis, y))
+        drawn.append(_interval(row, axis, y + _ROW_HEIGHT / 2))
+        drawn.append(text_at(WIDTH, y + 15, written[name], classes="e q"))
+    return _rows_svg(f"Intervals of {x_label}", drawn, bottom, intervals, axis)
+
+
+def gauge_chart(
+    values: Mapping[str, float], *, x_label: str, band: tuple[float, float] | None = None
+) -> str:
+    """Values marked on one scale from zero, so that near and far are seen at once.
+
+    Args:
+        values: Where to mark, by name; NaN and infinities are named below the scale.
+        x_label: What the values are, with their unit.
+        band: The range in which they are as they should be.
+    """
+    known = {f"{name} {_signed(v)}": v for name, v in values.items() if math.isfinite(v)}
+    limits = padded_range([0.0, *finite([*known.values(), *(band or ())])])
+    # Room for the name of a mark at the very end, so that it crosses no other mark.
+    room = 20 + max(map(width_of, known), default=0.0)
+    axis = fitted(Axis, limits, 16, WIDTH - room)
+    places, space = flags(known, axis)
+    top = 8 + space
+    bottom = top + _ROW_HEIGHT
+    drawn = [horizontal_axis(axis, bottom, x_label)]
+    if band is not None and all(map(math.isfinite, band)):
+        low, high = map(axis.at, band)
+        size = f'width="{max(high - low, 1):.1f}" height="{_ROW_HEIGHT:.0f}"'
+        drawn.append(f'<rect class="f3 v" x="{low:.1f}" y="{top:.1f}" {size}/>')
+    for index, (name, value) in enumerate(known.items()):
+        (left, row), x = places[name], axis.at(value)
+        y, middle = 13 + row * LINE_HEIGHT, (top + bottom) / 2
+        # Marks at the same place are rings around each other.
+        dot = f'cx="{x:.1f}" cy="{middle:.1f}" r="{max(9 - 3 * index, 3)}"'
+        line = f"M{x:.1f} {y - 9:.1f}V{middle:.1f}"
+        drawn.append(f'<path class="l {stroke(index)}" d="{line}"/>')
+        drawn.append(f'<circle class="{fill(index)}" {dot}/>')
+        drawn.append(text_at(left + 6, y, name, classes=f"h {fill(index)}", limit=NAME_LIMIT))
+    unknown = [name for name, value in values.items() if not math.isfinite(value)]
+    height = bottom + AXIS_SPACE + (18 if unknown else 0)
+    if unknown:
+        note = f"not finite: {', '.join(unknown)}"
+        drawn.append(text_at(16, height - 6, note, classes="q"))
+    return svg(height, f"Scale of {x_label}: {', '.join(values)}", drawn)
+
+
+def histogram_chart(series: Mapping[str, Sequence[float]], *, x_label: str, bins: int = 30) -> str:
+    """Distributions over common bins, each as shares of its own values.
+
+    Whole numbers get bins of their own where these are enough; far outliers are counted in the
+    outermost bins, and the chart says how many.
+
+    Args:
+        series: Values by name; NaN and infinities are left out.
+        x_label: What the values are, with their unit.
+        bins: How many bins at most.
+    """
+    known = {name: finite(values) for name, values in series.items()}
+    pooled = sorted(value for values in known.values() for value in values)
+    binning = Bins.of(pooled, bins)
+    shares = {name: binning.shares(values) for name, values in known.items()}
+    top = 12.0 + 16 * len(series)
+    bottom = top + _PLOT_HEIGHT
+    highest = max((share for row in shares.values() for share in row), default=0.0) or 1.0
+    y_axis = Axis(0.0, highest * 1.04, bottom, top)
+    x_axis = fitted(Axis, (binning.low, binning.high), left_of(y_axis), WIDTH - 12)
+    drawn = [frame(x_axis, y_axis, x_label, "share of values")]
+    for index, (name, row) in enumerate(shares.items()):
+        drawn.append(outline(row, x_axis, y_axis, index) if known[name] else "")
+        x, y = x_axis.start, 12.0 + 16 * index
+        drawn.append(f'<path class="l w {stroke(index)}" d="M{x + 4:.0f} {y - 4:.0f}h14"/>')
+        drawn.append(text_at(x + 26, y, f"{name} (n = {len(known[name]):,})"))
+    if not pooled:
+        drawn.append(nothing((x_axis.start + x_axis.end) / 2, (top + bottom) / 2))
+    outside = binning.outside(pooled)
+    note = f"outermost bins include {outside:,} from beyond the axis" if outside else ""
+    height = bottom + AXIS_SPACE + (18 if note else 0)
+    drawn.append(text_at(x_axis.start, height - 6, note, classes="q", limit=80) if note else "")
+    return svg(height, f"Histogram of {x_label}: {', '.join(series)}", drawn)
+
+
+def _rows_svg(
+    about: str, drawn: list[str], bottom: float, rows: Mapping[str, object], axis: Axis
+) -> str:
+    height = bottom + AXIS_SPACE
+    left = len(rows) - _MAX_ROWS
+    if left > 0:
+        height += 18
+        drawn.append(text_at(0, height - 6, f"{left:,} more rows are not drawn", classes="q"))
+    if not rows:
+        drawn.append(nothing((axis.start + axis.end) / 2, bottom - 6))
+    return svg(height, about, drawn)
+
+
+def _name_space(rows: Mapping[str, object]) -> float:
+    return 16 + max((width_of(shortened(name, LABEL_LIMIT)) for name in rows), default=0)
+
+
+def _row_name(name: str, axis: Axis, y: float) -> str:
+    return text_at(axis.start - 8, y + 15, name, classes="e", limit=LABEL_LIMIT)
+
+
+def _bar(name: str, value: float, axis: Axis, y: float, threshold: float | None) -> str:
+    if math.isnan(value):
+        return ""
+    start, end = sorted((axis.at(0), axis.at(value)))
+    is_pale = threshold is not None and value <= threshold
+    return (
+        f'<rect class="f1{" p" if is_pale else ""}" x="{start:.1f}" y="{y + 4:.1f}" '
+        f'width="{max(end - start, 1):.1f}" height="14">'
+        f"<title>{escaped(name)}: {_signed(value)}</title></rect>"
+    )
+
+
+def _bar_value(value: float, axis: Axis, y: float) -> str:
+    if math.isnan(value):
+        return text_at(axis.at(0) + 6, y + 15, "not available", classes="q h")
+    return text_at(axis.at(max(value, 0)) + 6, y + 15, _signed(value), classes="h")
+
+
+def _interval(row: Interval, axis: Axis, y: float) -> str:
+    low, estimate, high = row
+    parts = []
+    if not (math.isnan(low) or math.isnan(high)):
+        line = f"M{axis.at(low):.1f} {y:.1f}H{axis.at(high):.1f}"
+        parts.append(f'<path class="l w s1 r" d="{line}"/>')
+    if math.isfinite(estimate):
+        parts.append(f'<circle class="f1" cx="{axis.at(estimate):.1f}" cy="{y:.1f}" r="4.5"/>')
+    return "".join(parts)
+
+
+def _interval_text(row: Interval) -> str:
+    low, estimate, high = (_signed(value, 3) for value in row)
+    if all(math.isnan(value) for value in row):
+        return "not available"
+    return f"{estimate} [{low}, {high}]"
+
+
+def _signed(value: float, digits: int = 4) -> str:
+    return number(value, digits).replace("-", MINUS)

@@ -1,0 +1,92 @@
+"""Candidates: which weights may be chosen, and how are the chosen ones exported?"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from perennial.contracts.errors import NoCheckpointError
+from perennial.contracts.training import CheckpointRecord, Direction, ScoredCandidate
+from perennial.engine.checkpoints.export import export_weights
+from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.checkpoints.shelf import obtain_checkpoint
+from perennial.engine.export import write_weights
+from perennial.engine.task import Task
+from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.means import memberships
+from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.select_checkpoint.running_statistics import normalizations
+from perennial.select_checkpoint.selection import Candidate, is_finite
+
+logger = logging.getLogger(__name__)
+
+
+def score_checkpoints(rescoring: Rescoring) -> list[Candidate]:
+    """All weights that can be read, averages too, on the same rows; damaged ones are left out.
+
+    Raises:
+        NoCheckpointError: none can be read.
+    """
+    kept = rescoring.result.checkpoints
+    records = [record for record in kept if _is_intact(record)]
+    if not records:
+        raise NoCheckpointError(
+            "none of the kept checkpoints can be read",
+            evidence=f"{len(kept)} were kept by the training",
+            action="run the same command again: the training starts anew",
+        )
+    found = rescoring.scores([(record.step,) for record in records])
+    return [
+        Candidate(record, scored, averaged)
+        for record, weights in zip(records, found, strict=True)
+        for averaged, scored in weights
+    ]
+
+
+def score_means(
+    task: Task,
+    rescoring: Rescoring,
+    candidates: Sequence[Candidate],
+    *,
+    section: SelectionSection,
+    metric: str,
+    direction: Direction,
+) -> list[Candidate]:
+    """The means of checkpoints that the section asks for, on the same rows.
+
+    Args:
+        task: Computes the metric.
+        rescoring: Of the training.
+        candidates: What the kept checkpoints score.
+        section: Which means are asked for.
+        metric: By which the best are the best.
+        direction: Which way it is better.
+    """
+    plain = [each for each in candidates if not each.averaged and is_finite(each, task, metric)]
+    figures = {each.record.step: each.scored.metric(task, metric) for each in plain}
+    records = {each.record.step: each.record for each in plain}
+    work = memberships(figures, section, direction)
+    return [
+        Candidate(records[max(members)], scored, members=members)
+        for members, weights in zip(work, rescoring.scores(work), strict=True)
+        for _, scored in weights
+    ]
+
+
+def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
+    """Store the chosen weights; returns their file's SHA-256."""
+    if chosen.members:
+        return write_weights(rescoring.untrained(chosen.members, averaged=False)[1], folder)
+    if chosen.averaged:
+        model = rescoring.untrained((chosen.step,), averaged=True)[1]
+        if normalizations(model):  # of its own, which no checkpoint holds
+            return write_weights(model, folder)
+    return export_weights(chosen.uri, folder, averaged=chosen.averaged)
+
+
+def _is_intact(record: CheckpointRecord) -> bool:
+    try:
+        obtain_checkpoint(record.uri)
+    except DamagedCheckpointError as error:
+        logger.warning("checkpoint=%s left out: %s", record.uri, error)
+        return False
+    return True

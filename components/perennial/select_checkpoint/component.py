@@ -1,0 +1,27 @@
+"""KFP wiring of `select_checkpoint`: which checkpoint goes to the gate?"""
+
+from kfp import dsl
+
+
+@dsl.component(base_image="perennial-trainer", install_kfp_package=False)
+def select_checkpoint(
+    *,
+    config: str,
+    snapshot: dsl.Input[dsl.Dataset],
+    training: dsl.Input[dsl.Artifact],
+    challenger: dsl.Output[dsl.Model],
+    report: dsl.Output[dsl.HTML],
+    metrics: dsl.Output[dsl.Metrics],
+) -> None:
+    """Which checkpoint goes to the gate?"""
+    from perennial.select_checkpoint.step import select_checkpoint_step
+
+    result = select_checkpoint_step(
+        config=config,
+        snapshot=snapshot.path,
+        training=training.path,
+        challenger=challenger.path,
+        report=report.path,
+        metrics=metrics.path,
+    )
+    metrics.metadata.update(result.metrics)

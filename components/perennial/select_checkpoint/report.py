@@ -1,0 +1,143 @@
+"""The page of `select_checkpoint`: curves, candidates and why one of them was chosen."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perennial.contracts.training import ScoredCandidate, TrainingResult
+from perennial.reports.charts import interval_chart, line_chart
+from perennial.reports.page import Outcome, Page
+from perennial.select_checkpoint.alternatives import Alternative
+from perennial.select_checkpoint.diagnosis import Diagnosis
+from perennial.select_checkpoint.selection import Selection
+
+
+def write_report(
+    path: Path,
+    *,
+    training: TrainingResult,
+    selection: Selection,
+    metric: str,
+    diagnosis: Diagnosis,
+    others: Sequence[Alternative],
+    unit: str,
+) -> None:
+    """Write the page.
+
+    Args:
+        path: The HTML file.
+        training: Where the curves come from.
+        selection: What was chosen.
+        metric: What it was chosen by.
+        diagnosis: What the curves say.
+        others: What other ways would have shipped.
+        unit: What the standard errors take as independent, such as `day`.
+    """
+    page = Page("Select checkpoint", outcome="passed", summary=f"Chosen: {selection.reason}.")
+    page.values(_shipped(selection, metric))
+    _add_candidates(page, selection, metric, unit)
+    _add_alternatives(page, others, metric)
+    page.heading("What the curves say")
+    page.values({"advice": diagnosis.advice, "steps": f"{training.steps:,}", **_budget(diagnosis)})
+    for finding in diagnosis.findings:
+        page.text(f"{finding[0].upper()}{finding[1:]}.")
+    _draw_curves(page, training, metric, selection.chosen.step)
+    page.write(path)
+
+
+def _add_candidates(page: Page, selection: Selection, metric: str, unit: str) -> None:
+    page.heading("Candidates on the full validation split")
+    intervals = {each.title: _bar(each, metric) for each in selection.candidates}
+    page.figure(
+        interval_chart(intervals, x_label=metric, reference=selection.best.metrics[metric]),
+        "The weights of each kept checkpoint, plus and minus one standard error over every "
+        f"{unit} of the split.",
+    )
+    page.table(
+        ("checkpoint", "kept as", metric, "behind the best", "standard error of that", "loss"),
+        [
+            (
+                candidate.title,
+                ", ".join(candidate.kept_as),
+                f"{candidate.metrics[metric]:.5g}",
+                f"{gap:.2g}",
+                f"{error:.2g}",
+                f"{candidate.metrics['loss']:.5g}",
+            )
+            for candidate, (gap, error) in zip(
+                selection.candidates, selection.shortfalls, strict=True
+            )
+        ],
+        caption="Differences are paired: both checkpoints are drawn on the same blocks.",
+        outcomes=[
+            _outcome(candidate == selection.chosen, broken)
+            for candidate, broken in zip(selection.candidates, selection.breaches, strict=True)
+        ],
+    )
+    for candidate, broken in zip(selection.candidates, selection.breaches, strict=True):
+        if broken:
+            page.text(f"{candidate.title} may not be chosen: {' and '.join(broken)}.")
+
+
+def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) -> None:
+    if not others:
+        return
+    page.heading("What other ways would have shipped")
+    page.table(
+        ("way", "trains until", "ships", f"{metric}, sample", f"{metric}, all rows",
+         "the chosen is better by"),
+        [
+            (
+                other.name,
+                other.ends,
+                f"step {other.step:,}",
+                f"{other.sampled:.5g}",
+                "not kept" if other.figure is None else f"{other.figure:.5g}",
+                "" if other.lead is None else f"{other.lead:.2g}",
+            )
+            for other in others
+        ],
+        caption="They see the sample alone; a figure that was the best of many is too good by "
+        "chance. Below zero, the chosen checkpoint is behind, within the noise that is allowed.",
+    )  # fmt: skip
+
+
+def _outcome(is_chosen: bool, broken: tuple[str, ...]) -> Outcome:
+    if broken:
+        return "failed"
+    return "passed" if is_chosen else "neutral"
+
+
+def _budget(diagnosis: Diagnosis) -> dict[str, str]:
+    steps = diagnosis.next_steps
+    return {} if steps is None else {"proposed for the next training": f"{steps:,} steps"}
+
+
+def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int) -> None:
+    marks = {"chosen": float(chosen)}
+    points = training.evaluations
+    loss = {
+        "training": [(float(p.step), p.train_loss) for p in points if p.train_loss is not None],
+        "validation sample": [(float(point.step), point.metrics["loss"]) for point in points],
+    }
+    page.figure(line_chart(loss, x_label="step", y_label="loss", marks=marks), "Mean loss.")
+    if metric != "loss":
+        defined = [(float(p.step), p.metrics[metric]) for p in points if metric in p.metrics]
+        curve = {"validation sample": defined}
+        page.figure(line_chart(curve, x_label="step", y_label=metric, marks=marks), f"{metric}.")
+
+
+def _shipped(selection: Selection, metric: str) -> dict[str, str]:
+    named = {
+        "chosen": selection.chosen,
+        "best figure alone": selection.best,
+        "last checkpoint": selection.last,
+    }
+    return {
+        name: f"{candidate.title}: {candidate.metrics[metric]:.5g}"
+        for name, candidate in named.items()
+    }
+
+
+def _bar(candidate: ScoredCandidate, metric: str) -> tuple[float, float, float]:
+    value, error = candidate.metrics[metric], candidate.standard_error
+    return value - error, value, value + error

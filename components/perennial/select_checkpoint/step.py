@@ -1,0 +1,81 @@
+"""The step `select_checkpoint`: scores every kept checkpoint and writes the chosen as one model."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perennial.clients.environment import Environment
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.clients.tracking import open_tracking
+from perennial.contracts.training import Challenger
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import load_task
+from perennial.select_checkpoint.alternatives import alternatives
+from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
+from perennial.select_checkpoint.config import SelectCheckpointConfig
+from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
+from perennial.select_checkpoint.report import write_report
+from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.select_checkpoint.selection import limits_of, metric_and_direction, select
+
+
+@pipeline_step("select_checkpoint", outputs=("challenger", "report", "metrics"))
+def select_checkpoint_step(
+    *, config: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
+) -> StepResult:
+    """Score the kept checkpoints on all validation rows and export the best in retrospect."""
+    section = SelectCheckpointConfig.from_json(config)
+    rule = section.selection
+    with TemporaryDirectory(prefix="perennial-scores-") as scratch:
+        rescoring = Rescoring(Path(training), Path(snapshot), Path(scratch), rule.processes)
+        result = rescoring.result
+        task = load_task(result.task, result.options, result.columns)
+        task.load_state(result.task_state)
+        # Before hours are spent on scoring.
+        metric, direction = metric_and_direction(task, rule.metric)
+        limits = limits_of(task, rule.limits)
+        # The sample of an evaluation may define less than all rows do.
+        evaluations = [point for point in result.evaluations if metric in point.metrics]
+        kept = score_checkpoints(rescoring)
+        means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
+        blocks = rescoring.blocks()
+        selection = select(
+            task, [*kept, *means], blocks,
+            metric=metric, direction=direction, limits=limits,
+            tolerance=rule.tolerance_standard_errors,
+            improving=is_still_improving(evaluations, metric, direction),
+        )  # fmt: skip
+    diagnosis = diagnose(evaluations, metric, direction)
+    chosen = selection.chosen
+    Challenger(
+        task=result.task,
+        options=result.options,
+        task_state=result.task_state,
+        columns=result.columns,
+        training_fingerprint=result.fingerprint,
+        metric=metric,
+        direction=direction,
+        chosen_step=chosen.step,
+        chosen_averaged=chosen.averaged,
+        chosen_members=chosen.members,
+        candidates=selection.candidates,
+        reason=selection.reason,
+        diagnosis=diagnosis.findings,
+        advice=diagnosis.advice,
+        next_steps=diagnosis.next_steps,
+        weights_sha256=export(chosen, rescoring, Path(challenger)),
+    ).write(Path(challenger))
+    make_servable(Path(challenger), rescoring.dataset)
+    write_report(
+        Path(report),
+        training=result,
+        selection=selection,
+        metric=metric,
+        diagnosis=diagnosis,
+        others=alternatives(
+            evaluations, selection.candidates, chosen, metric=metric, direction=direction
+        ),
+        unit=blocks.unit,
+    )
+    values = selection.figures(metric)
+    open_tracking(Environment.read(), section.model.name).log_metrics(values)
+    return StepResult(metrics=values, summary=selection.reason)

@@ -1,0 +1,92 @@
+"""The page that shows a snapshot: its splits over time, its columns' roles, its partitions."""
+
+from datetime import UTC, date, datetime
+
+from perennial.clients.partitions import Listing, samples
+from perennial.contracts.snapshot import Snapshot
+from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.page import Page
+from perennial.snapshot_data.schema import role_of
+from perennial.snapshot_data.splits import rows_by_block
+
+_MAX_LISTED = 100
+_MAX_SAMPLES = 5
+
+
+def summary_of(snapshot: Snapshot, listing: Listing) -> str:
+    """The snapshot in one sentence."""
+    splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
+    ignored = f"; {listing.num_ignored:,} other files ignored" if listing.ignored else ""
+    return f"{snapshot.rows:,} rows in {len(snapshot.files)} partitions: {splits}{ignored}."
+
+
+def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
+    """Everything a person wants to see of a snapshot."""
+    page = Page("Snapshot data", outcome="neutral", summary=summary_of(snapshot, listing))
+    page.values(
+        {
+            "digest": snapshot.digest()[:12],
+            "dataset": snapshot.data.uri,
+            "split by": snapshot.split.resolved_method(snapshot.data),
+            "first": _shown(snapshot.time_min),
+            "last": _shown(snapshot.time_max),
+            "features": len(snapshot.task_columns.features),
+            "files ignored": f"{listing.num_ignored:,}",
+        }
+    )
+    _add_splits(page, snapshot)
+    page.heading("Columns")
+    page.table(
+        ["Column", "Type", "Role"],
+        [[name, dtype, role_of(snapshot, name)] for name, dtype in snapshot.columns.items()],
+    )
+    page.heading("Partitions")
+    root = f"{snapshot.data.uri.rstrip('/')}/"
+    rows = [
+        [file.uri.removeprefix(root), f"{file.rows:,}", f"{file.size_bytes:,}", file.sha256[:12]]
+        for file in snapshot.files[-_MAX_LISTED:]
+    ]
+    page.table(
+        ["Partition", "Rows", "Bytes", "SHA-256"],
+        rows,
+        caption=f"The last {len(rows)} of {len(snapshot.files)} partitions",
+    )
+    if listing.ignored:
+        page.heading("Files below data.uri that are not part of the dataset")
+        page.table(
+            ["Reason", "Files", "Samples"],
+            [
+                [reason, f"{len(keys):,}", samples(keys, _MAX_SAMPLES)]
+                for reason, keys in sorted(listing.ignored.items())
+            ],
+        )
+    return page
+
+
+def _add_splits(page: Page, snapshot: Snapshot) -> None:
+    page.heading("Splits")
+    page.figure(
+        bar_chart(
+            {split.value: float(rows) for split, rows in snapshot.split_rows.items()},
+            x_label="rows",
+        ),
+        "Rows that each split selects",
+    )
+    blocks = rows_by_block(snapshot)
+    if blocks:
+        series = {
+            split: [(_seconds(day), float(rows)) for day, rows in counts]
+            for split, counts in blocks.items()
+        }
+        page.figure(
+            line_chart(series, x_label="time", y_label="rows", x_dates=True),
+            f"Rows of each split in blocks of {snapshot.data.block_days} days",
+        )
+
+
+def _seconds(day: date) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+
+
+def _shown(moment: datetime | None) -> str:
+    return "none" if moment is None else f"{moment:%Y-%m-%d %H:%M}"

@@ -1,0 +1,224 @@
+"""Image columns: encoded pictures or lists of numbers → standardised pixels of one form."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from PIL import Image
+
+from perennial.clients.pictures import decode_picture
+from perennial.contracts.data import TaskColumns
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.section import Section
+
+FIT_ROWS = 2_048  # values read at once, as they are stored
+FIT_BYTES = 64 * 1024 * 1024  # of decoded pictures at once; their sums need a few times as much
+_IMAGE_TYPES = ("Binary", "List", "Array")
+
+
+@dataclass(frozen=True)
+class ImageForm:
+    """What the contract says about the pictures' form.
+
+    Attributes:
+        shape: Height, width and maybe channels, of pictures that come as flat lists.
+        size: Height and width that encoded pictures are scaled to.
+        channels: What encoded pictures are converted to.
+    """
+
+    shape: tuple[int, ...] = ()
+    size: tuple[int, int] | None = None
+    channels: int | None = None
+
+
+class ImageState(Section):
+    """The form of the training pictures, and mean and deviation of each channel's pixels."""
+
+    height: int = 0
+    width: int = 0
+    channels: int = 1
+    is_encoded: bool = True
+    """Whether they come as PNG or JPEG, not as numbers."""
+    is_scaled: bool = False
+    """Whether those of another size are scaled to this one."""
+    means: tuple[float, ...] = ()
+    deviations: tuple[float, ...] = ()
+
+    def standardised(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Pixels [B, H, W, C] → inputs [B, C, H, W]; missing ones (NaN) become the mean, 0."""
+        means, deviations = (
+            np.asarray(each, dtype=np.float32) for each in (self.means, self.deviations)
+        )
+        values = np.nan_to_num((pixels - means) / deviations, copy=False)
+        return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+
+    def shown(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Inputs [C, H, W] → pixels [H, W] or [H, W, 3] for people to look at.
+
+        Encoded pictures come back as they were; the range of numbers is stretched over 8 bits.
+        """
+        pixels = values.transpose(1, 2, 0) * np.array(self.deviations) + np.array(self.means)
+        if not self.is_encoded:
+            pixels = (pixels - pixels.min()) / max(float(np.ptp(pixels)), 1e-12) * 255
+        rounded: NDArray[np.uint8] = np.round(pixels).clip(0, 255).astype(np.uint8)
+        return rounded[:, :, 0] if self.channels == 1 else rounded
+
+
+def image_column(columns: TaskColumns, name: str | None) -> str:
+    """The feature column that holds the pictures.
+
+    Raises:
+        BadDataError: it is not the only feature, or holds something else.
+    """
+    # A caption is input and label at once.
+    features = {key: kind for key, kind in columns.features.items() if key != columns.label}
+    name = name or next(iter(features), "")
+    if list(features) != [name]:
+        raise BadDataError(
+            "the task takes one feature beside the label, the picture",
+            evidence=f"model.options.image is {name!r}, features: {', '.join(features)}",
+            action="list the picture's column alone under data.features, or the others under "
+            "data.meta",
+        )
+    if not features[name].startswith(_IMAGE_TYPES):
+        raise BadDataError(
+            f"the column {name!r} holds no pictures",
+            evidence=f"it is {features[name]}",
+            action="write PNG or JPEG bytes, or lists of numbers with model.options.shape",
+        )
+    return name
+
+
+def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
+    """Form and statistics of the training pictures, a part of them in memory at a time.
+
+    Raises:
+        BadDataError: there is no picture, or pictures differ in form.
+    """
+    state: ImageState | None = None
+    sums: list[NDArray[np.float64]] = []
+    squares: list[NDArray[np.float64]] = []
+    for part in _parts(train.select(column)):
+        if state is None:
+            state = _first_form(part, form)
+        rows = max(FIT_BYTES // (4 * state.height * state.width * state.channels), 1)
+        for start in range(0, len(part), rows):
+            pixels = read_images(part.slice(start, rows), state).astype(np.float64)
+            values = pixels.reshape(len(pixels), -1, state.channels)
+            # Per picture: the cut into parts must not move the last bits of the sums.
+            sums.append(values.sum(axis=1))
+            squares.append((values**2).sum(axis=1))
+    if state is None:
+        raise BadDataError(
+            f"the column {column!r} holds no picture in the training split",
+            action="check the source and the split",
+        )
+    count = sum(map(len, sums)) * state.height * state.width
+    means, seconds = (
+        [math.fsum(channel) / count for channel in np.concatenate(each).T]
+        for each in (sums, squares)
+    )
+    variances = [second - mean**2 for mean, second in zip(means, seconds, strict=True)]
+    deviations = [math.sqrt(each) if each > 1e-12 else 1.0 for each in variances]
+    return state.model_copy(update={"means": tuple(means), "deviations": tuple(deviations)})
+
+
+def read_images(column: pl.Series, state: ImageState) -> NDArray[np.float32]:
+    """Pixels [B, H, W, C]; NaN where the value is missing.
+
+    Raises:
+        BadDataError: a picture cannot be decoded or has another form than the training's.
+    """
+    form = (len(column), state.height, state.width, state.channels)
+    if not state.is_encoded:
+        return _arrays(column, state.height * state.width * state.channels).reshape(form)
+    pixels = np.full(form, np.nan, dtype=np.float32)
+    for row, content in enumerate(column):
+        if content is not None:
+            pixels[row] = _decoded(content, column.name, row, state)
+    return pixels
+
+
+def _parts(pictures: pl.LazyFrame) -> Iterator[pl.Series]:
+    """The values that are there, in order."""
+    for batch in pictures.collect_batches(chunk_size=FIT_ROWS, maintain_order=True):
+        for start in range(0, batch.height, FIT_ROWS):
+            part = batch.slice(start, FIT_ROWS).to_series().drop_nulls()
+            if len(part):
+                yield part
+
+
+def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
+    """The form that all pictures must have: the contract's, else the size of the first picture.
+
+    They are in colour if one of this part is: grey ones lose nothing by it.
+    """
+    if part.dtype == pl.Binary:
+        if form.shape:
+            raise _useless("shape", f"{part.name!r} holds encoded pictures, which have their own")
+        height, width = form.size or decode_picture(part[0]).shape[:2]
+        is_coloured = form.channels is None and any(decode_picture(each).ndim == 3 for each in part)
+        channels = form.channels or (3 if is_coloured else 1)
+        return ImageState(
+            height=height, width=width, channels=channels, is_scaled=form.size is not None
+        )
+    if form.size or form.channels:
+        raise _useless(
+            "size" if form.size else "channels", f"{part.name!r} holds numbers, no encoded pictures"
+        )
+    own = part.dtype.shape if isinstance(part.dtype, pl.Array) else ()
+    shape = form.shape or own
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3)):
+        raise BadDataError(
+            f"the pictures in {part.name!r} have the shape {list(shape)}",
+            evidence=f"the column is {part.dtype}",
+            action="set model.options.shape to [height, width], or [height, width, 3] for colour",
+        )
+    height, width, channels = (*shape, 1)[:3]
+    return ImageState(height=height, width=width, channels=channels, is_encoded=False)
+
+
+def _useless(option: str, why: str) -> BadDataError:
+    return BadDataError(f"model.options.{option} has no use: {why}", action="remove it")
+
+
+def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
+    """Lists or arrays of numbers as one array [B, size]."""
+    try:
+        if isinstance(column.dtype, pl.List):
+            column = column.list.to_array(size)
+        pixels = np.asarray(column.to_numpy(), dtype=np.float32).reshape(len(column), size)
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise BadDataError(
+            f"pictures in {column.name!r} are not {size} numbers each",
+            evidence=str(error),
+            action="write flat lists, or arrays, of one length; model.options.shape says how "
+            "they are read",
+        ) from error
+    is_missing = column.is_null().to_numpy()
+    if not np.isfinite(pixels[~is_missing]).all():
+        raise BadDataError(
+            f"pictures in {column.name!r} hold numbers that are missing or not finite",
+            action="mend them at the source; validate_data counts them",
+        )
+    return pixels
+
+
+def _decoded(content: bytes, column: str, row: int, state: ImageState) -> NDArray[np.uint8]:
+    """One picture as [H, W, C]."""
+    pixels = decode_picture(content)
+    picture = Image.fromarray(pixels).convert("L" if state.channels == 1 else "RGB")
+    size = (state.width, state.height)
+    if picture.size != size:
+        if not state.is_scaled:
+            raise BadDataError(
+                f"pictures in {column!r} differ in size",
+                evidence=f"row {row} of its batch has {pixels.shape[0]} x {pixels.shape[1]} "
+                f"pixels, the first one of training {state.height} x {state.width}",
+                action="set model.options.size to scale them all to one size",
+            )
+        picture = picture.resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(picture).reshape(state.height, state.width, state.channels)

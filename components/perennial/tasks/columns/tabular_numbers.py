@@ -1,0 +1,110 @@
+"""Numbers of a table as model inputs: standardised, or spread over piecewise-linear bins."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from perennial.contracts.section import Section
+
+
+class NumericState(Section):
+    """What is needed to encode one column; its nulls become zeros and, if seen, a mark."""
+
+    mean: float
+    scale: float
+    has_nulls: bool
+    edges: tuple[float, ...] = ()
+    """Rising edges of the bins; empty when the column is standardised."""
+
+    @property
+    def width(self) -> int:
+        """Inputs that the column takes, without its mark."""
+        return max(len(self.edges) - 1, 1)
+
+    def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values [B] → inputs [B, width]; NaN gives zeros.
+
+        In bins, each input climbs from -0.5 to 0.5 while the value crosses its bin (piecewise
+        linear encoding, Gorishniy et al. 2022), so inputs stay bounded for values never seen.
+        """
+        if self.edges:
+            low, high = np.array(self.edges[:-1]), np.array(self.edges[1:])
+            encoded = np.clip((values[:, None] - low) / (high - low), 0.0, 1.0) - 0.5
+        else:
+            encoded = (values[:, None] - self.mean) / self.scale
+        return np.where(np.isnan(encoded), 0.0, encoded)
+
+    def decode(self, inputs: Sequence[float]) -> float:
+        """Inputs [width] → the value, limited to the edges when there are bins."""
+        if not self.edges:
+            return inputs[0] * self.scale + self.mean
+        widths = np.diff(np.array(self.edges))
+        return float(self.edges[0] + np.dot(np.array(inputs) + 0.5, widths))
+
+
+def fit_numbers(train: pl.LazyFrame, names: Sequence[str], bins: int) -> dict[str, NumericState]:
+    """Learn each column's statistics, one column in memory at a time; `bins` = 0 standardises."""
+    return {name: _fit_column(column_values(train, name), bins) for name in names}
+
+
+def column_values(table: pl.LazyFrame, name: str) -> NDArray[np.float64]:
+    """A column in row order, nulls as NaN.
+
+    Statistics are taken of this array, not by polars: its threads add up in an order that changes
+    from call to call, and the last bits with it.
+    """
+    return (
+        table.select(pl.col(name).cast(pl.Float64).fill_null(math.nan)).collect()[name].to_numpy()
+    )
+
+
+def encode_numbers(states: Mapping[str, NumericState], rows: pl.DataFrame) -> NDArray[np.float32]:
+    """Inputs float32 [B, N]: the columns in order, then the marks of those that can be missing."""
+    encoded: list[NDArray[np.float64]] = []
+    marks: list[NDArray[np.float64]] = []
+    for name, state in states.items():
+        values = rows[name].cast(pl.Float64).fill_null(math.nan).to_numpy()
+        encoded.append(state.encode(values))
+        if state.has_nulls:
+            marks.append(np.isnan(values)[:, None].astype(np.float64))
+    if not encoded:
+        return np.zeros((rows.height, 0), dtype=np.float32)
+    return np.concatenate([*encoded, *marks], axis=1, dtype=np.float32)
+
+
+def num_inputs(states: Mapping[str, NumericState]) -> int:
+    """How wide `encode_numbers` is."""
+    return sum(state.width + state.has_nulls for state in states.values())
+
+
+def describe_numbers(
+    states: Mapping[str, NumericState], inputs: Sequence[float]
+) -> Iterator[tuple[str, str]]:
+    """Each column's value, read back from its inputs."""
+    start, mark = 0, sum(state.width for state in states.values())
+    for name, state in states.items():
+        value = state.decode(inputs[start : start + state.width])
+        start += state.width
+        is_missing = state.has_nulls and inputs[mark] > 0.5
+        mark += state.has_nulls
+        # Six digits of the column's scale: what float32 keeps.
+        rounded = round(value, 6 - math.ceil(math.log10(state.scale))) + 0.0
+        yield name, "(missing)" if is_missing else f"{rounded:.4g}"
+
+
+def _fit_column(values: NDArray[np.float64], bins: int) -> NumericState:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return NumericState(mean=0.0, scale=1.0, has_nulls=True)
+    shares = np.linspace(0.0, 1.0, bins + 1)
+    edges = np.unique(np.quantile(known, shares, method="nearest")) if bins else np.zeros(0)
+    return NumericState(
+        mean=float(known.mean()),
+        # Asked of the range: the deviation of equal values is not exactly zero.
+        scale=float(known.std()) if known.min() < known.max() else 1.0,
+        has_nulls=len(known) < len(values),
+        edges=tuple(edges.tolist()) if len(edges) > 1 else (),
+    )

@@ -1,0 +1,180 @@
+"""Tokenization: documents → token ids, as bytes or as byte pairs learned from training rows."""
+
+import importlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Protocol, Self, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import JsonValue
+
+from perennial.contracts.errors import BadTaskError
+
+BYTES = 256
+BOUNDARY = BYTES
+"""The id that stands before and after every document."""
+SMALLEST_VOCABULARY = BYTES + 1
+IGNORED = -100
+"""The label of positions that do not count."""
+LEARN_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Text to ids and back: 0 to 255 are bytes, 256 is the boundary, the rest learned pairs.
+
+    Attributes:
+        merges: Pairs of ids that become one, in the order in which they were learned.
+    """
+
+    merges: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int) -> Self:
+        """Byte pairs of some texts, the most frequent first; fewer ids when pairs run out.
+
+        Args:
+            texts: Of the training split alone.
+            size: Ids, bytes and boundary included.
+
+        Raises:
+            BadTaskError: pairs are asked for and the package `tokenizers` is not installed.
+        """
+        if size <= SMALLEST_VOCABULARY:
+            return cls()
+        package = _package()
+        model = package.Tokenizer(package.models.BPE())
+        model.pre_tokenizer = _words(package)
+        # One less: the package does not know the boundary, which no text contains.
+        model.train_from_iterator(
+            texts,
+            package.trainers.BpeTrainer(
+                vocab_size=size - 1, initial_alphabet=_alphabet(), show_progress=False
+            ),
+        )
+        learned = json.loads(model.to_str())["model"]["merges"]
+        ids = {letter: byte for byte, letter in enumerate(_alphabet())}
+        merges = []
+        for first, second in learned:
+            merges.append((ids[first], ids[second]))
+            # Two pairs may spell the same piece, which then has one id.
+            ids.setdefault(first + second, len(ids) + 1)
+        return cls(tuple(merges))
+
+    @classmethod
+    def from_json(cls, merges: JsonValue) -> Self:
+        """Read `to_json` back."""
+        pairs = cast("list[list[int]]", merges)
+        return cls(tuple((first, second) for first, second in pairs))
+
+    def to_json(self) -> JsonValue:
+        """The merges as lists."""
+        return [[first, second] for first, second in self.merges]
+
+    @cached_property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The bytes behind each id; none behind the boundary."""
+        pieces = [*(bytes([value]) for value in range(BYTES)), b""]
+        known = set(pieces)
+        for first, second in self.merges:
+            piece = pieces[first] + pieces[second]
+            if piece not in known:
+                known.add(piece)
+                pieces.append(piece)
+        return tuple(pieces)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many bytes are behind each id."""
+        return np.array([len(piece) for piece in self.pieces])
+
+    def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """The ids of each text, without boundaries, which together spell its UTF-8 bytes.
+
+        Raises:
+            BadTaskError: the package `tokenizers` is needed and not installed, or its ids spell
+                more or fewer bytes than the text has.
+        """
+        if not self.merges:
+            return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
+        found = self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
+        every = [np.asarray(each.ids, dtype=np.int32) for each in found]
+        for text, ids in zip(texts, every, strict=True):
+            spelled, raw = int(self.lengths[ids].sum()), len(text.encode())
+            if spelled != raw:
+                raise BadTaskError(
+                    "the tokens of a text do not spell its bytes, so nothing can be said per byte",
+                    evidence=f"a text of {raw:,} bytes became {len(ids):,} tokens of {spelled:,}",
+                    action="install the version of `tokenizers` that the model was trained with, "
+                    "or set vocab_size = 257 for bytes alone",
+                )
+        return every
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text behind ids; bytes that are no whole character become U+FFFD."""
+        pieces = self.pieces
+        known = (pieces[index] for index in ids if 0 <= index < len(pieces))
+        return b"".join(known).decode(errors="replace")
+
+    @cached_property
+    def _encoder(self) -> "_Encoder":
+        package, alphabet = _package(), _alphabet()
+        spelled = ["".join(alphabet[byte] for byte in piece) for piece in self.pieces]
+        encoder = package.Tokenizer(
+            package.models.BPE(
+                vocab={text: index for index, text in enumerate(spelled) if index != BOUNDARY},
+                merges=[(spelled[first], spelled[second]) for first, second in self.merges],
+            )
+        )
+        encoder.pre_tokenizer = _words(package)
+        return cast("_Encoder", encoder)
+
+
+def texts_of(rows: pl.LazyFrame, column: str) -> Iterator[str]:
+    """The texts of a column in order, without missing ones, a part of them in memory at a time."""
+    texts = rows.select(pl.col(column).drop_nulls())
+    for part in texts.collect_batches(chunk_size=LEARN_ROWS, maintain_order=True):
+        yield from part.to_series()
+
+
+class _Encoded(Protocol):
+    ids: list[int]
+
+
+class _Encoder(Protocol):
+    """What is used of `tokenizers.Tokenizer`."""
+
+    def encode_batch_fast(
+        self, texts: list[str], *, add_special_tokens: bool
+    ) -> list[_Encoded]: ...
+
+
+def _words(package: ModuleType) -> object:
+    """Cuts texts into words, spaces included, which no pair crosses."""
+    return package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _alphabet() -> list[str]:
+    """The printable letter that stands for each byte: itself, or one from 256 on (GPT-2's)."""
+    kept = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)}
+    kept |= set(range(ord("®"), ord("ÿ") + 1))
+    others = [byte for byte in range(BYTES) if byte not in kept]
+    replaced = {byte: BYTES + number for number, byte in enumerate(others)}
+    return [chr(replaced.get(byte, byte)) for byte in range(BYTES)]
+
+
+def _package() -> ModuleType:
+    """The package `tokenizers`, which only vocabularies beyond bytes need."""
+    try:
+        return importlib.import_module("tokenizers")
+    except ModuleNotFoundError as error:
+        raise BadTaskError(
+            "a vocabulary of byte pairs needs the package `tokenizers`",
+            evidence=f"model.options.vocab_size is above {SMALLEST_VOCABULARY}; {error}",
+            action="pip install 'perennial[text]', or set vocab_size = 257 for bytes alone",
+        ) from error

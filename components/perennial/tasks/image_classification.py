@@ -1,0 +1,272 @@
+"""Image classification: encoded pictures or lists of pixels, through a ResNet or a ViT.
+
+Use it by name in a contract: `task = "perennial.tasks.image_classification:ImageClassification"`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self, cast
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue, model_validator
+from torch import Tensor, nn
+
+from perennial.contracts.data import ColumnName, TaskColumns
+from perennial.contracts.section import Section
+from perennial.contracts.training import Direction
+from perennial.engine.metrics.catalogue import directions_of
+from perennial.engine.task import LABEL, Batch, MeasuredOptions, Task
+from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
+from perennial.tasks.columns.image_columns import (
+    ImageForm,
+    ImageState,
+    fit_images,
+    image_column,
+    read_images,
+)
+from perennial.tasks.picture_networks import (
+    Architecture,
+    Preset,
+    require_preset,
+    vision_transformer,
+)
+from perennial.tasks.resnet import RESNETS, ResNet, ResNetShape, residual_blocks
+from perennial.tasks.vision_transformer import VITS, ViTShape, transformer_blocks
+
+PositiveInt = Annotated[int, Field(ge=1)]
+IMAGE = "image"
+
+
+class ResNetOptions(Section):
+    """Departures from a ResNet preset; what is not set is the preset's."""
+
+    block: Literal["basic", "bottleneck"] | None = None
+    """`bottleneck` for networks of 50 layers and more."""
+    depths: tuple[PositiveInt, ...] = ()
+    """Blocks of each stage; deepen when the training loss stays high."""
+    widths: tuple[PositiveInt, ...] = ()
+    """Channels of each stage; halve them when the model must be small."""
+    stem: Literal["small", "large"] | None = None
+    """`large` for pictures of 64 pixels and more: it quarters height and width first."""
+
+
+class ViTOptions(Section):
+    """Departures from a ViT preset; what is not set is the preset's."""
+
+    patch: PositiveInt | None = None
+    """Pixels of a patch's side. Halving it makes four times as many tokens: finer, and slower."""
+    width: PositiveInt | None = None
+    """Of every token; a multiple of `heads`."""
+    depth: PositiveInt | None = None
+    """Blocks; deepen when the training loss stays high."""
+    heads: PositiveInt | None = None
+    """Of the attention; 32 to 64 numbers each are usual."""
+    pooling: Literal["mean", "token"] | None = None
+    """`token` only to match published weights."""
+
+
+class Augmentation(Section):
+    """Random changes to training pictures, all off.
+
+    Turn one on when the validation loss rises while the training loss falls, and only if it keeps
+    the label.
+    """
+
+    shift: Annotated[int, Field(ge=0)] = 0
+    """Pixels to move by, at most, in each direction; border pixels are repeated."""
+    flip: bool = False
+    """Mirror every second picture; never for letters, digits or traffic signs."""
+    noise: Annotated[float, Field(ge=0.0)] = 0.0
+    """Deviation of added noise, in deviations of the pixels; 0.1 is hardly seen."""
+
+
+class ImageOptions(MeasuredOptions):
+    """Options of image classification."""
+
+    architecture: Architecture = "resnet"
+    """`resnet` for up to about 100,000 pictures; `vit` needs more of them, or augmentation."""
+    preset: Preset = "small"
+    """`small` suits pictures of 8 to 32 pixels, the others those of 64 to 256."""
+    resnet: ResNetOptions = ResNetOptions()
+    """Departures from the preset."""
+    vit: ViTOptions = ViTOptions()
+    """Departures from the preset."""
+    image: ColumnName | None = None
+    """The feature column with the pictures; None means the only feature."""
+    shape: tuple[PositiveInt, ...] = ()
+    """Height and width, and 3 for colour, of pictures that come as flat lists of numbers."""
+    size: tuple[PositiveInt, PositiveInt] | None = None
+    """Height and width that encoded pictures are scaled to; None takes them as they are and refuses
+    pictures of another size. Set it when sizes differ."""
+    channels: Literal[1, 3] | None = None
+    """1 makes grey pictures, 3 colour; None follows the first training picture."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Raise it when the validation loss rises while the training loss falls."""
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Share of each label spread over all classes, in the loss that is minimised only: 0.1 keeps a
+    large model from certainty. Its first value is (1 - s) H + s L under classes of entropy H and
+    mean negative log share L; evaluation, gate and monitoring use the plain cross-entropy."""
+    augmentation: Augmentation = Augmentation()
+    """Random changes to training pictures."""
+    channels_last: bool = False
+    """Memory format of a ResNet's weights and activations: measured 1.4 times faster on a CPU, and
+    right for tensor cores. With strategy `single` or `ddp`; FSDP cannot shard such weights and
+    refuses."""
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        unused = self.vit if self.architecture == "resnet" else self.resnet
+        if unused != type(unused)():
+            raise ValueError(f"architecture = {self.architecture!r} does not use {unused!r}")
+        require_preset(self.architecture, self.preset)
+        if self.channels_last and self.architecture == "vit":
+            raise ValueError("channels_last is for convolutions: leave it out for a vit")
+        shape = self.resnet_shape if self.architecture == "resnet" else None
+        if shape and len(shape.depths) != len(shape.widths):
+            raise ValueError(f"{len(shape.depths)} depths need as many widths")
+        if shape is None and self.vit_shape.width % self.vit_shape.heads:
+            raise ValueError("vit.width must be a multiple of vit.heads")
+        return self
+
+    @property
+    def resnet_shape(self) -> ResNetShape:
+        """The preset with its departures."""
+        preset, own = RESNETS[self.preset], self.resnet
+        return ResNetShape(
+            own.block or preset.block, own.depths or preset.depths, own.widths or preset.widths,
+            own.stem or preset.stem,
+        )  # fmt: skip
+
+    @property
+    def vit_shape(self) -> ViTShape:
+        """The preset with its departures."""
+        preset, own = VITS[self.preset], self.vit
+        return ViTShape(
+            own.patch or preset.patch, own.width or preset.width, own.depth or preset.depth,
+            own.heads or preset.heads, own.pooling or preset.pooling,
+        )  # fmt: skip
+
+
+class ImageClassificationState(ClassLabels):
+    """What the task learns from the training split."""
+
+    images: ImageState = ImageState()
+
+
+class ImageClassification(Task):
+    """One picture, one of two or more classes, softmax cross-entropy."""
+
+    Options = ImageOptions
+    kind: Literal["multiclass"] = "multiclass"
+    metrics: Mapping[str, Direction] = directions_of("accuracy", "log_loss", "macro_f1")
+
+    def __init__(self, options: Section, columns: TaskColumns) -> None:
+        super().__init__(options, columns)
+        self.image_options = cast("ImageOptions", options)
+        self.column = image_column(columns, self.image_options.image)
+        self.fitted = ImageClassificationState()
+
+    def fit(self, train: pl.LazyFrame) -> None:
+        """Learn the pictures' form, mean and deviation, and the class shares."""
+        options = self.image_options
+        form = ImageForm(options.shape, options.size, options.channels)
+        images = fit_images(train, self.column, form)
+        labels = fit_classes(train, self.columns.label)
+        self.fitted = ImageClassificationState(**dict(labels), images=images)
+
+    def state(self) -> dict[str, JsonValue]:
+        """The fitted statistics as JSON."""
+        return self.fitted.model_dump(mode="json")
+
+    def load_state(self, state: Mapping[str, JsonValue]) -> None:
+        """Take over fitted statistics."""
+        self.fitted = ImageClassificationState.model_validate(state, strict=False)
+
+    def encode(self, rows: pl.DataFrame) -> Batch:
+        """`image` float32 [B, C, H, W], standardised per channel, and, if present, `label`."""
+        pixels = read_images(rows[self.column], self.fitted.images)
+        batch = {IMAGE: torch.from_numpy(self.fitted.images.standardised(pixels))}
+        if self.columns.label in rows.columns:
+            codes = encode_classes(rows[self.columns.label], self.fitted.classes)
+            batch[LABEL] = torch.from_numpy(codes)
+        return batch
+
+    def build_model(self) -> nn.Module:
+        """The network; its last layer starts at the class prior, so the first loss is known."""
+        options, images = self.image_options, self.fitted.images
+        prior = torch.tensor(self.fitted.class_shares).log()
+        if options.architecture == "resnet":
+            return ResNet(
+                options.resnet_shape, images.channels, prior, dropout=options.dropout,
+                channels_last=options.channels_last,
+            )  # fmt: skip
+        return vision_transformer(options.vit_shape, images, prior, dropout=options.dropout)
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy of each picture, shape [B]."""
+        return nn.functional.cross_entropy(output, batch[LABEL], reduction="none")
+
+    def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """The same against smoothed labels."""
+        smoothing = self.image_options.label_smoothing
+        return nn.functional.cross_entropy(
+            output, batch[LABEL], reduction="none", label_smoothing=smoothing
+        )
+
+    def predict(self, output: Tensor) -> Tensor:
+        """Class probabilities, shape [B, K]."""
+        return torch.softmax(output, dim=-1)
+
+    def expected_initial_loss(self) -> float:
+        """The label's entropy: the last layer starts at the class prior."""
+        return self.fitted.entropy
+
+    def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Shift, flip and noise, each picture by its own draw."""
+        options, image = self.image_options.augmentation, batch[IMAGE]
+        rows = len(image)
+        if options.shift:
+            image = _shifted(image, options.shift, generator)
+        if options.flip:
+            is_flipped = torch.rand(rows, generator=generator) < 0.5
+            image = torch.where(is_flipped[:, None, None, None], image.flip(3), image)
+        if options.noise:
+            image = image + options.noise * torch.randn(image.shape, generator=generator)
+        return {**batch, IMAGE: image}
+
+    @property
+    def prediction_names(self) -> Sequence[str]:
+        """One per class."""
+        return self.fitted.probability_names
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """Residual or transformer blocks."""
+        return [*residual_blocks(model), *transformer_blocks(model)]
+
+    def describe(self, batch: Batch, index: int) -> dict[str, str]:
+        """The class by name, and the pixels' range."""
+        image = batch[IMAGE][index]
+        shown = {"pixels": f"{image.min():.3g} to {image.max():.3g}, mean {image.mean():.3g}"}
+        if LABEL in batch:
+            shown[self.columns.label] = self.fitted.classes[int(batch[LABEL][index])]
+        return shown
+
+    def picture(self, batch: Batch, index: int) -> NDArray[np.uint8]:
+        """The picture, its standardisation undone."""
+        return self.fitted.images.shown(batch[IMAGE][index].numpy())
+
+
+def _shifted(image: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """Each picture moved by its own whole pixels; the border is repeated into the gap."""
+    rows, channels, height, width = image.shape
+    moves = torch.randint(-most, most + 1, (2, rows, 1), generator=generator)
+    down = (torch.arange(height) + moves[0]).clamp(0, height - 1)
+    across = (torch.arange(width) + moves[1]).clamp(0, width - 1)
+    return image[
+        torch.arange(rows)[:, None, None, None],
+        torch.arange(channels)[None, :, None, None],
+        down[:, None, :, None],
+        across[:, None, None, :],
+    ]

@@ -1,0 +1,21 @@
+"""KFP wiring of `train_model`: teach the model, whatever happens on the way."""
+
+from kfp import dsl
+
+
+@dsl.component(base_image="perennial-trainer", install_kfp_package=False)
+def train_model(
+    config: str,
+    snapshot: dsl.Input[dsl.Dataset],
+    training: dsl.Output[dsl.Artifact],
+    report: dsl.Output[dsl.HTML],
+    metrics: dsl.Output[dsl.Metrics],
+) -> None:
+    """What do these bytes teach the model?"""
+    from perennial.train_model.step import train_model_step
+
+    result = train_model_step(
+        config=config, snapshot=snapshot.path, training=training.path, report=report.path,
+        metrics=metrics.path,
+    )  # fmt: skip
+    metrics.metadata.update(result.metrics)

@@ -1,0 +1,68 @@
+"""Identity: which training is this, where does it live, and did it end before?"""
+
+import logging
+from pathlib import Path
+
+from perennial.clients.environment import Environment
+from perennial.clients.object_store import LocalObjectStore, open_store
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.checkpoints.shelf import folder_for, open_shelf
+from perennial.engine.handover import obtain_result
+from perennial.engine.job import TrainingJob, training_contract, training_fingerprint
+from perennial.train_model.config import TrainModelConfig
+
+logger = logging.getLogger(__name__)
+
+
+def training_job(
+    settings: TrainModelConfig, snapshot_folder: Path, environment: Environment
+) -> TrainingJob:
+    """The job, in the one folder that belongs to its fingerprint.
+
+    With a store that is no folder, checkpoints go to the store; logs and copies of the
+    checkpoints lie in this machine's cache.
+    """
+    resources = settings.resources
+    contract = training_contract(
+        Snapshot.read(snapshot_folder),
+        settings.model,
+        settings.training,
+        num_processes=resources.num_processes,
+        threads_per_process=resources.threads_per_process,
+        code_digest=environment.code_digest,
+    )
+    fingerprint = training_fingerprint(contract)
+    store = open_store(environment.store_uri)
+    if isinstance(store, LocalObjectStore):
+        folder, store_uri = store.root / "training" / fingerprint[:16], ""
+    else:
+        store_uri = f"{store.uri}/training/{fingerprint[:16]}"
+        folder = folder_for(store_uri)
+    return TrainingJob(
+        fingerprint=fingerprint,
+        contract=contract,
+        snapshot=str(snapshot_folder.absolute()),
+        model=settings.model,
+        training=settings.training,
+        num_processes=resources.num_processes,
+        folder=str(folder.absolute()),
+        store_uri=store_uri,
+    )
+
+
+def is_finished(job: TrainingJob) -> bool:
+    """Whether an equal training ended before and its checkpoints are still there, intact."""
+    if not obtain_result(job):
+        return False
+    shelf = open_shelf(job.checkpoints_uri)
+    # Who reads a checkpoint compares its bytes; this step need not fetch them from a store first.
+    look = shelf.manifest if job.store_uri else shelf.obtain
+    try:
+        for kept in TrainingResult.read(job.root).checkpoints:
+            look(kept.step)
+    except DamagedCheckpointError as error:
+        logger.warning("fingerprint=%s is trained again: %s", job.fingerprint, error)
+        return False
+    return True

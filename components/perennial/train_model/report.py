@@ -1,0 +1,200 @@
+"""Training report: the curves of a training and the checkpoints that it left."""
+
+from collections.abc import Mapping
+
+from perennial.contracts.memory import MemoryPlan
+from perennial.contracts.training import TrainingResult
+from perennial.engine.optimization.clip_rate import constant_clipping
+from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.page import Page
+
+
+def training_page(result: TrainingResult, summary: str) -> Page:
+    """The page about a finished training."""
+    warning = constant_clipping(result.history)
+    page = Page("Train model", outcome="warned" if warning else "neutral", summary=summary)
+    if warning:
+        page.text(warning)
+    page.values(
+        {
+            "steps": f"{result.steps:,}",
+            "parameters": f"{result.num_parameters:,}",
+            "processes": f"{result.world_size} ({result.strategy})",
+            **_utilization(result),
+            "time": f"{result.seconds:,.0f} s",
+            "resumes": result.num_resumes,
+            **_troubles(result),
+            "fingerprint": result.fingerprint[:16],
+        }
+    )
+    if result.memory_plan:
+        _add_memory_plan(page, result.memory_plan)
+    _add_curves(page, result)
+    _add_bottleneck(page, result)
+    _add_evaluations(page, result)
+    _add_checkpoints(page, result)
+    return page
+
+
+def _troubles(result: TrainingResult) -> dict[str, str]:
+    """What did not go smoothly; nothing when all did."""
+    slow = [sample for sample in result.collective_waits if sample.slow_rank is not None]
+    found = {
+        "updates left out (not finite)": result.num_skipped,
+        "updates left out (float16 overflowed)": result.num_rescaled,
+        "rewinds (the loss jumped)": result.num_rewinds,
+        "samples with a slow rank": len(slow),
+    }
+    return {name: str(count) for name, count in found.items() if count}
+
+
+def final_metrics(result: TrainingResult) -> dict[str, float]:
+    """The scalars of the dashboard."""
+    last = result.evaluations[-1]
+    measured = {f"validation_{name}": value for name, value in last.metrics.items()}
+    if last.train_loss is not None:
+        measured["train_loss"] = last.train_loss
+    return {"steps": float(result.steps), **measured}
+
+
+def summarize(result: TrainingResult, *, is_reused: bool) -> str:
+    """One line: what was trained, how well, and how it came about."""
+    last = result.evaluations[-1]
+    values = ", ".join(f"{name} {value:.4f}" for name, value in last.metrics.items())
+    origin = "an equal training was finished before and is reused; " if is_reused else ""
+    resumes = f", resumed {result.num_resumes} times" if result.num_resumes else ""
+    return (
+        f"{origin}{result.steps:,} steps on {result.world_size} processes ({result.strategy}) in "
+        f"{result.seconds:.0f} s{resumes}; last validation sample: {values}"
+    )
+
+
+def _add_memory_plan(page: Page, plan: MemoryPlan) -> None:
+    page.heading("Memory plan")
+    page.text(f"Chosen: {plan.reason}.")
+    page.table(
+        plan.header(),
+        plan.rows(),
+        caption=f"MB per process on {plan.device}; passes of {plan.micro_batch_rows} rows, "
+        f"measured with {plan.measured_rows}; layouts in the order tried",
+    )
+
+
+def _add_curves(page: Page, result: TrainingResult) -> None:
+    history, evaluations = result.history, result.evaluations
+    losses = {
+        "train": [(point.step, point.loss) for point in history],
+        "validation": [(point.step, point.metrics["loss"]) for point in evaluations],
+    }
+    page.heading("Curves")
+    page.figure(
+        line_chart(losses, x_label="step", y_label="loss"),
+        "Mean loss per example. Training: with dropout, over the logging interval; validation: on "
+        "the fixed sample.",
+    )
+    for name in _metric_names(result):
+        points = [(p.step, p.metrics[name]) for p in evaluations if name in p.metrics]
+        page.figure(line_chart({name: points}, x_label="step", y_label=name), f"Validation {name}.")
+    signals = {
+        "learning rate": [(point.step, point.learning_rate) for point in history],
+        "gradient norm": [(point.step, point.gradient_norm) for point in history],
+        "clipped updates": [(point.step, point.clipped_share) for point in history],
+        "update ratio": [(point.step, point.update_ratio) for point in history],
+        "examples per second": [(point.step, point.examples_per_second) for point in history],
+        "memory": [(point.step, point.memory_bytes / 2**20) for point in history],
+    }
+    captions = {
+        "learning rate": "Learning rate of the update.",
+        "gradient norm": "Length of the gradient before clipping, mean of the interval.",
+        "clipped updates": "Share of the interval's updates that clipping changed: about a tenth "
+        "is healthy.",
+        "update ratio": "Length of an update relative to the weights: about 1e-3 is healthy, 1e-2 "
+        "is unstable, 1e-5 hardly learns.",
+        "memory": "Peak memory in MiB of the first rank: of its GPU, or of the process on a CPU.",
+        "examples per second": "Throughput without evaluations and checkpoints; "
+        f"{_mean_wait(result):.1%} of the time was spent waiting for data.",
+    }
+    for name, points in signals.items():
+        page.figure(line_chart({name: points}, x_label="step", y_label=name), captions[name])
+
+
+def _add_bottleneck(page: Page, result: TrainingResult) -> None:
+    found = result.bottleneck
+    if found is None:
+        return
+    page.heading("Bottleneck")
+    page.text(f"A traced step is {found.verdict}: {found.remedy}.")
+    page.values(
+        {
+            "traced steps": f"{found.steps} of {found.seconds_per_step * 1e3:.1f} ms",
+            "waiting for data": f"{found.data_wait_share:.1%}",
+            "overhead": f"{found.overhead_share:.1%}",
+            "products, of all operations": f"{found.computing_share:.1%}",
+            "trace": found.trace,
+        }
+    )
+    page.figure(
+        bar_chart(found.operations, x_label="share of the operations' time"),
+        "The largest operations.",
+    )
+
+
+def _add_evaluations(page: Page, result: TrainingResult) -> None:
+    names = ["loss", *_metric_names(result)]
+    page.heading("Evaluations")
+    page.table(
+        ["step", "train loss", *(f"validation {name}" for name in names)],
+        [
+            [
+                point.step,
+                "all left out" if point.train_loss is None else f"{point.train_loss:.5g}",
+                *(_shown(point.metrics, name) for name in names),
+            ]
+            for point in result.evaluations
+        ],
+        caption="On the fixed sample of the validation split",
+    )
+
+
+def _add_checkpoints(page: Page, result: TrainingResult) -> None:
+    page.heading("Checkpoints kept")
+    page.table(
+        ["step", "kept as", "validation sample", "where"],
+        [
+            [
+                record.step,
+                ", ".join(record.kept_as),
+                ", ".join(f"{name} {value:.5g}" for name, value in record.metrics.items()),
+                record.uri,
+            ]
+            for record in result.checkpoints
+        ],
+        caption="The candidates of select_checkpoint",
+    )
+
+
+def _metric_names(result: TrainingResult) -> list[str]:
+    if not result.evaluations:
+        return []
+    every = dict.fromkeys(name for point in result.evaluations for name in point.metrics)
+    return [name for name in every if name != "loss"]
+
+
+def _shown(metrics: Mapping[str, float], name: str) -> str:
+    return f"{metrics[name]:.5g}" if name in metrics else "undefined"
+
+
+def _utilization(result: TrainingResult) -> dict[str, str]:
+    """Arithmetic per second, and the share of the devices' peak where that is known."""
+    last = result.history[-1] if result.history else None
+    if last is None or last.flops_per_second is None:
+        return {}
+    text = f"{last.flops_per_second / 1e9:,.1f} GFLOP/s"
+    if last.utilization is not None:
+        text += f", {last.utilization:.1%} of the peak (MFU)"
+    return {"arithmetic": text}
+
+
+def _mean_wait(result: TrainingResult) -> float:
+    shares = [point.data_wait_share for point in result.history]
+    return sum(shares) / len(shares) if shares else 0.0

@@ -1,0 +1,89 @@
+"""Step 4: reads the snapshot, trains or resumes, puts the curves on record."""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
+from perennial.clients.environment import Environment
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking
+from perennial.contracts.training import TrainingResult
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.config import TrainModelConfig
+from perennial.train_model.curves import LiveCurves, log_evaluations, log_steps
+from perennial.train_model.identity import is_finished, training_job
+from perennial.train_model.launchers.choice import open_launcher
+from perennial.train_model.launchers.local import remove_encoded_data
+from perennial.train_model.report import final_metrics, summarize, training_page
+
+logger = logging.getLogger(__name__)
+
+
+@pipeline_step("train_model", outputs=("training", "report", "metrics"))
+def train_model_step(
+    *, config: str, snapshot: str, training: str, report: str, metrics: str
+) -> StepResult:  # the metrics file is written by the decorator
+    """Train the model, or take over an equal training that is finished or was interrupted."""
+    settings = TrainModelConfig.from_json(config)
+    environment = Environment.read()
+    job = training_job(settings, Path(snapshot), environment)
+    is_reused = is_finished(job)
+    # MLflow takes seconds to answer for the first time; the training need not wait for it.
+    with ThreadPoolExecutor(1) as opener:
+        tracking = opener.submit(join_tracking, environment, settings.model.name)
+        if is_reused:
+            remove_encoded_data(job)
+        else:
+            launcher = open_launcher(settings.resources, environment)
+            with LiveCurves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
+                run_to_end(job, launcher, settings.resources.max_restarts)
+    result = TrainingResult.read(job.root)
+    summary = summarize(result, is_reused=is_reused)
+    result.write(Path(training))
+    training_page(result, summary).write(Path(report))
+    record(tracking.result(), settings, result)
+    return StepResult(metrics=final_metrics(result), summary=summary)
+
+
+def join_tracking(environment: Environment, model: str) -> Tracking:
+    """The run's record; on one machine, those that earlier runs left open are closed.
+
+    One run at a time is active in a home, so that any other is over.
+    """
+    tracking = open_tracking(environment, model)
+    if environment.run_folder is not None:
+        own = environment.run_id
+        try_to_close_abandoned_runs(
+            environment, lambda tags: tags[RUN_TAG] != own, f"run {own} was started after it"
+        )
+    return tracking
+
+
+@contextmanager
+def failure_on_record(tracking: Future[Tracking]) -> Iterator[None]:
+    """Mark the tracking run as failed when the training is; the training's error goes first."""
+    try:
+        yield
+    except Exception:
+        try:
+            tracking.result().fail()
+        except Exception:
+            logger.exception("the failure is not on the tracking server's record")
+        raise
+
+
+def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResult) -> None:
+    """Put parameters and curves on the tracking server."""
+    tracking.log_params(
+        {
+            "training.fingerprint": result.fingerprint,
+            "training.section": settings.training.to_json(),
+            "training.world_size": result.world_size,
+            "training.num_parameters": result.num_parameters,
+        }
+    )
+    log_steps(tracking, result.history)
+    log_evaluations(tracking, result.evaluations)

@@ -1,0 +1,155 @@
+"""Counts per column: missing, infinite, outside of the declared limits, known too late."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+import polars as pl
+
+from perennial.clients.opaque_columns import OpaqueKind, is_blank, is_unreadable
+from perennial.contracts.snapshot import Snapshot
+from perennial.validate_data.config import ColumnExpectation
+
+# Clocks without a zone may be up to 14 hours ahead of UTC, so "future" starts a day from now.
+CLOCK_MARGIN = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number per batch, and how the numbers of batches become one."""
+
+    expression: pl.Expr
+    combine: Literal["sum", "min", "max"] = "sum"
+
+
+class ColumnCounts:
+    """Measures columns batch by batch.
+
+    Args:
+        measures: Name → what is measured.
+    """
+
+    def __init__(self, measures: Mapping[str, Measure]) -> None:
+        self._measures = measures
+        self._parts: list[pl.DataFrame] = []
+
+    def add(self, batch: pl.DataFrame) -> None:
+        """Take in a batch."""
+        self._parts.append(
+            batch.select(measure.expression.alias(name) for name, measure in self._measures.items())
+        )
+
+    def result(self) -> dict[str, object]:
+        """Each measure over all batches; the smallest and largest value is None without any."""
+        table = pl.concat(self._parts)
+        combined = table.select(
+            getattr(pl.col(name), measure.combine)() for name, measure in self._measures.items()
+        )
+        return {column.name: _value(column) for column in combined}
+
+
+def column_measures(
+    snapshot: Snapshot,
+    schema: pl.Schema,
+    expectations: Mapping[str, ColumnExpectation],
+    *,
+    opaque: Mapping[str, OpaqueKind],
+    now: datetime,
+) -> dict[str, Measure]:
+    """All that is measured, by fact name, such as `missing:temp`.
+
+    Args:
+        snapshot: Names the columns' roles.
+        schema: Of the table with its derived columns.
+        expectations: Limits on columns.
+        opaque: Columns whose own values have no order.
+        now: The time after which a row's time lies in the future.
+    """
+    measures = {"rows": Measure(pl.len())}
+    for name, dtype in schema.items():
+        if name not in opaque:
+            measures |= dict(_value_measures(name, dtype))
+    for name, kind in opaque.items():
+        measures[f"missing:{name}"] = Measure(pl.col(name).is_null().sum())
+        measures[f"unreadable:{name}"] = Measure(is_unreadable(name, kind).sum())
+        measures[f"blank:{name}"] = Measure(is_blank(name, kind).sum())
+    for name, expectation in expectations.items():
+        if name in schema:
+            bad = bad_values(name, schema[name], expectation)
+            measures |= {
+                f"{kind}:{name}": Measure(e.sum()) for kind, e in bad.items() if e is not None
+            }
+    data = snapshot.data
+    if data.time:
+        limit = int((now + CLOCK_MARGIN).timestamp() * 1e6)
+        measures["future_rows"] = Measure((pl.col(data.time).dt.epoch("us") > limit).sum())
+    for feature, available in data.available_at.items():
+        late = pl.col(available) > pl.col(data.time or "")
+        undated = pl.col(available).is_null() & ~is_missing(feature, schema[feature])
+        measures[f"late_rows:{feature}"] = Measure(late.sum())
+        measures[f"undated_rows:{feature}"] = Measure(undated.sum())
+    return measures
+
+
+def is_missing(name: str, dtype: pl.DataType) -> pl.Expr:
+    """Whether a value is missing: null, or NaN, which many writers of Parquet use for it."""
+    null = pl.col(name).is_null()
+    return null | pl.col(name).is_nan().fill_null(False) if dtype.is_float() else null
+
+
+def finite(name: str, dtype: pl.DataType) -> pl.Expr:
+    """The values of a numeric column, null where they are missing or infinite."""
+    column = pl.col(name)
+    return pl.when(column.is_finite()).then(column) if dtype.is_float() else column
+
+
+def is_text(dtype: pl.DataType) -> bool:
+    """Whether a column holds categories rather than amounts."""
+    return dtype in (pl.String, pl.Boolean, pl.Categorical, pl.Enum)
+
+
+def bad_values(
+    name: str, dtype: pl.DataType, expectation: ColumnExpectation
+) -> dict[str, pl.Expr | None]:
+    """Which values break an expectation, by kind; None where the column's type rules it out."""
+    column, text = pl.col(name), is_text(dtype)
+    found: dict[str, pl.Expr | None] = {}
+    if expectation.min is not None or expectation.max is not None:
+        low = -math.inf if expectation.min is None else expectation.min
+        high = math.inf if expectation.max is None else expectation.max
+        inside = finite(name, dtype).is_between(low, high) if dtype.is_numeric() else None
+        found["outside"] = None if inside is None else ~inside
+    if expectation.allowed:
+        words = [value for value in expectation.allowed if isinstance(value, str | bool)]
+        numbers = [float(value) for value in expectation.allowed if value not in words]
+        if text and not numbers:
+            known = [str(value).lower() if isinstance(value, bool) else value for value in words]
+            found["unlisted"] = ~column.cast(pl.String).is_in(known)
+        elif dtype.is_numeric() and not words:
+            found["unlisted"] = ~finite(name, dtype).cast(pl.Float64).is_in(numbers)
+        else:
+            found["unlisted"] = None
+    if expectation.matches:
+        pattern = f"^(?:{expectation.matches})$"
+        found["unmatched"] = ~column.cast(pl.String).str.contains(pattern) if text else None
+    return found
+
+
+def _value(column: pl.Series) -> object:
+    """The one value of a column; a moment beyond the calendar as its number."""
+    try:
+        return column.item()
+    except (ValueError, OverflowError):
+        return f"{column.to_physical().item()} ({column.dtype})"
+
+
+def _value_measures(name: str, dtype: pl.DataType) -> Iterator[tuple[str, Measure]]:
+    yield f"missing:{name}", Measure(is_missing(name, dtype).sum())
+    if dtype.is_float():
+        yield f"infinite:{name}", Measure(pl.col(name).is_infinite().sum())
+    if dtype.is_numeric() or dtype.is_temporal() or is_text(dtype):
+        values = finite(name, dtype) if dtype.is_numeric() else pl.col(name)
+        yield f"low:{name}", Measure(values.min(), "min")
+        yield f"high:{name}", Measure(values.max(), "max")

@@ -1,0 +1,24 @@
+"""KFP wiring of `validate_data`: is this snapshot fit to train on?"""
+
+from kfp import dsl
+
+
+@dsl.component(base_image="perennial-data", install_kfp_package=False)
+def validate_data(
+    config: str,
+    snapshot: dsl.Input[dsl.Dataset],
+    validation: dsl.Output[dsl.Artifact],
+    report: dsl.Output[dsl.HTML],
+    metrics: dsl.Output[dsl.Metrics],
+) -> None:
+    """Measure the snapshot in one pass and judge the facts with Great Expectations."""
+    from perennial.validate_data.step import validate_data_step
+
+    result = validate_data_step(
+        config=config,
+        snapshot=snapshot.path,
+        validation=validation.path,
+        report=report.path,
+        metrics=metrics.path,
+    )
+    metrics.metadata.update(result.metrics)

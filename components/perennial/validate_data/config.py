@@ -1,0 +1,118 @@
+"""The `[expectations]` section: what the data must look like before anything is trained on it."""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from perennial.contracts.data import ColumnName, ModelSection
+from perennial.contracts.section import Section
+from perennial.contracts.validation import Severity
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Auc = Annotated[float, Field(ge=0.5, le=1.0)]
+
+
+class ColumnExpectation(Section):
+    """What is known about one column; missing values never count as bad."""
+
+    min: float | None = None
+    """Smallest possible value of a numeric column. Give physical limits, not what was seen so far:
+    slow changes are the business of drift monitoring."""
+    max: float | None = None
+    """Largest possible value of a numeric column."""
+    allowed: tuple[str | int | float | bool, ...] = ()
+    """All values the column may take; empty means any. List them when a new one is a mistake."""
+    matches: str = ""
+    """Regular expression that every text value must match from start to end; empty means any."""
+    max_bad_share: Share = 0.0
+    """Share of rows that may break `min`, `max`, `allowed` or `matches`; raise it for columns with
+    known rare errors."""
+    max_missing_share: Share | None = None
+    """Share of rows that may lack a value; None means the section's `max_missing_share` for
+    features and no limit for other columns."""
+    severity: Severity = "critical"
+    """`critical` stops the run. Choose `warning` for limits that you are not sure of."""
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min = {self.min} is above max = {self.max}: swap them")
+        try:
+            re.compile(self.matches)
+        except re.error as error:
+            raise ValueError(
+                f"matches = {self.matches!r} is no regular expression: {error}"
+            ) from error
+        return self
+
+
+class ExpectationsSection(Section):
+    """What every snapshot is judged by; shares are of rows, between 0 and 1."""
+
+    min_rows: Annotated[int, Field(ge=1)] = 500
+    """Fewest rows worth training on. With 500, the default test split holds 125, and an accuracy
+    measured there has a standard error of up to 4.5 points: lower it only for trying things out."""
+    label_kind: Literal["auto", "classes", "number"] = "auto"
+    """`auto`: text, booleans and at most 100 different whole numbers are classes. Set `number` for
+    a count or a grade that is predicted as an amount. A label of free text is neither."""
+    min_class_rows: Annotated[int, Field(ge=1)] = 10
+    """Fewest rows of any class in any split. Below ten, a metric of that class is noise; raise it
+    when decisions rest on a rare class."""
+    max_missing_label_share: Share = 0.0
+    """Share of rows that may lack the label: they are in no split but are watched for drift. Raise
+    it when labels arrive later than rows."""
+    max_missing_share: Share = 0.9
+    """Share of rows in which a feature may lack its value before a warning; one that lacks it in
+    all rows is always critical. A guard against columns that a source stopped filling: set it per
+    column under `columns` where the usual share is known."""
+    max_distinct_share: Share = 0.5
+    """Share of different values above which a text feature looks like an identifier, which a model
+    can only learn by heart. Raise it for free text."""
+    max_duplicate_share: Share = 0.01
+    """Share of rows that may repeat an earlier row, or its `data.ids`. Set it to 0 when the source
+    delivers exactly once."""
+    max_repeated_share: Share = 0.05
+    """Share of pictures, lists or texts that may repeat an earlier one before a warning: the same
+    content under another id. Raise it for short texts, which people do repeat."""
+    max_unreadable_share: Share = 0.0
+    """Share of pictures that cannot be decoded, and of lists that hold anything but finite numbers.
+    Training and serving refuse such a row, so leave it at 0 and mend the source."""
+    max_blank_share: Share = 0.01
+    """Share of pictures of one colour, lists of one number and texts without a word before a
+    warning: what a broken camera or parser leaves. Raise it where such values are real."""
+    max_overlap_share: Share = 0.01
+    """Share of validation and test rows whose features and label, or ids, also occur in training,
+    beyond the share by which training rows repeat each other by chance."""
+    max_conflict_share: Share = 0.05
+    """Share of rows with equal features but different labels before a warning: mislabelled copies,
+    or a feature that is missing. Not judged where most rows share features and label with others,
+    as under a few coarse features. Raise it when labels are known to be noisy."""
+    max_group_overlap_share: Share | None = None
+    """Share of validation and test rows whose group also occurs in training. None does not judge
+    it; set it when the model must serve groups that it has never seen."""
+    leakage_auc_fail: Auc = 0.95
+    """A feature that alone ranks the label this well was most likely recorded after it. Measured
+    on flights of 2013: arrival delay 1.00, legitimate features at most 0.61."""
+    leakage_auc_warn: Auc = 0.85
+    """Look at such a feature; departure delay, known too late for its use, reached 0.90."""
+    leakage_allow: tuple[ColumnName, ...] = ()
+    """Features that may predict the label alone, because you know how they come about."""
+    columns: dict[ColumnName, ColumnExpectation] = Field(default_factory=dict)
+    """What is known about single columns; physical limits belong here."""
+
+    @model_validator(mode="after")
+    def _warns_before_failing(self) -> Self:
+        if self.leakage_auc_warn > self.leakage_auc_fail:
+            raise ValueError(
+                f"leakage_auc_warn = {self.leakage_auc_warn} is above leakage_auc_fail = "
+                f"{self.leakage_auc_fail}: the warning would never be seen; lower it"
+            )
+        return self
+
+
+class ValidateDataConfig(Section):
+    """What the step receives."""
+
+    model: ModelSection
+    expectations: ExpectationsSection

@@ -1,0 +1,139 @@
+"""How well does each feature alone rank the label? A feature that does it too well is a leak.
+
+Every feature is encoded by the mean label of its values (text) or of its quantile bins (numbers,
+missing values in a bin of their own), fitted on one half of the rows and scored on the other. So a
+leak is found whether the label rises with the feature, falls with it, or hides in the missing
+values, and a column of identifiers, which only fits the first half, is not mistaken for one.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.stats import kendalltau, rankdata
+
+from perennial.validate_data.columns import finite, is_text
+from perennial.validate_data.labels import LabelKind
+
+SAMPLE_ROWS = 100_000
+MIN_ROWS = 200
+_NUM_BINS = 64
+_MIN_BIN_ROWS = 20
+_MAX_SCORED_CLASSES = 20
+# Weight of the overall mean in each value's mean, in rows: rare values must not look certain.
+_PRIOR_ROWS = 10.0
+_MISSING = -1
+
+Codes = NDArray[np.int64]
+Targets = NDArray[np.float64]
+
+
+def leakage_aucs(
+    sample: pl.DataFrame, features: Mapping[str, pl.DataType], label: str, kind: LabelKind
+) -> dict[str, float]:
+    """Area under the ROC curve of each feature on its own; empty when it cannot be told.
+
+    For several classes, the mean over one class against the rest, weighted by frequency; for a
+    number, the share of pairs of rows that the feature orders as the label does.
+
+    Args:
+        sample: Labelled rows in random order; the even ones fit, the odd ones score.
+        features: Features and their types.
+        label: The label's column.
+        kind: What the label is.
+    """
+    rows = sample.head(SAMPLE_ROWS)
+    if kind == "text" or rows.height < MIN_ROWS or rows[label].n_unique() < 2:
+        return {}
+    targets = _targets(rows[label], kind)
+    if not targets:
+        return {}
+    return {
+        name: _auc(_codes(rows, name, dtype), targets, kind) for name, dtype in features.items()
+    }
+
+
+def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
+    """What is to be ranked, each with its weight."""
+    if kind == "number":
+        return [(1.0, rankdata(label.cast(pl.Float64).to_numpy()))]
+    counts = label.value_counts(sort=True).head(_MAX_SCORED_CLASSES)
+    found = [
+        (float(count), (label == value).cast(pl.Float64).to_numpy())
+        for value, count in counts.iter_rows()
+    ]
+    usable = [(weight, y) for weight, y in found if _has_both(y[::2]) and _has_both(y[1::2])]
+    # The second of two classes says the same as the first.
+    return usable[:1] if label.n_unique() == 2 else usable
+
+
+def _codes(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> Codes:
+    """An integer per value or bin."""
+    if not dtype.is_numeric():
+        values = rows[name]
+        if dtype.is_temporal():
+            values = values.to_physical()
+        elif not is_text(dtype):  # lists, structures: equal or not is all that can be told
+            values = values.hash().zip_with(
+                values.is_not_null(), pl.Series([None], dtype=pl.UInt64)
+            )
+        else:
+            values = values.cast(pl.String)
+        return values.rank("dense").cast(pl.Int64).fill_null(_MISSING).to_numpy()
+    series = rows.select(finite(name, dtype).cast(pl.Float64)).to_series()
+    numbers = series.fill_null(float("nan")).to_numpy()
+    fitted = numbers[::2][~np.isnan(numbers[::2])]
+    if not len(fitted):
+        return np.full(len(numbers), _MISSING)
+    bins = min(_NUM_BINS, max(len(fitted) // _MIN_BIN_ROWS, 2))
+    edges = np.unique(np.quantile(fitted, np.linspace(0, 1, bins + 1)[1:-1]))
+    return np.where(np.isnan(numbers), _MISSING, np.searchsorted(edges, numbers, side="left"))
+
+
+def _auc(codes: Codes, targets: list[tuple[float, Targets]], kind: LabelKind) -> float:
+    scores = []
+    for _, target in targets:
+        score = _encoded(codes[::2], target[::2], codes[1::2])
+        truth = target[1::2]
+        scores.append(_concordance(score, truth) if kind == "number" else _roc_auc(score, truth))
+    return float(np.average(scores, weights=[weight for weight, _ in targets]))
+
+
+def _encoded(fit_codes: Codes, target: Targets, codes: Codes) -> Targets:
+    """Each code's mean target in the rows that fit; unknown codes get the overall mean."""
+    known, position = np.unique(fit_codes, return_inverse=True)
+    sums, rows = np.bincount(position, weights=target), np.bincount(position)
+    overall = target.mean()
+    means = (sums + _PRIOR_ROWS * overall) / (rows + _PRIOR_ROWS)
+    index = np.searchsorted(known, codes).clip(max=len(known) - 1)
+    encoded: Targets = np.where(known[index] == codes, means[index], overall)
+    return encoded
+
+
+def _roc_auc(score: Targets, truth: Targets) -> float:
+    positives = truth > 0.5
+    num_positives, num_negatives = positives.sum(), (~positives).sum()
+    rank_sum = rankdata(score)[positives].sum()
+    return float(
+        (rank_sum - num_positives * (num_positives + 1) / 2) / (num_positives * num_negatives)
+    )
+
+
+def _concordance(score: Targets, truth: Targets) -> float:
+    """Share of the pairs with different truth that the score orders alike; a tie counts half."""
+    if not _has_both(score):
+        return 0.5
+    tau = float(kendalltau(score, truth).statistic)
+    # Kendall's tau-b divides by pairs untied in either; here only pairs tied in truth are left out.
+    return 0.5 + 0.5 * tau * float(np.sqrt(_untied_pairs(score) / _untied_pairs(truth)))
+
+
+def _untied_pairs(values: Targets) -> float:
+    _, counts = np.unique(values, return_counts=True)
+    n = float(len(values))
+    return n * (n - 1) / 2 - float((counts * (counts - 1.0) / 2).sum())
+
+
+def _has_both(values: Targets) -> bool:
+    return bool(values.min() < values.max())

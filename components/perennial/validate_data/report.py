@@ -1,0 +1,225 @@
+"""The page that shows a validation: the verdict first, then the facts and their pictures."""
+
+from datetime import UTC, datetime
+
+from perennial.contracts.data import Split
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.validation import BlockSketch, Expectation, FactValue, ValidationReport
+from perennial.reports.charts import bar_chart, line_chart
+from perennial.reports.page import Outcome, Page
+from perennial.validate_data.config import ExpectationsSection
+from perennial.validate_data.labels import LabelFacts
+
+_MAX_FIGURES = 24
+_MAX_SHARES = 4
+_MIN_BLOCKS = 2
+_TABLE_FACTS = (
+    *("rows", "train_rows", "validation_rows", "test_rows", "newest", "future_rows"),
+    *("label_kind", "label_values", "rarest_class_share", "duplicate_row_share"),
+    *("duplicate_id_share", "overlap_share", "overlap_beyond_chance", "overlap_id_share"),
+    *("overlap_group_share", "conflict_share"),
+)
+
+
+def outcome_of(report: ValidationReport) -> Outcome:
+    """The whole verdict as a colour."""
+    if report.failures:
+        return "failed"
+    bad = [each for each in report.expectations if each.outcome != "passed"]
+    return "warned" if any(each.severity == "warning" for each in bad) else "passed"
+
+
+def summary_of(report: ValidationReport) -> str:
+    """The verdict in one sentence."""
+    bad = [each for each in report.expectations if each.outcome != "passed"]
+    total = len(report.expectations)
+    if not bad:
+        return f"{report.facts['rows']:,} rows meet all {total} expectations."
+    counts = {
+        severity: sum(each.severity == severity for each in bad)
+        for severity in ("critical", "warning", "info")
+    }
+    shown = ", ".join(f"{count} {severity}" for severity, count in counts.items() if count)
+    first = next(iter(report.failures), bad[0])
+    return (
+        f"{len(bad)} of {total} expectations not met ({shown}); first {first.subject}: "
+        f"{first.expected}, observed {first.observed}."
+    )
+
+
+def validation_page(
+    report: ValidationReport, snapshot: Snapshot, section: ExpectationsSection, label: LabelFacts
+) -> Page:
+    """Everything a person wants to see of a validation."""
+    page = Page("Validate data", outcome=outcome_of(report), summary=summary_of(report))
+    _add_verdict(page, report)
+    page.heading("Facts")
+    page.values({name.replace("_", " "): _shown(report.facts[name]) for name in _TABLE_FACTS
+                 if report.facts.get(name) is not None})  # fmt: skip
+    _add_label(page, report, snapshot, label)
+    _add_leakage(page, report, section)
+    _add_columns(page, report, snapshot)
+    _add_history(page, report.blocks)
+    return page
+
+
+def _add_verdict(page: Page, report: ValidationReport) -> None:
+    page.heading("Verdict")
+    not_met = [each for each in report.expectations if each.outcome != "passed"]
+    not_met.sort(key=lambda each: ("critical", "warning", "info").index(each.severity))
+    if not_met:
+        page.table(
+            ["Subject", "Severity", "Expected", "Observed", "What to do"],
+            [[e.subject, e.severity, e.expected, e.observed, e.hint] for e in not_met],
+            caption="Expectations that are not met",
+            outcomes=[_colour(each) for each in not_met],
+        )
+    met = [each for each in report.expectations if each.outcome == "passed"]
+    lines = (f"{e.subject}: {e.expected}; observed {e.observed} ({e.severity})" for e in met)
+    page.details(f"{len(met)} expectations are met", "\n".join(lines))
+
+
+def _add_label(page: Page, report: ValidationReport, snapshot: Snapshot, label: LabelFacts) -> None:
+    page.heading("Label")
+    if label.classes:
+        shown = list(label.classes.items())[:20]
+        page.table(
+            [snapshot.data.label, *Split],
+            [[name, *(f"{splits[split]:,}" for split in Split)] for name, splits in shown],
+            caption=f"Rows of the {len(shown)} most frequent of {len(label.classes)} classes",
+        )
+    means = [
+        (x, block.label_mean) for x, block in _along(report.blocks) if block.label_mean is not None
+    ]
+    if len(means) >= _MIN_BLOCKS:
+        data = snapshot.data
+        blocks = f"in blocks of {data.block_days} days" if data.time else "file by file"
+        page.figure(_history_chart({"mean": means}, "mean label", report.blocks),
+                    f"Mean of {data.label} {blocks}")  # fmt: skip
+
+
+def _add_leakage(page: Page, report: ValidationReport, section: ExpectationsSection) -> None:
+    aucs = _by_column(report, "leakage_auc")
+    if aucs:
+        page.heading("How well each feature alone ranks the label")
+        top = dict(sorted(aucs.items(), key=lambda item: -item[1])[:_MAX_FIGURES])
+        page.figure(
+            bar_chart(top, x_label="area under the ROC curve", threshold=section.leakage_auc_warn),
+            "0.5 is chance; a feature beyond the line was probably recorded after the label",
+        )
+
+
+def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> None:
+    page.heading("Columns")
+    facts = report.facts
+    page.table(
+        ["Column", "Type", "Missing", "Smallest", "Largest", "AUC alone"],
+        [
+            [
+                name,
+                dtype,
+                f"{facts[f'missing_share:{name}']:.2%}",
+                *(_shown(facts.get(f"{fact}:{name}")) for fact in ("low", "high", "leakage_auc")),
+            ]
+            for name, dtype in {**snapshot.columns, **_derived_types(report, snapshot)}.items()
+        ],
+    )
+    missing = {name: share for name, share in _by_column(report, "missing_share").items() if share}
+    if missing:
+        page.figure(bar_chart(missing, x_label="share of rows"), "Missing values")
+
+
+def _add_history(page: Page, blocks: tuple[BlockSketch, ...]) -> None:
+    """How each feature was distributed over time or, without a time column, over files."""
+    if len(blocks) < _MIN_BLOCKS:
+        return
+    page.heading("Features over time" if blocks[0].start else "Features file by file")
+    names = [*blocks[0].numeric, *blocks[0].categorical]
+    for name in names[:_MAX_FIGURES]:
+        numeric = name in blocks[0].numeric
+        series = _quantile_series(blocks, name) if numeric else _share_series(blocks, name)
+        if any(series.values()):
+            label = "10 %, 50 % and 90 % quantile" if numeric else "share of rows"
+            page.figure(_history_chart(series, label, blocks), name)
+    if len(names) > _MAX_FIGURES:
+        page.text(f"{len(names) - _MAX_FIGURES} more features are in validation.json.")
+
+
+def _history_chart(
+    series: dict[str, list[tuple[float, float]]], y_label: str, blocks: tuple[BlockSketch, ...]
+) -> str:
+    if blocks[0].start:
+        return line_chart(series, x_label="time", y_label=y_label, x_dates=True)
+    names = blocks[0].files[0].path, blocks[-1].files[0].path
+    x_label = f"file, from {names[0]} (1) to {names[1]} ({len(blocks)})"
+    return line_chart(series, x_label=x_label, y_label=y_label)
+
+
+def _along(blocks: tuple[BlockSketch, ...]) -> list[tuple[float, BlockSketch]]:
+    """Each block with its place on the x axis: seconds since 1970, or its number."""
+    return [
+        (_seconds(block.start) if block.start else float(number), block)
+        for number, block in enumerate(blocks, 1)
+    ]
+
+
+def _quantile_series(
+    blocks: tuple[BlockSketch, ...], name: str
+) -> dict[str, list[tuple[float, float]]]:
+    sketches = [(x, block.numeric[name].quantiles) for x, block in _along(blocks)]
+    return {
+        f"{level:.0%}": [
+            (time, quantiles[round(level * (len(quantiles) - 1))])
+            for time, quantiles in sketches
+            if quantiles
+        ]
+        for level in (0.1, 0.5, 0.9)
+    }
+
+
+def _share_series(
+    blocks: tuple[BlockSketch, ...], name: str
+) -> dict[str, list[tuple[float, float]]]:
+    totals: dict[str, int] = {}
+    for block in blocks:
+        for value, count in block.categorical[name].counts.items():
+            totals[value] = totals.get(value, 0) + count
+    top = sorted(totals, key=lambda value: -totals[value])[:_MAX_SHARES]
+    return {
+        value: [
+            (x, block.categorical[name].counts.get(value, 0) / block.rows)
+            for x, block in _along(blocks)
+        ]
+        for value in top
+    }
+
+
+def _derived_types(report: ValidationReport, snapshot: Snapshot) -> dict[str, str]:
+    """What was derived of pictures, lists and texts, in place of a type."""
+    names = [name for name in _by_column(report, "missing_share") if name not in snapshot.columns]
+    return dict.fromkeys(names, "derived")
+
+
+def _by_column(report: ValidationReport, fact: str) -> dict[str, float]:
+    return {
+        name.partition(":")[2]: float(value)
+        for name, value in report.facts.items()
+        if name.startswith(f"{fact}:") and isinstance(value, int | float)
+    }
+
+
+def _colour(expectation: Expectation) -> Outcome:
+    colours: dict[str, Outcome] = {"critical": "failed", "warning": "warned", "info": "neutral"}
+    return colours[expectation.severity]
+
+
+def _shown(value: FactValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.replace(tzinfo=UTC).timestamp()

@@ -1,0 +1,72 @@
+"""Measures a snapshot, judges it, writes the validation report, and stops the run on bad data."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perennial.clients.dataset import Dataset
+from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.validation import ValidationReport
+from perennial.validate_data.claims import all_claims
+from perennial.validate_data.config import ValidateDataConfig
+from perennial.validate_data.expectations import judge
+from perennial.validate_data.facts import gather_facts
+from perennial.validate_data.report import summary_of, validation_page
+
+SUITE_FILE = "suite.json"
+
+
+@pipeline_step("validate_data", outputs=("validation", "report", "metrics"))
+def validate_data_step(
+    *, config: str, snapshot: str, validation: str, report: str, metrics: str
+) -> StepResult:
+    """Validate a snapshot.
+
+    Args:
+        config: A `ValidateDataConfig` as JSON.
+        snapshot: Folder of the `Snapshot`.
+        validation: Folder to write the `ValidationReport` and its suite to.
+        report: File to write the page to.
+        metrics: File that the decorator writes the scalars to.
+
+    Raises:
+        BadDataError: a critical expectation is not met; the reports are written all the same.
+    """
+    section = ValidateDataConfig.from_json(config).expectations
+    taken = Snapshot.read(Path(snapshot))
+    facts = gather_facts(Dataset(taken), section, datetime.now(UTC))
+    judgement = judge(facts.values, all_claims(taken, section, facts))
+    found = ValidationReport(
+        snapshot_digest=taken.digest(),
+        facts=facts.values,
+        expectations=judgement.expectations,
+        blocks=facts.blocks,
+    )
+    found.write(Path(validation))
+    write_atomically(Path(validation) / SUITE_FILE, judgement.suite.encode())
+    validation_page(found, taken, section, facts.label).write(Path(report))
+    if found.failures:
+        raise _bad_data(found)
+    return StepResult(metrics=_scalars(found), summary=summary_of(found))
+
+
+def _bad_data(report: ValidationReport) -> BadDataError:
+    failures = report.failures
+    return BadDataError(
+        f"the data is not fit to train on: {len(failures)} critical expectations are not met",
+        evidence="; ".join(f"{e.subject}: {e.expected}, observed {e.observed}" for e in failures),
+        action="; ".join(dict.fromkeys(f"{each.subject}: {each.hint}" for each in failures)),
+    )
+
+
+def _scalars(report: ValidationReport) -> dict[str, float]:
+    """The facts of the whole table, and how many expectations were met."""
+    facts = {
+        name: float(value)
+        for name, value in report.facts.items()
+        if ":" not in name and isinstance(value, int | float)
+    }
+    not_met = sum(each.outcome != "passed" for each in report.expectations)
+    return facts | {"expectations": len(report.expectations), "expectations_not_met": not_met}

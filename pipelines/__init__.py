@@ -1,1 +1,0 @@
-"""The pipelines, the training contract that configures them, and the command line."""

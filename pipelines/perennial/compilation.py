@@ -1,0 +1,29 @@
+"""Compilation: pipelines to KFP's intermediate representation, the same bytes every time."""
+
+from pathlib import Path
+
+from kfp import compiler
+from kfp.dsl.base_component import BaseComponent
+
+from perennial.continuous_training import continuous_training
+from perennial.drift_monitoring import drift_monitoring
+
+PIPELINES: dict[str, BaseComponent] = {
+    "continuous_training": continuous_training,
+    "drift_monitoring": drift_monitoring,
+}
+
+
+def compile_pipeline(name: str, target: Path) -> Path:
+    """Write a pipeline's intermediate representation.
+
+    What runs on a laptop is this file; what is uploaded to a cluster is this file with its logical
+    image names replaced by digests.
+
+    Args:
+        name: A key of `PIPELINES`.
+        target: The YAML file to write.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    compiler.Compiler().compile(PIPELINES[name], package_path=str(target))
+    return target

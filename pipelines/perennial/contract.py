@@ -1,0 +1,194 @@
+"""Training contract: one TOML file per model, checked whole before anything runs."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.contracts.data import DataSection, ModelSection, SplitSection
+from perennial.contracts.errors import BadTaskError
+from perennial.contracts.section import Section
+from perennial.contracts.triggers import TriggersSection
+from perennial.engine.config import TrainingSection
+from perennial.evaluate_model.config import GateSection
+from perennial.register_model.config import RegistrySection
+from perennial.select_checkpoint.config import SelectionSection
+from perennial.toml_sections import ContractError, Problem, read_document, toml_line, where_in
+from perennial.train_model.config import ResourcesSection
+from perennial.validate_data.config import ExpectationsSection
+
+
+class Contract(Section):
+    """Everything Perennial needs to know to keep one model trained."""
+
+    model: ModelSection
+    """Which model, and the task that defines it."""
+    data: DataSection
+    """The stream of data and what its columns mean."""
+    split: SplitSection = Field(default_factory=SplitSection)
+    """Which rows train, choose and judge."""
+    expectations: ExpectationsSection = Field(default_factory=ExpectationsSection)
+    """What the data must look like."""
+    skeleton: SkeletonSection = Field(default_factory=SkeletonSection)
+    """The checks before training."""
+    training: TrainingSection = Field(default_factory=TrainingSection)
+    """How to train."""
+    resources: ResourcesSection = Field(default_factory=ResourcesSection)
+    """What to train on."""
+    selection: SelectionSection = Field(default_factory=SelectionSection)
+    """How to choose the checkpoint."""
+    gate: GateSection = Field(default_factory=GateSection)
+    """What a challenger must prove."""
+    registry: RegistrySection = Field(default_factory=RegistrySection)
+    """How versions are recorded."""
+    triggers: TriggersSection = Field(default_factory=TriggersSection)
+    """When to train again."""
+
+    def metric_names(self) -> dict[str, str]:
+        """Where a metric is named → the metric; the task must have each of them."""
+        # What selection chooses by becomes training's too: the error names where it is written.
+        named = {
+            "selection.metric": self.selection.metric,
+            "training.metric": self.training.metric,
+            "gate.metric": self.gate.metric,
+        }
+        named |= {f"selection.limits.{name}": name for name in self.selection.limits}
+        named |= {f"gate.required.{name}": name for name in self.gate.required}
+        named |= {f"gate.max_regression.{name}": name for name in self.gate.max_regression}
+        named |= {f"skeleton.human.{name}": name for name in self.skeleton.human}
+        return {place: name for place, name in named.items() if name}
+
+
+def load_contract(path: Path) -> Contract:
+    """Read and check a contract file; a relative `data.uri` is taken from the file's folder.
+
+    Raises:
+        ContractError: every mistake found, with file, line, value, expectation and remedy.
+        PerennialError: there is no such file.
+    """
+    contract, text = read_document(path, Contract, "contract")
+    contract = _with_shared_metric(_with_absolute_uri(contract, path))
+    problems = list(_cross_field_problems(path, text, contract))
+    if problems:
+        raise ContractError(path, problems)
+    return contract
+
+
+def load_beside_its_task(path: Path) -> Contract:
+    """`load_contract`, with the user's task module found beside it, as the steps will find it."""
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return load_contract(path)
+
+
+def check_task(contract: Contract) -> None:
+    """Load the task and hold it against the contract; imports PyTorch.
+
+    Raises:
+        PerennialError: it cannot be loaded, or lacks an option or metric that the contract names.
+    """
+    from perennial.engine.task import (  # noqa: PLC0415 - reading a contract needs no PyTorch
+        check_metrics,
+        check_options,
+        load_task_type,
+    )
+
+    task_type = load_task_type(contract.model.task)
+    _require_recordable(task_type.__name__, getattr(task_type, "metrics", {}))
+    options = check_options(task_type, contract.model.options)
+    check_metrics(task_type, options, contract.metric_names())
+
+
+def _require_recordable(task: str, metrics: Iterable[str]) -> None:
+    """MLflow refuses other names, and would do so when the training is over."""
+    unfit = [name for name in metrics if not re.fullmatch(r"\w[\w. -]*(/\w[\w. -]*)*", name)]
+    if unfit:
+        raise BadTaskError(
+            f"the metrics of {task} cannot be recorded by MLflow",
+            evidence=f"unfit names: {', '.join(map(repr, unfit))}",
+            action="name them by letters, digits, spaces and any of _ - . / only",
+        )
+
+
+def to_toml(contract: Contract) -> str:
+    """The resolved contract as TOML, every default written out."""
+    sections = []
+    for name, section in contract.model_dump(mode="json").items():
+        lines = [f"[{name}]", *(toml_line(key, value) for key, value in section.items())]
+        sections.append("\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def _with_absolute_uri(contract: Contract, path: Path) -> Contract:
+    uri = contract.data.uri
+    if "://" not in uri:
+        uri = str((path.resolve().parent / uri).resolve())
+    return contract.model_copy(update={"data": contract.data.model_copy(update={"uri": uri})})
+
+
+def _with_shared_metric(contract: Contract) -> Contract:
+    """What selection chooses by is what training must have kept the best of."""
+    metric = contract.training.metric or contract.selection.metric
+    training = contract.training.model_copy(update={"metric": metric})
+    return contract.model_copy(update={"training": training})
+
+
+def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator[Problem]:
+    def at(section: str, key: str) -> str:
+        return where_in(path, text, (section, key))
+
+    data, split, training = contract.data, contract.split, contract.training
+    if split.method == "time" and data.time is None:
+        yield Problem(at("split", "method"), '"time"', "a time column to split by",
+                      '[data] time = "…", or [split] method = "group" or "hash"')  # fmt: skip
+    if split.method == "group" and data.group is None:
+        yield Problem(at("split", "method"), '"group"', "a group column to split by",
+                      '[data] group = "…"')  # fmt: skip
+    if split.resolved_method(data) == "hash" and not data.ids:
+        yield Problem(at("data", "ids"), "", "columns that identify a row, to split by their hash",
+                      'ids = ["…"], or name `time` or `group`')  # fmt: skip
+    for key in ("train_days", "test_days"):
+        days = getattr(split, key)
+        if days is not None and data.time is None:
+            remedy = f'[data] time = "…", or remove {key}'
+            yield Problem(at("split", key), str(days), "a time column to count days on", remedy)
+    processes = contract.resources.num_processes
+    parts = training.parallelism.data_size(processes)
+    if training.global_batch_size < parts:
+        yield Problem(
+            at("training", "global_batch_size"), str(training.global_batch_size),
+            f"at least one row for each of {parts} processes with rows of their own",
+            f"global_batch_size = {parts}, or fewer processes",
+        )  # fmt: skip
+    if training.strategy == "single" and processes != 1:
+        yield Problem(at("training", "strategy"), '"single"', "one process",
+                      '[resources] num_processes = 1, or strategy = "ddp" or "fsdp"')  # fmt: skip
+    kept_by, chosen_by = training.metric, contract.selection.metric
+    if chosen_by and kept_by != chosen_by:
+        yield Problem(
+            at("training", "metric"), f'"{kept_by}"',
+            f'the metric of [selection], "{chosen_by}": the best by it may not have been kept',
+            f'metric = "{chosen_by}", or leave it out',
+        )  # fmt: skip
+    yield from _baseline_problems(at("gate", "must_beat"), contract)
+
+
+def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
+    """Baselines that nobody will have measured when the gate asks for them: nothing could pass."""
+    gate, human = contract.gate, contract.skeleton.human
+    for name in gate.must_beat:
+        other = f'must_beat without "{name}"'
+        if gate.metric == "loss" and name in ("linear", "last_value", "task"):
+            expected = "a metric of predictions: the loss of this baseline is unknown"
+            yield Problem(place, f'"{name}"', expected, f"another [gate] metric, or {other}")
+        elif name == "last_value" and contract.data.time is None:
+            expected = "a time column, which says what came last"
+            yield Problem(place, f'"{name}"', expected, f'[data] time = "…", or {other}')
+        elif name == "human" and not (gate.metric in human if gate.metric else human):
+            expected = f"a figure of {gate.metric or 'the gate metric'} that people reach"
+            remedy = f"[skeleton] human = {{ {gate.metric or 'METRIC'} = … }}, or {other}"
+            yield Problem(place, f'"{name}"', expected, remedy)

@@ -1,0 +1,95 @@
+"""Cause: why a person or another system starts a run, checked before it is submitted."""
+
+import getpass
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from unicodedata import category
+
+from pydantic import JsonValue
+
+from perennial.clients.parameters import encode_parameter
+from perennial.clients.parcels import TRIGGER_BYTES
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import canonical_json
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a person or another system starts a run.
+
+    Attributes:
+        reason: In their words; stands on the run and on the model version.
+        evidence: What another system saw, as a JSON object; empty for a person.
+    """
+
+    reason: str
+    evidence: str = ""
+
+    @property
+    def trigger(self) -> str:
+        """As the pipeline takes it.
+
+        Raises:
+            PerennialError: the reason is empty, the evidence is not a JSON object, or both together
+                are longer than steps can be told or hold characters that no record can keep.
+        """
+        if not self.reason.strip():
+            raise PerennialError(
+                "the reason is empty",
+                evidence=f"got {self.reason!r}",
+                action="write why the run is started; it stands on the run and on the version",
+            )
+        value: dict[str, JsonValue] = {"trigger": "manual", "by": getpass.getuser()}
+        if self.evidence:
+            try:
+                seen = json.loads(self.evidence)
+            except (ValueError, RecursionError):
+                seen = None
+            if not isinstance(seen, dict):
+                raise PerennialError(
+                    "the evidence is not a JSON object",
+                    evidence=f"it begins {self.evidence[:60]!r}",
+                    action='pass an object, such as {"new_files": 3}',
+                )
+            value = {"trigger": "event", "evidence": seen}
+        try:
+            text = canonical_json({**value, "reason": self.reason})
+        except (ValueError, RecursionError) as error:  # NaN, infinity
+            raise PerennialError(
+                "the evidence cannot be written as JSON",
+                evidence=str(error),
+                action="leave out NaN and infinite numbers",
+            ) from error
+        refused = next((each for each in _characters([value, self.reason]) if _is_unkept(each)), "")
+        if refused:
+            raise PerennialError(
+                "reason and evidence hold a character that no database keeps",
+                evidence=f"it is {refused!a}",
+                action="leave control characters out, and pass the text as UTF-8",
+            )
+        size = len(encode_parameter(text))
+        if size > TRIGGER_BYTES:
+            raise PerennialError(
+                "reason and evidence are too long to travel with a run",
+                evidence=f"as JSON they take {size:,} bytes of at most {TRIGGER_BYTES:,}",
+                action="shorten them: say where the whole evidence lies",
+            )
+        return text
+
+
+def _characters(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from key
+            yield from _characters(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _characters(item)
+
+
+def _is_unkept(character: str) -> bool:
+    """Whether it is a control character or half of a character, as in text that is not UTF-8."""
+    return category(character) in ("Cc", "Cs") and character not in "\n\r\t"

@@ -1,0 +1,212 @@
+"""Desired: what one contract asks to exist on a server, and the marks to find it again."""
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from pydantic import JsonValue
+
+from perennial.clients.parameters import encode_parameter
+from perennial.clients.parcels import Parcel
+from perennial.compilation import PIPELINES, compile_pipeline
+from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import canonical_json
+from perennial.deployment.cron import with_seconds
+from perennial.deployment.placement import place
+from perennial.deployment.profile import Profile, check_address
+
+Kind = Literal["monitoring", "training"]
+KINDS: tuple[Kind, ...] = ("monitoring", "training")
+PIPELINE_OF: dict[Kind, str] = {
+    "monitoring": "drift-monitoring",
+    "training": "continuous-training",
+}
+MARK = re.compile(
+    r"perennial kind=(?P<kind>\w+) spec=(?P<spec>[0-9a-f]{12}) "
+    r"monitoring=(?P<monitoring>[0-9a-f]{12}) training=(?P<training>[0-9a-f]{12})$"
+)
+
+
+@dataclass(frozen=True)
+class DesiredPipeline:
+    """A compiled and placed pipeline; its version's name is its content's digest."""
+
+    name: str
+    package: str
+
+    @property
+    def version(self) -> str:
+        """Equal for equal content, so that the same deployment uploads nothing twice."""
+        return hashlib.sha256(self.package.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class DesiredSchedule:
+    """A recurring run as it should be."""
+
+    kind: Kind
+    name: str
+    cron: str
+    versions: dict[Kind, str]
+    """Of both pipelines, as they are deployed together."""
+    parameters: dict[str, str]
+    service_account: str
+    pipeline_root: str
+
+    @property
+    def pipeline(self) -> str:
+        """Which pipeline it starts."""
+        return PIPELINE_OF[self.kind]
+
+    @property
+    def digest(self) -> str:
+        """Of everything that a run of it depends on."""
+        content: dict[str, JsonValue] = {
+            "cron": self.cron,
+            "versions": {str(kind): version for kind, version in self.versions.items()},
+            "parameters": dict(self.parameters),
+            "service_account": self.service_account,
+            "pipeline_root": self.pipeline_root,
+        }
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+    @property
+    def description(self) -> str:
+        """Shown in the dashboard; its end is how a later deployment knows it again."""
+        return (
+            "Kept by `perennial deploy`: a change made here lasts until the next one. "
+            f"perennial kind={self.kind} spec={self.digest} "
+            f"monitoring={self.versions['monitoring']} training={self.versions['training']}"
+        )
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Everything that one contract asks for."""
+
+    experiment: str
+    contract: Parcel
+    pipelines: tuple[DesiredPipeline, ...]
+    schedules: dict[Kind, DesiredSchedule] = field(default_factory=dict)
+
+    def pipeline(self, name: str) -> DesiredPipeline:
+        """By its name."""
+        return next(pipeline for pipeline in self.pipelines if pipeline.name == name)
+
+
+def desire(contract: Contract, profile: Profile) -> Desired:
+    """What should exist on the server.
+
+    Raises:
+        PerennialError: the data lie where no pod can read them, or the step that waits for the
+            training would end before it.
+    """
+    if "://" not in contract.data.uri:
+        raise PerennialError(
+            f"data.uri = {contract.data.uri!r} is a folder of this machine",
+            evidence="the steps run in pods elsewhere",
+            action="put the dataset into an object store, such as s3://bucket/flights",
+        )
+    _refuse_what_no_step_can_do(contract, profile)
+    parcel = Parcel(contract.to_json(), profile.stores.store_uri)
+    pipelines = tuple(
+        DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
+        for name in PIPELINES
+    )
+    by_name = {pipeline.name: pipeline.version for pipeline in pipelines}
+    versions: dict[Kind, str] = {kind: by_name[PIPELINE_OF[kind]] for kind in KINDS}
+    crons: dict[Kind, str] = {
+        "monitoring": profile.schedules.monitoring,
+        "training": profile.schedules.training,
+    }
+    schedules: dict[Kind, DesiredSchedule] = {
+        kind: DesiredSchedule(
+            kind=kind,
+            name=f"{contract.model.name} {kind}",
+            cron=with_seconds(cron),
+            versions=versions,
+            parameters=parameters_of(kind, parcel.value, '{"trigger":"schedule"}'),
+            service_account=profile.pods.service_account,
+            pipeline_root=profile.stores.pipeline_root,
+        )
+        for kind, cron in crons.items()
+        if cron
+    }
+    return Desired(contract.model.name, parcel, pipelines, schedules)
+
+
+def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
+    try:
+        check_address(contract.data.uri, ("s3",))
+    except ValueError as error:
+        raise PerennialError("no step can read data.uri", evidence=str(error)) from error
+    _refuse_what_no_trainjob_carries(contract)
+    budgets, minutes = contract.resources.cluster.budgets, profile.pods.training_timeout_minutes
+    needed = 60 * (budgets.queued_hours + budgets.running_hours) + budgets.starting_minutes
+    if contract.resources.launcher != "local" and needed > minutes:
+        raise PerennialError(
+            f"pods.training_timeout_minutes = {minutes} ends the step before its training",
+            evidence=f"resources.cluster.budgets lets one attempt take {needed:.0f} minutes",
+            action="raise the one in the profile, or lower the others in the contract",
+        )
+
+
+def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
+    """What the launcher would refuse hours later, when the training begins."""
+    if contract.resources.launcher != "trainjob":
+        return
+    from perennial.train_model.launchers.trainjob import (  # noqa: PLC0415 - imports kubernetes
+        refuse_what_the_runtime_decides,
+    )
+
+    refuse_what_the_runtime_decides(contract.resources.cluster)
+
+
+def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
+    """What a pipeline is started with; monitoring finds its trigger itself.
+
+    Args:
+        kind: Which of a model's pipelines.
+        contract: Its encoded JSON text, or the address of it.
+        trigger: Why, as JSON.
+    """
+    carried = {"trigger": encode_parameter(trigger)} if kind == "training" else {}
+    return {"contract": contract} | carried
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a deployment wrote on a schedule.
+
+    Attributes:
+        kind: Which of a model's schedules it is.
+        digest: Of everything that its runs depend on.
+        monitoring: The version of the monitoring pipeline that was deployed with it.
+        training: The version of the training pipeline that was deployed with it.
+    """
+
+    kind: str
+    digest: str
+    monitoring: str
+    training: str
+
+    def version_of(self, kind: Kind) -> str:
+        """The version of a pipeline that was deployed with it."""
+        return self.monitoring if kind == "monitoring" else self.training
+
+
+def mark_of(description: str) -> Mark | None:
+    """The mark of a schedule that a deployment made; None for anybody else's."""
+    found = MARK.search(description)
+    if found is None:
+        return None
+    return Mark(found["kind"], found["spec"], found["monitoring"], found["training"])
+
+
+def _compiled(name: str) -> str:
+    with TemporaryDirectory() as folder:
+        return compile_pipeline(name, Path(folder) / f"{name}.yaml").read_text()

@@ -1,0 +1,172 @@
+"""Exporter: what is known of each model, as series for Prometheus.
+
+Moments are exported as Unix times, never as ages: `time() - x` is the age when a rule asks, also if
+this process has died. What cannot be read fails the scrape, so `up` says it; no value is made up.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import (
+    CHAMPION,
+    FINGERPRINT_TAG,
+    ModelRegistry,
+    ModelVersion,
+    open_registry,
+)
+from perennial.clients.object_store import ObjectStore, open_store
+from perennial.clients.pipeline_records import PipelineRun, Schedule
+from perennial.decide_retraining.look import Look, newest_look
+from perennial.deployment.desired import PIPELINE_OF, mark_of
+from perennial.deployment.operations import Site
+
+SEEN_RUNS = 20
+"""The newest ones of a model in which its last monitoring and training are looked for."""
+SERIES = {
+    "champion_registered_timestamp_seconds": ("When the champion was registered", ["version"]),
+    "schedule_enabled": ("Whether a deployed schedule starts runs", ["kind"]),
+    "run_created_timestamp_seconds": ("When the newest run was started", ["kind"]),
+    "run_succeeded_timestamp_seconds": ("When the newest succeeded run ended", ["kind"]),
+    "run_state": ("1 for the newest run's state", ["kind", "state"]),
+    "look_timestamp_seconds": ("When monitoring looked last", []),
+    "look_data_timestamp_seconds": ("Newest row that monitoring saw", []),
+    "look_windows": ("Windows of new data at the last look", []),
+    "look_drifted": ("Whether the last look found lasting drift", []),
+    "look_decayed": ("Whether the last look found a lasting loss of performance", []),
+    "look_largest_z_score": ("Largest drift of a window at the last look", []),
+}
+"""Name without `perennial_` → what it says, and its labels beside `model`."""
+
+
+@dataclass
+class Deployed:
+    """A model's newest schedule of each kind, and where its runs are."""
+
+    experiment_id: str
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+
+
+class ModelCollector(Collector):
+    """Reads Kubeflow Pipelines, MLflow and the object store anew at each scrape.
+
+    Args:
+        site: The Pipelines server.
+        registry: MLflow's versions.
+        store: Where looks are kept.
+    """
+
+    def __init__(self, site: Site, registry: ModelRegistry, store: ObjectStore) -> None:
+        self._site = site
+        self._registry = registry
+        self._store = store
+
+    def describe(self) -> list[Metric]:
+        """Nothing: without this, registering the collector would ask the servers."""
+        return []
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        """Every series of every model.
+
+        Raises:
+            PerennialError: a server refuses or something stored is damaged.
+        """
+        families = {
+            name: GaugeMetricFamily(f"perennial_{name}", said, labels=["model", *labels])
+            for name, (said, labels) in SERIES.items()
+        }
+        for model, name, labels, value in self._values():
+            families[name].add_metric([model, *labels], value)
+        yield from families.values()
+
+    def _values(self) -> Iterator[tuple[str, str, list[str], float]]:
+        deployed = deployed_models(self._site)
+        kinds = {self._site.api.find_pipeline(name): kind for kind, name in PIPELINE_OF.items()}
+        for model, here in deployed.items():
+            runs = self._site.api.runs(here.experiment_id, limit=SEEN_RUNS)
+            for kind, schedule in here.schedules.items():
+                yield model, "schedule_enabled", [kind], float(schedule.enabled)
+            for kind in PIPELINE_OF:
+                own = [run for run in runs if kinds.get(run.pipeline_id) == kind]
+                for name, labels, value in _of_runs(own):
+                    yield model, name, [kind, *labels], value
+        for model in sorted({*deployed, *self._registry.names()}):
+            champion = self._registry.version_by_alias(model, CHAMPION)
+            if champion is not None and FINGERPRINT_TAG in champion.tags:
+                yield model, *_of_champion(champion)
+            look = newest_look(self._store, model)
+            for name, value in _of_look(look) if look else ():
+                yield model, name, [], value
+
+
+def deployed_models(site: Site) -> dict[str, Deployed]:
+    """Every model that has a schedule of a deployment; of each kind the newest counts."""
+    found: dict[str, Deployed] = {}
+    for schedule in site.api.schedules():
+        mark = mark_of(schedule.description)
+        if mark is not None:
+            model = schedule.name.removesuffix(f" {mark.kind}")  # the contract may be an address
+            here = found.setdefault(model, Deployed(schedule.experiment_id))
+            here.schedules[mark.kind] = schedule
+    return found
+
+
+def collectors(site: Site) -> CollectorRegistry:
+    """All that this process exports, read with the addresses of a profile."""
+    stores = site.profile.stores
+    environment = Environment(stores.store_uri, stores.tracking_uri, "exporter", None, "", "", "")
+    registry = CollectorRegistry()
+    registry.register(
+        ModelCollector(site, open_registry(environment), open_store(stores.store_uri))
+    )
+    return registry
+
+
+def serve(registry: CollectorRegistry, port: int) -> None:
+    """Answer scrapes until SIGTERM, which the first process of a container must handle itself."""
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    server, thread = start_http_server(port, registry=registry)
+    stopped.wait()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
+    """Of one kind's runs, the newest first."""
+    for run in runs[:1]:
+        yield "run_created_timestamp_seconds", [], run.created_at.timestamp()
+        yield "run_state", [run.outcome.replace(" ", "_")], 1.0
+    ends = [run.finished_at for run in runs if run.state == "SUCCEEDED" and run.finished_at]
+    if ends:
+        yield "run_succeeded_timestamp_seconds", [], max(ends).timestamp()
+
+
+def _of_champion(champion: ModelVersion) -> tuple[str, list[str], float]:
+    moment = champion.created_at.timestamp()
+    return "champion_registered_timestamp_seconds", [champion.version], moment
+
+
+def _of_look(look: Look) -> Iterator[tuple[str, float]]:
+    yield "look_timestamp_seconds", look.at.timestamp()
+    if look.data_time is not None:
+        yield "look_data_timestamp_seconds", _utc(look.data_time).timestamp()
+    yield "look_windows", float(look.windows)
+    yield "look_drifted", float(look.drifted)
+    yield "look_decayed", float(look.decayed)
+    yield "look_largest_z_score", look.largest_z_score
+
+
+def _utc(moment: datetime) -> datetime:
+    """Times of data without a zone are taken for UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,89 @@
+"""Logs: what a run's pods print, as long as they are there."""
+
+from collections.abc import Iterator
+
+from urllib3.exceptions import HTTPError
+
+from perennial.clean_up.leftovers import training_jobs
+from perennial.clients.api_server import FORBIDDEN, PODS, ApiError
+from perennial.clients.cluster import Cluster, Object
+from perennial.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL, pods_of
+from perennial.contracts.errors import PerennialError
+
+NODE = "workflows.argoproj.io/node-name"
+CONTAINERS = ("main", "pytorch", "node")
+"""Of a step, a PyTorchJob's pod and a TrainJob's pod."""
+
+
+def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str]:
+    """Each line of a run's pods, in the order of their creation; a running pod is followed.
+
+    Args:
+        cluster: The namespace of the runs.
+        run_id: The run.
+        step: Only pods whose place in the pipeline contains it, such as `train_model`; training
+            pods belong to that one.
+
+    Raises:
+        PerennialError: none of the run's pods is left, or none matches.
+    """
+    steps = [pod for pod in cluster.list(PODS, f"{KFP_RUN_LABEL}={run_id}") if not _is_driver(pod)]
+    jobs = _training_pods(cluster, run_id)
+    if not steps and not jobs:
+        raise PerennialError(
+            f"no pod of the run {run_id} is left in {cluster.namespace}",
+            evidence="pods are removed some time after a run; the dashboard keeps the reports of "
+            "steps that finished",
+            action="look into the object store: a failed step's report is kept below "
+            f"reports/{run_id}/, the logs of trainings below training/",
+        )
+    wanted = step.replace("_", "-")
+    found = [pod for pod in steps if wanted in _place(pod)]
+    found += [pod for pod in jobs if wanted in "train-model"]
+    if not found:
+        places = sorted({_place(pod) for pod in steps})
+        raise PerennialError(
+            f"no pod of the run belongs to a step {step!r}", evidence=f"there are: {places}"
+        )
+    for pod in sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
+        yield f"── {_place(pod)} ({pod['status'].get('phase', 'Unknown')})"
+        yield from _lines_of(cluster, pod)
+
+
+def _training_pods(cluster: Cluster, run_id: str) -> list[Object]:
+    try:
+        jobs = list(training_jobs(cluster, {RUN_LABEL: run_id}))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        # Who may see pods and no jobs: those of PyTorchJobs name their run, too.
+        return cluster.list(PODS, f"{RUN_LABEL}={run_id}")
+    return [
+        pod
+        for resource, job in jobs
+        for pod in cluster.list(PODS, pods_of(resource, job["metadata"]["name"]))
+    ]
+
+
+def _lines_of(cluster: Cluster, pod: Object) -> Iterator[str]:
+    names = {container["name"] for container in pod["spec"]["containers"]}
+    container = next((name for name in CONTAINERS if name in names), min(names))
+    try:
+        for line in cluster.log_lines(pod["metadata"]["name"], container):
+            yield line.partition(" ")[2]  # the server's time stands in front
+    except ApiError as error:
+        yield f"   no log: {error.evidence}"
+    except HTTPError as error:
+        yield f"   the connection was lost: {error}; call again for the rest"
+
+
+def _place(pod: Object) -> str:
+    """Where in the pipeline: Argo's node, or the pod's name."""
+    node = pod["metadata"].get("annotations", {}).get(NODE, "")
+    return str(node.partition(".root.")[2] or node or pod["metadata"]["name"])
+
+
+def _is_driver(pod: Object) -> bool:
+    """KFP's own pods, which decide what a step is given."""
+    name, node = pod["metadata"]["name"], _place(pod)
+    return "-driver" in name or node.partition("(")[0].endswith("driver")

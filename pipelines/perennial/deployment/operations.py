@@ -1,0 +1,317 @@
+"""Operations on what is deployed: start, look, pause, cancel, remove."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import yaml
+
+from perennial.clients.parcels import receive
+from perennial.clients.pipeline_api import PipelineApi, UnreachableError
+from perennial.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
+from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.apply import Deployment, observe
+from perennial.deployment.cause import Cause
+from perennial.deployment.desired import (
+    KINDS,
+    PIPELINE_OF,
+    Desired,
+    Kind,
+    desire,
+    mark_of,
+    parameters_of,
+)
+from perennial.deployment.placement import settings_in
+from perennial.deployment.plan import Observed
+from perennial.deployment.profile import Profile
+
+POLL_SECONDS = 5.0
+LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
+SHOWN_RUNS = 10
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that somebody asks for.
+
+    Attributes:
+        kind: Which of a model's two pipelines.
+        cause: Why.
+        force: Also while another run of the model is under way.
+    """
+
+    kind: Kind
+    cause: Cause
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """A profile and its server."""
+
+    profile: Profile
+    api: PipelineApi
+
+    def link(self, run_id: str) -> str:
+        """Where the dashboard shows a run; empty when nobody said where it is."""
+        base = self.profile.server.dashboard_url.rstrip("/")
+        return f"{base}/#/runs/details/{run_id}" if base else ""
+
+    def experiment(self, model: str) -> str:
+        """A model's experiment.
+
+        Raises:
+            PerennialError: nothing of this name was deployed.
+        """
+        found = self.api.find_experiment(model)
+        if found is None:
+            raise PerennialError(
+                f"nothing is deployed for a model {model!r}",
+                evidence=f"{self.profile.server.pipelines_url} has no experiment of that name",
+                action="look at the name, or `perennial deploy` its contract first",
+            )
+        return found
+
+    def schedules(self, model: str) -> list[Schedule]:
+        """Those that count: the newest of each kind that a deployment made."""
+        newest: dict[str, Schedule] = {}
+        for schedule in self.api.schedules(self.experiment(model)):
+            mark = mark_of(schedule.description)
+            if mark is not None:
+                newest[mark.kind] = schedule
+        return [newest[kind] for kind in KINDS if kind in newest]
+
+    def deployed(self, model: str) -> Schedule:
+        """The newest schedule: what it carries is what is deployed.
+
+        Raises:
+            PerennialError: the model has none.
+        """
+        schedules = self.schedules(model)
+        if not schedules:
+            raise PerennialError(
+                f"{model} has no schedule to take contract and version from",
+                evidence="its experiment holds none that `perennial deploy` made",
+                action="name a time under [schedules] of the profile and deploy; `perennial "
+                "submit CONTRACT` starts a run without",
+            )
+        return max(schedules, key=lambda schedule: schedule.age)
+
+
+def submit(site: Site, contract: Contract, start: Start) -> str:
+    """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
+
+    Raises:
+        PerennialError: a run of the model is under way, and it does not insist.
+    """
+    desired = desire(contract, site.profile)
+    for _ in Deployment(site.api, desired, kinds=()).apply():
+        pass
+    observed = observe(site.api, desired)
+    version = observed.versions[PIPELINE_OF[start.kind]]
+    return _start(site, desired.experiment, version, desired.contract.value, start)
+
+
+def start_deployed(site: Site, model: str, start: Start) -> str:
+    """Start what is deployed, now; the run's id.
+
+    Raises:
+        PerennialError: the model has no schedule, a run of it is under way, or its contract is not
+            in the object store any more.
+    """
+    newest = site.deployed(model)
+    receive(newest.parameters["contract"])
+    version = _deployed_version(site, newest, start.kind)
+    if version is None:
+        raise PerennialError(
+            f"the pipeline that {model} was deployed with is gone",
+            evidence=f"{PIPELINE_OF[start.kind]} has no longer the version of {newest.name!r}",
+            action="deploy the contract again",
+        )
+    return _start(site, model, version, newest.parameters["contract"], start)
+
+
+def switch(site: Site, model: str, *, enabled: bool) -> list[Schedule]:
+    """Pause or resume a model's schedules; those that were changed. A deployment respects it."""
+    changed = [each for each in site.schedules(model) if each.enabled != enabled]
+    for schedule in changed:
+        site.api.set_enabled(schedule.schedule_id, enabled=enabled)
+    return changed
+
+
+def follow(
+    site: Site,
+    run_id: str,
+    show: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> PipelineRun:
+    """Wait for a run's end, telling each task's; the ended run.
+
+    `kfp.Client.wait_for_run_completion` is not used: it never returns for a cancelled run.
+
+    Raises:
+        UnreachableError: the server was away for longer than a restart takes.
+    """
+    told: dict[str, str] = {}
+    away = 0
+    while True:
+        try:
+            run = site.api.run(run_id)
+        except UnreachableError as error:
+            away += 1
+            if away > LONGEST_OUTAGE_POLLS:
+                raise
+            if away == 1:
+                show(f"{error.problem}; the run goes on, and so does the waiting")
+            sleep(POLL_SECONDS)
+            continue
+        away = 0
+        for task in run.tasks:
+            if task.state and told.get(task.name) != task.state and task.state != "PENDING":
+                told[task.name] = task.state
+                show(f"  {task.name}: {task.state.lower()}")
+        if run.is_over:
+            show(f"{run.name}: {run.outcome}")
+            return run
+        sleep(POLL_SECONDS)
+
+
+def cancel(site: Site, run_id: str) -> bool:
+    """Ask for a run's end; False when it was over already."""
+    run = site.api.run(run_id)
+    if run.is_over:
+        return False
+    return _terminate(site, run) or not site.api.run(run_id).is_over
+
+
+def undeploy(site: Site, model: str, *, cancel_running: bool) -> Iterator[str]:
+    """Take a model's schedules away, telling each step; runs, versions and models stay.
+
+    Raises:
+        PerennialError: nothing is deployed under this name.
+    """
+    experiment = site.experiment(model)
+    ours = [each for each in site.api.schedules(experiment) if mark_of(each.description)]
+    for schedule in ours:  # all of them first: none may start a run while others are removed
+        if schedule.enabled:
+            site.api.set_enabled(schedule.schedule_id, enabled=False)
+            yield f"disabled the schedule {schedule.name!r}"
+    under_way = site.api.unfinished_runs(experiment)
+    if cancel_running:
+        for run in under_way:
+            if _terminate(site, run):
+                yield f"cancelled {run.name!r} ({run.run_id})"
+    busy = {run.schedule_id for run in under_way}
+    for schedule in ours:
+        if schedule.schedule_id in busy:
+            yield f"kept the disabled schedule {schedule.name!r} until its run is over; call again"
+        else:
+            site.api.delete_schedule(schedule.schedule_id)
+            yield f"deleted the schedule {schedule.name!r}"
+    if under_way and not cancel_running:
+        yield f"{len(under_way)} runs are under way and go on; --cancel-running ends them"
+
+
+def status_lines(site: Site, model: str) -> list[str]:
+    """A model's schedules and newest runs."""
+    experiment = site.experiment(model)
+    lines = [f"{model} in {site.profile.server.namespace} of {site.profile.server.pipelines_url}"]
+    schedules = site.schedules(model)
+    lines += [
+        f"  schedule {schedule.name!r}: {schedule.cron[2:]}"
+        + ("" if schedule.enabled else ", PAUSED")
+        for schedule in schedules
+    ] or ["  no schedule"]
+    runs = site.api.runs(experiment, limit=SHOWN_RUNS)
+    lines += [_run_line(run) for run in runs] or ["  no run yet"]
+    return lines
+
+
+def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str]:
+    """What a deployment would change in schedules, contract, images and pods, line by line."""
+    deployed = [each for kind in KINDS for each in observed.of_kind(kind)[-1:]]
+    yield from _changes(
+        {f"schedule {each.name!r}": each.cron[2:] for each in deployed},
+        {f"schedule {each.name!r}": each.cron[2:] for each in desired.schedules.values()},
+    )
+    if not deployed:
+        return
+    newest = max(deployed, key=lambda schedule: schedule.age)
+    text = receive(newest.parameters["contract"])
+    yield from _changes(*(_flat(json.loads(each)) for each in (text, desired.contract.text)))
+    for kind in KINDS:
+        version = _deployed_version(site, newest, kind)
+        there = site.api.version_documents(version) if version is not None else []
+        placed = yaml.safe_load_all(desired.pipeline(PIPELINE_OF[kind]).package)
+        changes = _changes(*(_flat(settings_in(each)) for each in (there, placed)))
+        yield from (f"{line[:2]}{kind}: {line[2:]}" for line in changes)
+
+
+def _deployed_version(site: Site, schedule: Schedule, kind: Kind) -> PipelineVersion | None:
+    """Of the pipeline that was deployed together with a schedule; None when it is gone."""
+    mark = mark_of(schedule.description)
+    pipeline = site.api.find_pipeline(PIPELINE_OF[kind])
+    if mark is None or pipeline is None:
+        return None
+    return site.api.find_version(pipeline, mark.version_of(kind))
+
+
+def _start(site: Site, model: str, version: PipelineVersion, contract: str, start: Start) -> str:
+    experiment = site.experiment(model)
+    under_way = site.api.unfinished_runs(experiment)
+    if under_way and not start.force:
+        raise PerennialError(
+            f"{len(under_way)} runs of {model} are under way",
+            evidence=", ".join(f"{run.name} ({run.run_id})" for run in under_way),
+            action="wait, `perennial cancel` it, or insist with --force",
+        )
+    new = NewRun(
+        name=f"{model} {start.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",
+        version=version,
+        parameters=parameters_of(start.kind, contract, start.cause.trigger),
+        description=start.cause.trigger,  # monitoring finds a trigger of its own, and takes none
+        service_account=site.profile.pods.service_account,
+        pipeline_root=site.profile.stores.pipeline_root,
+    )
+    return site.api.start_run(experiment, new)
+
+
+def _terminate(site: Site, run: PipelineRun) -> bool:
+    """Whether it took this call: a server refuses runs that are being cancelled, or are over."""
+    if run.was_canceled:
+        return False
+    try:
+        site.api.terminate(run.run_id)
+    except PerennialError:
+        now = site.api.run(run.run_id)
+        if not (now.is_over or now.was_canceled):
+            raise
+        return False
+    return True
+
+
+def _run_line(run: PipelineRun) -> str:
+    ended = f" until {run.finished_at:%H:%M}" if run.finished_at else ""
+    return f"  {run.created_at:%Y-%m-%d %H:%M}{ended}  {run.outcome:15} {run.run_id}  {run.name}"
+
+
+def _flat(value: object, at: str = "") -> dict[str, str]:
+    """Every option by its dotted name."""
+    if isinstance(value, dict) and (value or not at):
+        pairs = [_flat(item, f"{at}.{key}" if at else key) for key, item in value.items()]
+        return {key: text for pair in pairs for key, text in pair.items()}
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # a server's JSON knows one kind of number
+    return {at: json.dumps(value, ensure_ascii=False)}
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            yield from [f"- {key} = {old}"] if old is not None else []
+            yield from [f"+ {key} = {new}"] if new is not None else []

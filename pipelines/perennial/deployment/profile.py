@@ -1,0 +1,296 @@
+"""Profile: where a contract is deployed to. One TOML file per environment, no secret in it."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from perennial.clients import environment
+from perennial.clients.parameters import REPLACED
+from perennial.contracts.section import Section
+from perennial.deployment.cron import check_cron
+from perennial.runs import FLOW
+from perennial.toml_sections import read_document
+from perennial.train_model.config import Digest, Toleration
+
+Image = Annotated[Digest, StringConstraints(min_length=1)]
+"""By content: `python k8s/pin_images.py` writes what a build printed."""
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
+"""`SECRET/KEY`: a Kubernetes secret and one of its keys."""
+Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
+LabelKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+    ),
+]
+LabelValue = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
+]
+SECRET_NAMES = re.compile(
+    r"PASSW|PASS(PHRASE)?$|PWD$|SECRET|TOKEN|CREDENTIAL|PRIVATE|_KEY(_ID)?$|CONNECTION_STRING", re.I
+)
+# What a placed pipeline says itself, from the profile's other options.
+OWN_VARIABLES = frozenset(
+    {
+        environment.STORE_URI, environment.TRACKING_URI, environment.RUN_ID, "HOME",
+        environment.IMAGE_DIGEST, environment.CODE_DIGEST, environment.SECRET_FILES,
+    }
+)  # fmt: skip
+VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+OWN_VOLUMES = frozenset({"scratch", "shm"})
+
+
+class ServerSection(Section):
+    """The Kubeflow Pipelines server."""
+
+    pipelines_url: str
+    """Where /apis/v2beta1 lies below: `http://ml-pipeline.kubeflow.svc:8888` inside a cluster, the
+    address of a port-forward, or `https://HOST/pipeline` behind a Kubeflow gateway."""
+    dashboard_url: str = ""
+    """Where people open the dashboard; links are printed when it is set."""
+    namespace: Name = "kubeflow"
+    """Where the runs' pods live: `kubeflow` for a standalone server, else the team's profile."""
+    multi_user: bool = False
+    """Whether pipelines and runs belong to namespaces, as in a Kubeflow distribution."""
+    ca_file: str = ""
+    """Certificates to trust, for a server whose certificate your company signed itself."""
+
+    @field_validator("pipelines_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        return check_address(url, ("http", "https"))
+
+    @field_validator("dashboard_url")
+    @classmethod
+    def _is_an_address_or_none(cls, url: str) -> str:
+        return check_address(url, ("http", "https")) if url else url
+
+
+class AuthSection(Section):
+    """Who speaks. Secrets are read from the environment or a mounted file, never from here."""
+
+    kind: Literal["none", "in-cluster", "token", "dex"] = "none"
+    """`none`: a port-forward to a standalone server. `in-cluster`: the pod's own projected
+    token. `token`: a bearer token in a variable. `dex`: a session of Kubeflow's login page."""
+    token_file: str = "/var/run/secrets/kubeflow/pipelines/token"
+    """in-cluster: the projected token, audience pipelines.kubeflow.org; read anew every time."""
+    token_variable: VariableName = "KFP_TOKEN"
+    """token: the environment variable that holds it."""
+    username_variable: VariableName = "DEX_USERNAME"
+    """dex: the variable that holds the login name, usually an e-mail address."""
+    password_variable: VariableName = "DEX_PASSWORD"
+    """dex: the variable that holds the password."""
+
+
+class ImagesSection(Section):
+    """The images that the steps run in, by digest."""
+
+    data: Image
+    """Runs `snapshot_data`, `validate_data` and `decide_retraining`."""
+    trainer: Image
+    """Runs everything that needs PyTorch; with your task's package on top (see images/)."""
+    control: Image
+    """Runs what speaks to the cluster alone."""
+    pull_secrets: tuple[Name, ...] = ()
+    """Kubernetes secrets for a private registry."""
+
+
+class StoresSection(Section):
+    """Where results live, and how the steps get in."""
+
+    store_uri: str
+    """Object store of snapshots, checkpoints and trigger state, such as `s3://bucket/prefix`."""
+    tracking_uri: str
+    """MLflow's tracking server."""
+    pipeline_root: str = ""
+    """Where KFP keeps artifacts; empty for the server's default."""
+    secrets: dict[VariableName, SecretKey] = Field(default_factory=dict)
+    """Environment variable of every step's process → `SECRET/KEY` in the runs' namespace. The
+    pipeline carries the reference only; pods get the secret as files, which steps read."""
+    environment: dict[VariableName, str] = Field(default_factory=dict)
+    """Further variables of every step, such as `AWS_ENDPOINT_URL`; nothing secret."""
+
+    @field_validator("store_uri")
+    @classmethod
+    def _is_a_store_that_steps_open(cls, uri: str) -> str:
+        found = REPLACED.search(uri)
+        if found:  # it is an argument of training pods, and the address of long contracts
+            raise ValueError(f"{uri!r} holds {found.group()!r}, which Kubernetes or Argo replaces")
+        return check_address(uri, ("s3",))
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _is_a_tracking_server(cls, uri: str) -> str:
+        return check_address(uri, ("http", "https", "postgresql"))
+
+    @field_validator("pipeline_root")
+    @classmethod
+    def _is_a_root_that_kfp_knows(cls, uri: str) -> str:
+        return check_address(uri, ("s3", "minio", "gs")) if uri else uri
+
+    @field_validator("secrets", "environment")
+    @classmethod
+    def _leaves_our_own_alone(cls, variables: dict[str, str]) -> dict[str, str]:
+        ours = sorted(OWN_VARIABLES.intersection(variables))
+        if ours:
+            raise ValueError(f"{ours} are set by Perennial, from the other options of the profile")
+        return variables
+
+    @field_validator("secrets")
+    @classmethod
+    def _can_be_mounted(cls, secrets: dict[str, str]) -> dict[str, str]:
+        names = {place.partition("/")[0] for place in secrets.values()}
+        refused = sorted(name for name in names if not VOLUME_NAME.fullmatch(name))
+        if refused or names & OWN_VOLUMES:
+            raise ValueError(
+                f"{refused or sorted(names & OWN_VOLUMES)} cannot be mounted, as Kubeflow names a "
+                "volume after its secret: rename the secret to at most 63 lower-case letters, "
+                f"digits and hyphens, other than {', '.join(sorted(OWN_VOLUMES))}"
+            )
+        return secrets
+
+    @field_validator("environment")
+    @classmethod
+    def _holds_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
+        suspects = sorted(
+            name
+            for name, value in variables.items()
+            if SECRET_NAMES.search(name) or holds_password(value)
+        )
+        if suspects:
+            raise ValueError(
+                f"{suspects} look like secrets, which a compiled pipeline would show to everybody; "
+                'name them under [stores.secrets] as "SECRET/KEY"'
+            )
+        return variables
+
+
+class StepResources(Section):
+    """What a step's pod asks for; the training job's own pods follow the contract instead."""
+
+    cpu: Quantity = "1"
+    """Requested cores; there is no limit, which would only slow bursts down."""
+    memory: Quantity = "2Gi"
+    """Requested and at most: more is killed rather than the node's other pods."""
+
+
+class PodsSection(Section):
+    """How the steps' pods run."""
+
+    service_account: Name = "pipeline-runner"
+    """In whose name the steps' pods act; see k8s/ for what it needs."""
+    run_as_user: Annotated[int, Field(ge=1)] = 65532
+    """Numeric user of the steps; any number works with our images."""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    """On every pod, such as your organisation's cost centre."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    """Only nodes with these labels; set it to keep cheap steps off GPU nodes."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of nodes that may be used in spite of them, such as `{ key = "spot" }`."""
+    max_retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """How often a step that failed is tried again, the training excepted, which resumes by itself.
+    Raise it where a store or server is away for minutes. It does not help on nodes that come and
+    go: Kubeflow never retries a pod that was deleted; use "retry" in the dashboard."""
+    timeout_minutes: Annotated[int, Field(ge=1)] = 60
+    """Of every step but the training, whose budget the contract sets."""
+    training_timeout_minutes: Annotated[int, Field(ge=1)] = 7 * 24 * 60
+    """Of the step that waits for the training job."""
+    scratch: Quantity = "10Gi"
+    """Disk of each step's own temporary files: a download of the data must fit."""
+    shared_memory: Quantity = "1Gi"
+    """At most in /dev/shm of the steps that run your task's code, where Kubernetes gives 64 MiB.
+    Raise it when loading processes of yours end with a bus error; what is used counts as memory."""
+    steps: dict[str, StepResources] = Field(default_factory=dict)
+    """Step → what its pod asks for, where the default does not fit."""
+
+    @field_validator("steps")
+    @classmethod
+    def _names_steps(cls, steps: dict[str, StepResources]) -> dict[str, StepResources]:
+        known = sorted({step for flow in FLOW.values() for step in flow})
+        unknown = sorted(set(steps) - set(known))
+        if unknown:
+            raise ValueError(f"{unknown} are no steps; the steps are: {', '.join(known)}")
+        return steps
+
+
+class SchedulesSection(Section):
+    """When pipelines start by themselves; five cron fields, in the server's time zone (UTC)."""
+
+    monitoring: str = ""
+    """`drift_monitoring`: looks at new data, trains when the evidence says so. Daily or hourly,
+    as the data arrives. Empty for never."""
+    training: str = ""
+    """`continuous_training` whatever the data look like. Empty for never, the usual choice when
+    monitoring runs."""
+
+    @field_validator("monitoring", "training")
+    @classmethod
+    def _is_cron(cls, text: str) -> str:
+        return check_cron(text) if text else text
+
+
+class Profile(Section):
+    """Everything about one environment."""
+
+    server: ServerSection
+    auth: AuthSection = AuthSection()
+    images: ImagesSection
+    stores: StoresSection
+    pods: PodsSection = PodsSection()
+    schedules: SchedulesSection = SchedulesSection()
+
+    @model_validator(mode="after")
+    def _keeps_credentials_encrypted(self) -> Self:
+        url = urlsplit(self.server.pipelines_url)
+        inside = (url.hostname or "").endswith((".svc", ".svc.cluster.local", ".localhost"))
+        local = url.hostname in ("localhost", "127.0.0.1", "::1") or "." not in (url.hostname or "")
+        plain = url.scheme == "http" and not inside and not local
+        if plain and self.auth.kind != "none":
+            raise ValueError(
+                f"server.pipelines_url = {self.server.pipelines_url!r} would send credentials in "
+                "the clear; use https, or inside the cluster a name that ends with .svc"
+            )
+        return self
+
+
+def load_profile(path: Path) -> Profile:
+    """Read a profile; a relative `ca_file` is taken from the profile's folder.
+
+    Raises:
+        ContractError: every mistake found, with file, line, value, expectation and remedy.
+        PerennialError: there is no such file.
+    """
+    profile, _ = read_document(path, Profile, "profile")
+    server = profile.server
+    if server.ca_file:
+        absolute = str((path.resolve().parent / server.ca_file).resolve())
+        server = server.model_copy(update={"ca_file": absolute})
+    return profile.model_copy(update={"server": server})
+
+
+def check_address(uri: str, schemes: tuple[str, ...]) -> str:
+    """An address that pods can reach and that holds no password.
+
+    Raises:
+        ValueError: another scheme, no host, or a user or password in it.
+    """
+    parts = urlsplit(uri)
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    if parts.username or holds_password(uri):
+        raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
+    if parts.scheme not in schemes or not parts.netloc:
+        raise ValueError(
+            f"{shown!r} is no address that a pod can reach; begin it with {schemes[0]}://"
+        )
+    return uri
+
+
+def holds_password(text: str) -> bool:
+    """Whether it is an address with a password, before its host or among its parameters."""
+    parts = urlsplit(text)
+    return bool(parts.password) or any(SECRET_NAMES.search(name) for name in parse_qs(parts.query))

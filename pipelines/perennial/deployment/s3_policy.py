@@ -1,0 +1,173 @@
+"""S3 policy: the least that each account of a deployment needs in the buckets, as IAM reads it."""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from perennial.clients.tracking import ARTIFACT_PREFIX
+from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
+from perennial.deployment.profile import Profile
+
+Document = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What an account does, by patterns of keys below the store; `{model}` is the model's name.
+
+    Attributes:
+        reads: Objects that it gets.
+        writes: Objects that it puts.
+        deletes: Objects that it deletes, unfinished uploads included.
+        lists: What it lists; by default what it reads, as S3 says only to who may list that an
+            object does not exist.
+        reads_data: Whether it gets the dataset's files.
+        lists_data: Whether it lists them.
+        artifacts: Whether it gets, puts and lists the files of model versions.
+        pipeline_root: Whether Kubeflow's launcher runs in its pods and passes artifacts on.
+    """
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    reads_data: bool = False
+    lists_data: bool = False
+    artifacts: bool = False
+    pipeline_root: bool = False
+
+
+STATE = (
+    "triggers/{model}/*",
+    "monitoring/{model}/*",
+    "registry/{model}.json",
+    "registry/{model}/*",
+    "gate/{model}/tests.json",
+    "tracking/{model}/*",
+)
+GRANTS = {
+    # pods.service_account of the profile, such as pipeline-runner
+    "steps": Grant(
+        reads=("parcels/*", "snapshots/*", "training/*", *STATE),
+        writes=("parcels/*", "snapshots/*", "training/*", "reports/*", *STATE),
+        deletes=("training/*",),
+        lists=("training/*",),
+        reads_data=True, lists_data=True, artifacts=True, pipeline_root=True,
+    ),
+    # perennial-training, and so on: the accounts of k8s/
+    "training": Grant(
+        reads=("training/*",),
+        writes=("training/*",),
+        deletes=("training/*",),
+        lists=("training/*",),
+        reads_data=True,
+    ),
+    "watcher": Grant(
+        reads=("parcels/*", "watch/{model}/*"), writes=("watch/{model}/*",), lists_data=True
+    ),
+    "receiver": Grant(reads=("parcels/*", "events/*"), writes=("events/*",)),
+    "exporter": Grant(reads=("monitoring/{model}/*",)),
+    # who deploys, submits or triggers; who promotes by hand needs the steps' rights
+    "deployer": Grant(reads=("parcels/*",), writes=("parcels/*",)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """A bucket, or a prefix in one."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def of(cls, uri: str) -> "Place":
+        """The place of an address.
+
+        Raises:
+            PerennialError: it is not an address of S3.
+        """
+        scheme, _, rest = uri.partition("://")
+        if scheme != "s3" or not rest.strip("/"):
+            raise PerennialError(
+                f"{uri!r} is not an address of S3",
+                evidence="a policy is about buckets",
+                action="name data, store and artifacts as s3://BUCKET/PREFIX",
+            )
+        bucket, _, prefix = rest.partition("/")
+        return cls(bucket, f"{prefix.strip('/')}/" if prefix.strip("/") else "")
+
+    def objects(self, *patterns: str) -> list[str]:
+        """The resources of objects."""
+        return [f"arn:aws:s3:::{self.bucket}/{self.prefix}{pattern}" for pattern in patterns]
+
+
+def s3_policy(role: str, contract: Contract, profile: Profile, artifacts: str = "") -> Document:
+    """The policy of one account.
+
+    Args:
+        role: One of `GRANTS`.
+        contract: Says which model and which data.
+        profile: Says where the store is, and what Kubeflow's artifacts are kept in.
+        artifacts: Where MLflow keeps the files of model versions; by default in the store.
+    """
+    grant, model = GRANTS[role], contract.model.name
+    store, data = Place.of(profile.stores.store_uri), Place.of(contract.data.uri)
+    kept = Place.of(
+        artifacts or f"{profile.stores.store_uri.rstrip('/')}/{ARTIFACT_PREFIX}/{model}"
+    )
+
+    def named(patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(pattern.format(model=model) for pattern in patterns)
+
+    statements = [
+        _objects("Read", "s3:GetObject", store.objects(*named(grant.reads))),
+        _objects("Write", "s3:PutObject", store.objects(*named(grant.writes))),
+        _objects("Delete", "s3:DeleteObject", store.objects(*named(grant.deletes))),
+        _objects("StopUploads", "s3:AbortMultipartUpload", store.objects(*named(grant.deletes))),
+        _listing("List", "s3:ListBucket", store, named(grant.lists or grant.reads)),
+        _listing("ListUploads", "s3:ListBucketMultipartUploads", store, named(grant.deletes)),
+    ]
+    if grant.reads_data:
+        statements.append(_objects("ReadData", "s3:GetObject", data.objects("*")))
+    if grant.lists_data:
+        statements.append(_listing("ListData", "s3:ListBucket", data, ("*",)))
+    if grant.artifacts:
+        statements += [
+            _objects("ReadVersions", "s3:GetObject", kept.objects("*")),
+            _objects("WriteVersions", "s3:PutObject", kept.objects("*")),
+            _listing("ListVersions", "s3:ListBucket", kept, ("*",)),
+        ]
+    root = profile.stores.pipeline_root
+    if grant.pipeline_root and root.startswith("s3://"):
+        passed = Place.of(root)
+        statements += [
+            _objects("ReadPassedOn", "s3:GetObject", passed.objects("*")),
+            _objects("WritePassedOn", "s3:PutObject", passed.objects("*")),
+            _listing("ListPassedOn", "s3:ListBucket", passed, ("*",)),
+        ]
+    return {"Version": "2012-10-17", "Statement": [each for each in statements if each]}
+
+
+def _objects(name: str, action: str, resources: list[str]) -> Document:
+    if not resources:
+        return {}
+    return {"Sid": name, "Effect": "Allow", "Action": [action], "Resource": [*resources]}
+
+
+def _listing(name: str, action: str, place: Place, patterns: tuple[str, ...]) -> Document:
+    """Of keys with these prefixes.
+
+    Without the right to list, S3 answers 403 for an object that does not exist, where 404 tells
+    steps that they are the first. That question names no prefix, hence `IfExists`.
+    """
+    if not patterns:
+        return {}
+    prefixes: list[JsonValue] = [f"{place.prefix}{pattern}" for pattern in patterns]
+    return {
+        "Sid": name,
+        "Effect": "Allow",
+        "Action": [action],
+        "Resource": [f"arn:aws:s3:::{place.bucket}"],
+        "Condition": {"StringLikeIfExists": {"s3:prefix": prefixes}},
+    }

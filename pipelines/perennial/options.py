@@ -1,0 +1,242 @@
+"""Options: what can a contract say, of which type, with which default, and when to change it?
+
+All of it is read from the sections themselves, so it cannot differ from what is checked.
+"""
+
+import difflib
+import inspect
+import json
+import textwrap
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
+from perennial.toml_sections import first_sentence, sections_in, toml_value
+
+NAME = "NAME"
+"""Stands in a path for a key that the user chooses, such as a column."""
+NOT_SET = "not set"
+WIDTH = 100
+INDENT = "    "
+BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+KINDS = {
+    "integer": "integer", "number": "number", "string": "text", "boolean": "boolean",
+    "null": NOT_SET, "object": f"table of {NAME} =", "": "anything",
+}  # fmt: skip
+"""Words for the types of JSON schema; a schema without one accepts anything."""
+
+Schema: typing.TypeAlias = Mapping[str, typing.Any]
+"""JSON schema of a field."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One key of the contract.
+
+    Attributes:
+        path: Its sections and its name, joined by dots.
+        type: What may be written.
+        default: What holds when it is not written; empty when it must be.
+        documentation: What it is, and when to change it.
+        variant: Where a section comes in several kinds: the key and the value that choose the one
+            which has this option.
+        chosen: For the key that chooses among them: the value that is described.
+    """
+
+    path: str
+    type: str
+    default: str
+    documentation: str
+    variant: str = ""
+    chosen: str = ""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        default = f"default: {self.default}" if self.default else "required"
+        if self.chosen:
+            head = f"{self.path} = {self.chosen}{'   (the default)' if self.default else ''}"
+            paragraphs = []
+        else:
+            head = f"{self.path}   (with {self.variant})" if self.variant else self.path
+            paragraphs = [f"{self.type}; {default}"]
+        paragraphs += self.documentation.split("\n\n")
+        body = [line for each in paragraphs for line in textwrap.wrap(each, WIDTH - len(INDENT))]
+        return [head, *(f"{INDENT}{line}" for line in body)]
+
+
+def overview() -> list[str]:
+    """The sections, with what each is about."""
+    fields = Contract.model_fields
+    width = max(map(len, fields))
+    sections = [
+        f"{name:<{width}}  {first_sentence(field.description)}" for name, field in fields.items()
+    ]
+    example = "perennial options training.optimizer"
+    return [*sections, "", f"The options of one, or a single one: {example}"]
+
+
+def explain(path: str) -> list[str]:
+    """An option, or a section with all its options.
+
+    Args:
+        path: Such as `training.parallelism.zero_stage`.
+
+    Raises:
+        PerennialError: there is no such option; the nearest is named.
+    """
+    known = list(options_in(Contract))
+    wanted = path.strip("[]").split(".")
+    found = [option for option in known if _lies_in(option.path.split("."), wanted)]
+    if not found:
+        raise _unknown(path, [option.path for option in known])
+    return [line for option in found for line in (*option.lines(), "")][:-1]
+
+
+def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> Iterator[Option]:
+    """Every option of a section and of the sections in it.
+
+    Args:
+        section: Its class.
+        path: Where it lies in the contract.
+        variant: What chooses it, where there are several.
+    """
+    schema = section.model_json_schema()
+    for name, field in section.model_fields.items():
+        if variant.startswith(f"{name} = "):
+            continue
+        here = f"{path}.{name}" if path else name
+        sections = list(sections_in(field.annotation))
+        tag = _tag(sections)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        documentation = [document_of(section, name)]
+        if len(sections) == 1:
+            documentation.append(_purpose(sections[0]))
+        yield Option(
+            path=here,
+            type=_in_words(schema["properties"][name], schema.get("$defs", {})),
+            default="" if field.is_required() else _written(default, tag),
+            documentation="\n\n".join(filter(None, dict.fromkeys(documentation))),
+            variant=variant,
+        )
+        below = f"{here}.{NAME}" if typing.get_origin(field.annotation) is dict else here
+        for each in sections:
+            yield from _kind(each, tag, below) if tag else options_in(each, below, variant)
+
+
+def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
+    """One of several sections that may stand in the same place, headed by what chooses it."""
+    field = section.model_fields[tag]
+    value = toml_value(typing.get_args(field.annotation)[0])
+    default = "" if field.is_required() else value
+    # What the key means is what the section is.
+    yield Option(f"{path}.{tag}", "text", default, _purpose(section), chosen=value)
+    yield from options_in(section, path, f"{tag} = {value}")
+
+
+def document_of(section: type[BaseModel], name: str) -> str:
+    """A field's documentation: its own, or that of the section which it is inherited from."""
+    for ancestor in section.__mro__:
+        fields: Mapping[str, FieldInfo] = getattr(ancestor, "model_fields", {})
+        if name in fields and fields[name].description:
+            return str(fields[name].description)
+    return ""
+
+
+def _purpose(section: type[BaseModel]) -> str:
+    return inspect.cleandoc(section.__doc__ or "")
+
+
+def _tag(sections: Sequence[type[BaseModel]]) -> str:
+    """The key that chooses among several sections; empty for a single one."""
+    if len(sections) < 2:
+        return ""
+    return next(
+        name
+        for name, field in sections[0].model_fields.items()
+        if typing.get_origin(field.annotation) is typing.Literal
+        and len(typing.get_args(field.annotation)) == 1
+    )
+
+
+def _written(default: object, tag: str) -> str:
+    if isinstance(default, BaseModel):
+        return f"{tag} = {toml_value(getattr(default, tag))}" if tag else "as below"
+    return NOT_SET if default is None else toml_value(typing.cast("typing.Any", default))
+
+
+def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
+    """What a JSON schema accepts."""
+    if "$ref" in schema:
+        found = definitions[str(schema["$ref"]).rpartition("/")[2]]
+        return "section" if "properties" in found else _in_words(found, definitions)
+    if "oneOf" in schema:
+        return f"section, one of {len(schema['oneOf'])} kinds"
+    if "anyOf" in schema:
+        kinds = [_in_words(each, definitions) for each in schema["anyOf"]]
+        may_lack = f", or {NOT_SET}" if NOT_SET in kinds else ""
+        return _joined([kind for kind in kinds if kind != NOT_SET]) + may_lack
+    if "const" in schema or "enum" in schema:
+        return _joined([json.dumps(each) for each in schema.get("enum", [schema.get("const")])])
+    if schema.get("type") == "array":
+        return _list_in_words(schema, definitions)
+    words = [KINDS[schema.get("type", "")], *_limits(schema)]
+    if schema.get("type") == "object":
+        patterns = list(schema.get("patternProperties", {}).values())
+        values = patterns[0] if patterns else schema.get("additionalProperties", True)
+        words.append(KINDS[""] if values is True else _in_words(values, definitions))
+    return " ".join(words)
+
+
+def _list_in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
+    if "prefixItems" in schema:
+        parts = [_in_words(each, definitions) for each in schema["prefixItems"]]
+        return f"[{', '.join(parts)}]"
+    least = f"{schema['minItems']} or more: " if "minItems" in schema else ""
+    return f"list of {least}{_in_words(schema['items'], definitions)}"
+
+
+def _limits(schema: Schema) -> Iterator[str]:
+    bounds = [
+        f"{sign} {str(schema[key]).removesuffix('.0')}"
+        for key, sign in BOUNDS.items()
+        if key in schema
+    ]
+    if bounds:
+        yield " and ".join(bounds)
+    if "pattern" in schema:
+        yield f"matching {schema['pattern']}"
+    if "minLength" in schema:
+        yield f"of {schema['minLength']} or more characters"
+    if "maxLength" in schema:
+        yield f"of at most {schema['maxLength']} characters"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    *others, last = parts
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _lies_in(path: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether an option is the one that is wanted, or lies in that section."""
+    return len(path) >= len(wanted) and all(
+        here in (there, NAME) for here, there in zip(path, wanted, strict=False)
+    )
+
+
+def _unknown(path: str, known: Sequence[str]) -> PerennialError:
+    # People remember a name better than the sections that it lies in.
+    names = {option.rpartition(".")[2] for option in known}
+    resembled = difflib.get_close_matches(path.rpartition(".")[2], names, n=1, cutoff=0.8)
+    alike = [option for option in known if option.rpartition(".")[2] in resembled]
+    near = difflib.get_close_matches(path, alike, n=1, cutoff=0.0)
+    near = near or difflib.get_close_matches(path, known, n=1)
+    return PerennialError(
+        f"the contract has no option {path!r}",
+        evidence=f"the nearest is {near[0]}" if near else "",
+        action=f"`perennial options {near[0]}`" if near else "`perennial options` lists sections",
+    )

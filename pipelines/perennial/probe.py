@@ -1,0 +1,135 @@
+"""Probe verbs: short measurements on this machine that answer for two knobs of `[training]`."""
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from perennial.clients.dataset import Dataset
+from perennial.contract import Contract
+from perennial.contracts.data import Split
+from perennial.contracts.errors import PerennialError
+from perennial.engine.data.encoded import EncodedSplit, encode_split
+from perennial.engine.profiling.probe import (
+    BatchPoint,
+    RatePoint,
+    Subject,
+    best_device,
+    knee,
+    probe_batch_sizes,
+    probe_learning_rates,
+    suggested_rate,
+)
+from perennial.engine.task import load_task
+from perennial.reports.charts import line_chart
+from perennial.reports.page import Page
+from perennial.snapshot_data.manifest import take_snapshot
+
+
+@contextmanager
+def subject_of(contract: Contract) -> Iterator[Subject]:
+    """The contract's task and training rows, encoded in a folder that goes away afterwards."""
+    snapshot = take_snapshot(contract.data, contract.split)
+    task = load_task(contract.model.task, contract.model.options, snapshot.task_columns)
+    dataset = Dataset(snapshot)
+    task.fit(dataset.scan(Split.TRAIN))
+    with tempfile.TemporaryDirectory(prefix="perennial-probe-") as folder:
+        encode_split(task, dataset, Split.TRAIN, Path(folder) / "train", snapshot.digest())
+        data = EncodedSplit(Path(folder) / "train")
+        yield Subject(task, data, contract.training, best_device())
+
+
+def sizes_up_to(largest: int, rows: int) -> list[int]:
+    """Powers of two, from 8 (or less, for few rows) to the largest.
+
+    Raises:
+        PerennialError: the data has not even one row to spare.
+    """
+    limit = min(largest, rows)
+    sizes = [2**power for power in range(3, 24) if 2**power <= limit]
+    if not sizes:
+        raise PerennialError(
+            f"there is nothing to probe: the training split has {rows} rows, --max is {largest}",
+            action="probe with at least 8 of both",
+        )
+    return sizes
+
+
+def batch_size_lines(points: Sequence[BatchPoint], current: int) -> Iterator[str]:
+    """The table, and the size to take."""
+    chosen = knee(points)
+    yield f"{'micro_batch_size':>16}  {'ms per update':>13}  {'examples/s':>11}  {'memory':>9}"
+    for point in points:
+        memory = f"{point.memory_bytes / 2**20:,.0f} MiB" if point.memory_bytes else "-"
+        mark = "  <- knee" if point is chosen else ""
+        mark += "  (the contract's)" if point.rows == current else ""
+        yield (
+            f"{point.rows:>16,}  {point.seconds * 1e3:>13.2f}  {point.rows_per_second:>11,.0f}  "
+            f"{memory:>9}{mark}"
+        )
+    yield (
+        f"take micro_batch_size = {chosen.rows}: the smallest within a tenth of the best "
+        "throughput; after changing global_batch_size, probe the learning rate again"
+    )
+
+
+def learning_rate_page(points: Sequence[RatePoint], contract: Contract) -> Page:
+    """The picture of a range test."""
+    rate = suggested_rate(points)
+    summary = (
+        f"take learning_rate = {rate:.2g}" if rate else "the loss never fell: no rate to suggest"
+    )
+    page = Page("Learning rate probe", outcome="neutral" if rate else "warned", summary=summary)
+    series = {
+        "loss": [(math.log10(point.rate), point.loss) for point in points],
+        "smoothed": [(math.log10(point.rate), point.smoothed) for point in points],
+    }
+    marks = {"the contract's": math.log10(contract.training.optimizer.learning_rate)}
+    if rate:
+        marks["suggested"] = math.log10(rate)
+    page.figure(
+        line_chart(series, x_label="log10 of the learning rate", y_label="loss", marks=marks),
+        "The learning rate grows from update to update; the test ends where the loss diverges.",
+    )
+    return page
+
+
+def probe_batch_size(contract: Contract, largest: int) -> Iterator[str]:
+    """Measure; gives the lines to print."""
+    with subject_of(contract) as subject:
+        sizes = sizes_up_to(largest, subject.data.rows)
+        points = list(probe_batch_sizes(subject, sizes))
+    if not points:
+        raise PerennialError(
+            f"not even {sizes[0]} examples fit into memory",
+            action="use memory.activation_checkpointing, a smaller model or another device",
+        )
+    if len(points) < len(sizes):
+        yield f"{sizes[len(points)]:,} examples no longer fit into memory"
+    yield from batch_size_lines(points, contract.training.micro_batch_size)
+
+
+def probe_lr(contract: Contract, picture: Path) -> Iterator[str]:
+    """Measure, draw; gives the lines to print."""
+    with subject_of(contract) as subject:
+        points = list(probe_learning_rates(subject))
+    if len(points) < 2:
+        raise PerennialError(
+            "the loss diverged at once, at a learning rate of 1e-6",
+            action="run `perennial run` as far as check_skeleton, which looks for the cause",
+        )
+    rate = suggested_rate(points)
+    learning_rate_page(points, contract).write(picture)
+    lowest = min(points, key=lambda point: point.smoothed)
+    yield (
+        f"loss {points[0].loss:.4g} at first, {lowest.smoothed:.4g} at best (learning rate "
+        f"{lowest.rate:.2g}); the test ended at {points[-1].rate:.2g}"
+    )
+    yield (
+        f"take learning_rate = {rate:.2g} (the contract's: "
+        f"{contract.training.optimizer.learning_rate:.2g})"
+        if rate
+        else "the loss never fell: check the task with check_skeleton first"
+    )
+    yield f"picture: {picture}"

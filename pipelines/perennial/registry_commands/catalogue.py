@@ -1,0 +1,179 @@
+"""Catalogue: which models and versions are registered, and everything known about one of them."""
+
+import difflib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from perennial.clients.champion_records import refuse_recorded_champion
+from perennial.clients.environment import Environment
+from perennial.clients.model_registry import CHAMPION, ModelRegistry, ModelVersion, open_registry
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Verdict
+from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.runs import Home
+
+T = TypeVar("T")
+SQLITE = "sqlite:///"
+FILES = (
+    LINEAGE_FILE, CONTRACT_FILE, DIFF_FILE, Verdict.file_name, SkeletonReport.file_name,
+    Snapshot.file_name, Challenger.file_name,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dossier:
+    """A model version with what was recorded about it; None is what it lacks.
+
+    A version may lack a file, or hold one in a form that this code does not read any more: it was
+    registered by another version of Perennial, or by other means.
+    """
+
+    version: ModelVersion
+    aliases: tuple[str, ...]
+    lineage: Lineage | None
+    verdict: Verdict | None
+    challenger: Challenger | None
+    snapshot: Snapshot | None
+    skeleton: SkeletonReport | None
+    contract: dict[str, JsonValue] | None
+    contract_text: bytes
+    """The contract's file as it lies there; empty without one."""
+    diff: bytes
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        aliases = f" ({', '.join(self.aliases)})" if self.aliases else ""
+        return f"{self.version.name} version {self.version.version}{aliases}"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The registry of a home.
+
+    Attributes:
+        home: Where the laptop's services lie.
+    """
+
+    home: Home
+
+    @property
+    def environment(self) -> Environment:
+        """The addresses, for a person who asks and runs nothing."""
+        return Environment(
+            store_uri=self.home.store_uri, tracking_uri=self.home.tracking_uri,
+            run_id="by hand", run_folder=None, code_digest="", commit="", tracking_run_id="",
+        )  # fmt: skip
+
+    @property
+    def registry(self) -> ModelRegistry:
+        """The door to MLflow; opening it makes a missing database."""
+        return open_registry(self.environment)
+
+    def names(self) -> list[str]:
+        """Every registered model; asking does not create a database."""
+        return self.registry.names() if self._has_database() else []
+
+    def versions(self, name: str) -> list[ModelVersion]:
+        """Every version of a model, the oldest first.
+
+        Raises:
+            UnclearChampionError: there is no such model, but the store has its champion on record.
+            PerennialError: there is no such model; the nearest is named.
+        """
+        names = self.names()
+        if name not in names:
+            self.champion(name)
+            near = difflib.get_close_matches(name, names, n=1)
+            known = f"there are: {', '.join(names)}" if names else "no model is registered yet"
+            raise PerennialError(
+                f"there is no model {name!r} in {self.home.tracking_uri}",
+                evidence=f"the nearest is {near[0]}" if near else known,
+                action="`perennial models` lists them"
+                if names
+                else "`perennial run CONTRACT` trains and registers the first; --home names another"
+                " place",
+            )
+        return self.registry.versions(name)
+
+    def champion(self, name: str) -> ModelVersion | None:
+        """The champion of a model; asking does not create a database.
+
+        Raises:
+            UnclearChampionError: the records of the champion contradict each other.
+        """
+        if not self._has_database():
+            refuse_recorded_champion(open_store(self.home.store_uri), name)
+            return None
+        return self.registry.version_by_alias(name, CHAMPION)
+
+    def find(self, place: str) -> ModelVersion:
+        """The version at `MODEL@3`, `MODEL@champion`, or `MODEL`, which means its champion.
+
+        Raises:
+            UnclearChampionError: the champion is meant, and its records contradict each other.
+            PerennialError: there is no such model, version or alias.
+        """
+        name, _, wanted = place.partition("@")
+        versions, aliases = self.versions(name), self.registry.aliases(name)
+        if wanted in ("", CHAMPION):
+            self.champion(name)
+        number = aliases.get(wanted or CHAMPION, wanted)
+        found = [version for version in versions if version.version == number]
+        if not found:
+            numbers = ", ".join(version.version for version in versions) or "none"
+            pointing = ", ".join(f"{alias} → {at}" for alias, at in aliases.items()) or "none"
+            raise PerennialError(
+                f"{name} has no {wanted or CHAMPION!r}, neither a version nor an alias",
+                evidence=f"versions: {numbers}; aliases: {pointing}",
+                action=f"`perennial models {name}` lists them",
+            )
+        return found[0]
+
+    def dossier(self, version: ModelVersion) -> Dossier:
+        """Everything recorded about a version; its weights are not downloaded.
+
+        Raises:
+            PerennialError: its files are gone.
+        """
+        files = self.registry.read_files(version, FILES)
+        contract = _parsed(files.get(CONTRACT_FILE), json.loads)
+        return Dossier(
+            version=version,
+            aliases=self.aliases_of(version),
+            lineage=_parsed(files.get(LINEAGE_FILE), Lineage.from_json),
+            verdict=_parsed(files.get(Verdict.file_name), Verdict.from_json),
+            challenger=_parsed(files.get(Challenger.file_name), Challenger.from_json),
+            snapshot=_parsed(files.get(Snapshot.file_name), Snapshot.from_json),
+            skeleton=_parsed(files.get(SkeletonReport.file_name), SkeletonReport.from_json),
+            contract=contract if isinstance(contract, dict) else None,
+            contract_text=files.get(CONTRACT_FILE, b""),
+            diff=files.get(DIFF_FILE, b""),
+        )
+
+    def _has_database(self) -> bool:
+        uri = self.home.tracking_uri
+        return not uri.startswith(SQLITE) or Path(uri.removeprefix(SQLITE)).exists()
+
+    def aliases_of(self, version: ModelVersion) -> tuple[str, ...]:
+        """The aliases that point at a version."""
+        aliases = self.registry.aliases(version.name)
+        return tuple(sorted(alias for alias, at in aliases.items() if at == version.version))
+
+
+def _parsed(content: bytes | None, read: Callable[[bytes], T]) -> T | None:
+    if content is None:
+        return None
+    try:
+        return read(content)
+    except ValueError:
+        return None

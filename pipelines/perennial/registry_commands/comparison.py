@@ -1,0 +1,140 @@
+"""Comparison: in what do two model versions differ, in quality, data, options and origin?"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from pydantic import JsonValue
+
+from perennial.contracts.gate import Verdict
+from perennial.contracts.section import canonical_json
+from perennial.registry_commands.catalogue import Dossier
+from perennial.registry_commands.listing import shown_interval
+
+LACKING = "not recorded"
+
+
+def comparison_lines(first: Dossier, second: Dossier) -> Iterator[str]:
+    """Everything that differs between two versions, for people."""
+    yield f"A  {first.title}"
+    yield f"B  {second.title}"
+    yield from ("", "quality")
+    yield from (f"  {line}" for line in _quality(first, second))
+    for heading, part in PARTS.items():
+        yield from ("", heading)
+        yield from (f"  {line}" for line in differences(part(first), part(second)))
+
+
+def differences(
+    before: Mapping[str, JsonValue] | None, after: Mapping[str, JsonValue] | None
+) -> list[str]:
+    """What differs between two nested tables, one line per value; says so when nothing does."""
+    if before is None or after is None:
+        absent = [name for name, one in (("A", before), ("B", after)) if one is None]
+        return [f"{' and '.join(absent)}: {LACKING}"]
+    left, right = flattened(before), flattened(after)
+    changed = [
+        f"{name}: {left.get(name, 'not set')} → {right.get(name, 'not set')}"
+        for name in sorted({*left, *right})
+        if left.get(name) != right.get(name)
+    ]
+    return changed or ["the same"]
+
+
+def flattened(table: Mapping[str, JsonValue], path: str = "") -> dict[str, str]:
+    """The values of a nested table by their paths; lists are values."""
+    found: dict[str, str] = {}
+    for name, value in table.items():
+        here = f"{path}.{name}" if path else name
+        if isinstance(value, dict) and value:
+            found |= flattened(value, here)
+        else:
+            found[here] = value if isinstance(value, str) else canonical_json(value)
+    return found
+
+
+def _quality(first: Dossier, second: Dossier) -> Iterator[str]:
+    if first.verdict is None or second.verdict is None:
+        absent = [name for name, one in (("A", first), ("B", second)) if one.verdict is None]
+        yield f"{' and '.join(absent)}: no verdict is recorded that this code can read"
+        return
+    left, right = _metrics(first.verdict), _metrics(second.verdict)
+    for name in dict.fromkeys((*left, *right)):
+        values = [f"{side[name]:.5g}" if name in side else LACKING for side in (left, right)]
+        yield f"{name:<16} A {values[0]:<12} B {values[1]}"
+    yield from _measured_together(first, second)
+    if first.snapshot is None or second.snapshot is None:
+        yield "whether both were measured on the same test rows is not recorded"
+    elif first.snapshot.digest() != second.snapshot.digest():
+        yield (
+            "each was measured on the test rows of its own snapshot, and these differ: only the "
+            "intervals, where there are any, compare the two on the same rows"
+        )
+
+
+def _measured_together(first: Dossier, second: Dossier) -> Iterator[str]:
+    """Where one of the two was the champion that the other was judged against."""
+    for name, new, old, beaten in (("B", second, first, "A"), ("A", first, second, "B")):
+        verdict = new.verdict
+        if (
+            verdict is None
+            or new.version.name != old.version.name
+            or verdict.champion_version != old.version.version
+        ):
+            continue
+        for one in verdict.comparisons:
+            if one.improvement is not None and one.champion is not None:
+                yield (
+                    f"{one.metric}: {name} is better than {beaten} by "
+                    f"{shown_interval(one.improvement)} on {verdict.test_rows:,} common test rows"
+                )
+        return
+    yield "the two were never measured on the same rows: there is no interval of the difference"
+
+
+def _metrics(verdict: Verdict) -> dict[str, float]:
+    return {one.metric: one.challenger for one in verdict.comparisons}
+
+
+def _data(dossier: Dossier) -> Mapping[str, JsonValue] | None:
+    snapshot = dossier.snapshot
+    if snapshot is None:
+        return None
+    return {
+        "snapshot": snapshot.digest(),
+        "files": len(snapshot.files),
+        "rows": snapshot.rows,
+        "split_rows": {split.value: rows for split, rows in snapshot.split_rows.items()},
+        "columns": {**snapshot.columns},
+        "features": ", ".join(snapshot.task_columns.features),
+        "from": f"{snapshot.time_min}",
+        "to": f"{snapshot.time_max}",
+    }
+
+
+def _task(dossier: Dossier) -> Mapping[str, JsonValue] | None:
+    found = dossier.challenger
+    if found is None:
+        return None
+    return {
+        "task": found.task,
+        "options": found.options,
+        "checkpoint": found.chosen_step,
+        "checkpoint_is_averaged": found.chosen_averaged,
+        "chosen_because": found.reason,
+        "weights_sha256": found.weights_sha256,
+    }
+
+
+def _contract(dossier: Dossier) -> Mapping[str, JsonValue] | None:
+    return dossier.contract
+
+
+def _origin(dossier: Dossier) -> Mapping[str, JsonValue] | None:
+    found = dossier.lineage
+    return None if found is None else found.model_dump(mode="json")
+
+
+PARTS: Mapping[str, Callable[[Dossier], Mapping[str, JsonValue] | None]] = MappingProxyType(
+    {"data": _data, "task": _task, "contract": _contract, "origin": _origin}
+)
+"""In what two versions can differ besides their quality; None is what one of them lacks."""

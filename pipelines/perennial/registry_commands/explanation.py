@@ -1,0 +1,172 @@
+"""Explanation: where a model version comes from and why it is what it is, as text and as a page."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.lineage import Lineage
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.registry_commands.catalogue import Dossier
+from perennial.registry_commands.comparison import LACKING, flattened
+from perennial.registry_commands.listing import decisions, shown_comparison, shown_interval
+from perennial.reports.page import Page
+from perennial.toml_sections import toml_value
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the explanation: what it is about, and named values."""
+
+    heading: str
+    values: Sequence[tuple[str, str]]
+
+
+def parts_of(dossier: Dossier) -> list[Part]:
+    """All that is on record about a version, in the order in which people ask.
+
+    Raises:
+        PerennialError: it has no lineage: it was not registered by this code.
+    """
+    if dossier.lineage is None:
+        raise PerennialError(
+            f"{dossier.title} has no lineage that can be read",
+            evidence=f"looked in {dossier.version.source}",
+            action="it was registered by other means, or by another version of Perennial",
+        )
+    return [
+        Part("Why it is here", [("decided", line) for line in decisions(dossier.version)]),
+        Part("Verdict of the gate", list(_verdict(dossier))),
+        Part("Trigger", _trigger(dossier.lineage)),
+        Part("Code", list(_code(dossier))),
+        Part("Data", list(_data(dossier))),
+        Part("Training", list(_training(dossier))),
+        Part("Skeleton checks", _skeleton(dossier.skeleton)),
+        Part("Packages", list(dossier.lineage.packages.items())),
+    ]
+
+
+def explanation_lines(dossier: Dossier) -> Iterator[str]:
+    """The explanation for a terminal."""
+    yield dossier.title
+    for part in parts_of(dossier):
+        yield from ("", part.heading)
+        width = max((len(name) for name, _ in part.values), default=0)
+        for name, value in part.values:
+            yield f"  {name:<{width}}  {value}"
+
+
+def write_explanation(dossier: Dossier, target: Path) -> None:
+    """The explanation as one self-contained page, with the contract and the uncommitted changes."""
+    parts = parts_of(dossier)
+    summary = dossier.verdict.summary if dossier.verdict else decisions(dossier.version)[0]
+    page = Page(dossier.title, outcome="neutral", summary=summary)
+    for part in parts:
+        page.heading(part.heading)
+        page.table(("what", "on record"), part.values, caption=part.heading, is_named=False)
+    if dossier.contract is not None:
+        values = flattened(dossier.contract)
+        text = "\n".join(f"{name} = {value}" for name, value in sorted(values.items()))
+        page.details("Contract", text)
+    if dossier.diff:
+        page.details("Uncommitted changes", dossier.diff.decode(errors="replace"))
+    page.write(target)
+
+
+def _verdict(dossier: Dossier) -> Iterator[tuple[str, str]]:
+    verdict = dossier.verdict
+    if verdict is None:
+        yield "verdict", LACKING
+        return
+    yield "verdict", verdict.summary
+    yield "compared with", _version_or(verdict.champion_version, "no champion: it was the first")
+    yield "measured on", f"{verdict.test_rows:,} test rows, {verdict.test_blocks:,} blocks"
+    for comparison in verdict.comparisons:
+        yield "metric", shown_comparison(comparison, verdict.champion_version)
+    for reason in verdict.reasons:
+        yield "held" if reason.held else "not held", f"{reason.condition}: {reason.detail}"
+    for one in verdict.slices:
+        word = "regressed" if one.regressed else "not worse"
+        yield "slice", f"{one.title}: {shown_interval(one.improvement)}, {word}"
+    for note in verdict.notes:
+        yield "note", note
+
+
+def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
+    return list(flattened(lineage.trigger).items()) or [("trigger", LACKING)]
+
+
+def _code(dossier: Dossier) -> Iterator[tuple[str, str]]:
+    lineage = dossier.lineage
+    if lineage is None:
+        return
+    yield "commit", lineage.commit or LACKING
+    if lineage.diff_digest:
+        lines = len(dossier.diff.splitlines())
+        yield (
+            "uncommitted",
+            f"{lines} line{'s' if lines != 1 else ''} of patch, SHA-256 {lineage.diff_digest}",
+        )
+    else:
+        dirty = lineage.commit.endswith("-dirty")
+        yield "uncommitted", LACKING if dirty or not lineage.commit else "nothing"
+    yield "code digest", lineage.code_digest
+    yield "image digest", lineage.image_digest or "none: not in a container, or not recorded"
+    yield "Python", lineage.python or LACKING
+    yield "platform", lineage.platform or LACKING
+    yield "contract digest", lineage.contract_digest
+
+
+def _data(dossier: Dossier) -> Iterator[tuple[str, str]]:
+    if dossier.lineage is not None:
+        yield "snapshot digest", dossier.lineage.snapshot_digest
+    snapshot = dossier.snapshot
+    if snapshot is None:
+        yield "snapshot", LACKING
+        return
+    yield "source", snapshot.data.uri
+    yield "files", f"{len(snapshot.files):,}"
+    yield "rows", ", ".join(f"{n:,} {split.value}" for split, n in snapshot.split_rows.items())
+    if snapshot.time_min and snapshot.time_max:
+        yield "period", f"{snapshot.time_min:%Y-%m-%d} to {snapshot.time_max:%Y-%m-%d}"
+
+
+def _training(dossier: Dossier) -> Iterator[tuple[str, str]]:
+    lineage, challenger = dossier.lineage, dossier.challenger
+    if lineage is not None:
+        yield "seed", str(lineage.seed)
+        yield "pipeline run", lineage.run_id
+        yield "MLflow run", lineage.tracking_run_id or LACKING
+        yield "parent champion", _version_or(lineage.parent_version, "none: it was the first")
+    if challenger is None:
+        yield "checkpoint", LACKING
+        return
+    yield "task", challenger.task
+    for name, value in challenger.options.items():
+        yield f"option {name}", toml_value(value)
+    yield "checkpoint", challenger.reason
+    for finding in challenger.diagnosis:
+        yield "curves", finding
+    yield "weights", f"SHA-256 {challenger.weights_sha256}"
+
+
+def _skeleton(report: SkeletonReport | None) -> list[tuple[str, str]]:
+    if report is None:
+        return [("checks", LACKING)]
+    outcomes = [result.outcome for result in report.results]
+    counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
+    waivers = [
+        (f"waived: {result.check}", f"{result.waived} (it {result.outcome}: {result.measured})")
+        for result in report.results
+        if result.waived
+    ]
+    changed = [
+        (f"severity: {result.check}", f"{result.severity}, by the contract")
+        for result in report.results
+        if result.severity
+    ]
+    return [("checks", counted or "none"), *(waivers or [("waivers", "none")]), *changed]
+
+
+def _version_or(version: str, otherwise: str) -> str:
+    return f"version {version}" if version else otherwise

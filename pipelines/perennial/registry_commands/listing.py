@@ -1,0 +1,119 @@
+"""Listing: the versions of a model, what they are worth, and why each was promoted or was not."""
+
+from collections.abc import Iterator
+
+from perennial.clients.model_registry import ModelVersion
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Comparison, Interval, Verdict
+from perennial.contracts.moves import Said
+from perennial.registry_commands.catalogue import Catalogue
+from perennial.runs import Home, RunRecord, step_records
+
+UNREADABLE = "no verdict is recorded that this code can read"
+EVENTS = {"promoted": "promoted", "rolled_back": "rolled back", "restored": "restored"}
+
+
+def model_lines(catalogue: Catalogue) -> Iterator[str]:
+    """One line for each registered model."""
+    names = catalogue.names()
+    if not names:
+        yield f"no model is registered in {catalogue.home.tracking_uri}"
+    for name in names:
+        versions = catalogue.versions(name)
+        records = catalogue.registry.champion_records(name)
+        champion = f"unclear: {records.problem()}" if records.problem() else records.alias
+        count = f"{len(versions)} version{'s' if len(versions) != 1 else ''}"
+        yield f"{name:<24} {count:<13} champion: {champion or 'none yet'}"
+
+
+def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
+    """The versions of a model, oldest first, then the challengers that the gate turned down.
+
+    Raises:
+        PerennialError: there is no such model.
+    """
+    versions = catalogue.versions(name)
+    aliases = catalogue.registry.aliases(name)
+    yield f"{name} in {catalogue.home.tracking_uri}"
+    yield from (f"  {line}" for line in champion_warnings(catalogue, name))
+    for version in versions:
+        own = sorted(alias for alias, at in aliases.items() if at == version.version)
+        registered = f"registered {version.created_at:%Y-%m-%d %H:%M} UTC"
+        yield f"  version {version.version:<5} {registered}  {' '.join(own)}".rstrip()
+        for line in (*_quality(catalogue, version), *decisions(version)):
+            yield f"    {line}"
+    for run, verdict in turned_down(catalogue.home, name):
+        yield f"  not registered  run {run.run_id}"
+        why = f"turned down by the gate: {verdict.summary}" if verdict else UNREADABLE
+        yield f"    {why}"
+
+
+def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
+    """What to know about the champion's records: that they disagree, or a move by hand."""
+    records = catalogue.registry.champion_records(name)
+    if records.problem():
+        repair = f"`perennial models {name} --repair` proposes a repair"
+        return [f"champion unclear: {records.problem()}", *records.lines(), repair]
+    return [records.moved_by_hand()] if records.moved_by_hand() else []
+
+
+def decisions(version: ModelVersion) -> list[str]:
+    """What was decided about a version, in order of time."""
+    found = [(word, Said.of(version.tags, event)) for event, word in EVENTS.items()]
+    said = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
+    if not any(word == "promoted" for _, word, _ in said):
+        why = "why is not recorded" if not version.description else version.description
+        return [f"no promotion on record: {why}", *(_decision(word, one) for _, word, one in said)]
+    return [_decision(word, one) for _, word, one in said]
+
+
+def shown_comparison(comparison: Comparison, against: str) -> str:
+    """One metric, with the improvement and its interval where there was a champion."""
+    line = f"{comparison.metric} {comparison.challenger:.5g}"
+    if comparison.improvement is None:
+        return line
+    return f"{line}  better than version {against} by {shown_interval(comparison.improvement)}"
+
+
+def shown_interval(interval: Interval) -> str:
+    """An estimate and its bounds."""
+    return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
+
+
+def _decision(word: str, said: Said) -> str:
+    return f"{word} {said.at} UTC by {said.by}: {said.reason}"
+
+
+def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
+    try:
+        verdict = catalogue.dossier(version).verdict
+    except PerennialError as error:
+        # One damaged version must not hide the others.
+        return [error.problem]
+    if verdict is None:
+        return [UNREADABLE]
+    return [shown_comparison(one, verdict.champion_version) for one in verdict.comparisons]
+
+
+def turned_down(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
+    """Runs on this machine whose challenger was not promoted; None for what cannot be read."""
+    for run, verdict in judged_runs(home, name):
+        if verdict is None or not verdict.promote:
+            yield run, verdict
+
+
+def judged_runs(home: Home, name: str) -> Iterator[tuple[RunRecord, Verdict | None]]:
+    """The runs of a model on this machine that came to a verdict; None where it is unreadable."""
+    for run in home.runs():
+        if run.model != name:
+            continue
+        folder = home.folder(run.run_id)
+        for record in step_records(folder):
+            place = folder / "steps" / record.key / "verdict"
+            if record.step != "evaluate_model" or not place.is_dir():
+                continue
+            try:
+                verdict = Verdict.read(place)
+            except PerennialError:  # of another version of Perennial: it must not hide the others
+                verdict = None
+            yield run, verdict

@@ -1,0 +1,102 @@
+"""Sources: where does the code lie that trained a version, and what runs when it lies nowhere?"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perennial.clients.version_control import check_out, place_in_repository, top_of
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.old_names import OLD
+from perennial.registry_commands.catalogue import Dossier
+from perennial.registry_commands.training_record import (
+    readable_contract,
+    recorded_lineage,
+    recorded_patch,
+)
+from perennial.runs import code_digest
+
+
+@dataclass(frozen=True)
+class Again:
+    """The same command once more, with the sources of then.
+
+    Attributes:
+        arguments: What follows `perennial` in it, without `--code`.
+        repository: A folder of the repository that holds the commit.
+    """
+
+    arguments: tuple[str, ...]
+    repository: Path
+
+
+def folder_of_then(dossier: Dossier, repository: Path) -> Path | None:
+    """Where the very sources lie that trained a version, as the working tree is now.
+
+    None when they lie neither where they lay in the repository nor in the folder itself.
+
+    Raises:
+        PerennialError: the version has no lineage.
+    """
+    lineage, contract = recorded_lineage(dossier), readable_contract(dossier)
+    top = top_of(repository)
+    folders = [top / lineage.code_place] if top is not None and lineage.code_place else []
+    for folder in (*folders, repository):
+        if contract is not None and code_digest(contract, [folder]) == lineage.code_digest:
+            return folder
+    return None
+
+
+def run_in_checkout(dossier: Dossier, again: Again, say: Callable[[str], None]) -> int:
+    """Run the command with the commit of then and what was uncommitted; returns its exit code.
+
+    Not only the task's code is of then, Perennial's is, too, if the commit holds it: whatever
+    read and wrote the version's files reads them now.
+
+    Args:
+        dossier: The version.
+        again: What to run.
+        say: Told which sources run, before they do.
+
+    Raises:
+        PerennialError: no commit is on record, or the sources cannot be had from the repository.
+    """
+    lineage, patch = recorded_lineage(dossier), recorded_patch(dossier)
+    if not lineage.commit:
+        raise PerennialError(
+            f"the sources here are not those that trained {dossier.title}",
+            evidence=f"no commit is on record, and their digest is not {lineage.code_digest}",
+            action="--code FOLDER names the folder of the task's module of then; with --anyway "
+            "other sources train, too",
+        )
+    with TemporaryDirectory() as scratch:
+        top, empty = Path(scratch) / "sources", Path(scratch) / "tmp"
+        empty.mkdir()
+        check_out(again.repository, lineage.commit, patch, top)
+        patched = f" with {len(patch.splitlines())} lines of patch" if patch else ""
+        say(f"sources: commit {lineage.commit}{patched}, from {top_of(again.repository)}")
+        place = lineage.code_place or place_in_repository(again.repository)
+        program, folders = _program_of(top)
+        command = [sys.executable, "-m", program, *again.arguments, "--code", str(top / place)]
+        done = subprocess.run(command, cwd=empty, env=_environment(folders, empty), check=False)
+        return done.returncode
+
+
+def _program_of(top: Path) -> tuple[str, list[Path]]:
+    """Perennial of the commit where the commit holds it, else the one that runs now."""
+    if (top / "pipelines" / "perennial" / "cli.py").is_file():
+        return "perennial.cli", [top / "components", top / "pipelines"]
+    if (top / "pipelines" / "cli.py").is_file() and (top / OLD / "engine").is_dir():
+        return "pipelines.cli", [top]  # of before both folders became the package `perennial`
+    return "perennial.cli", []
+
+
+def _environment(folders: Sequence[Path], scratch: Path) -> dict[str, str]:
+    inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    # The child starts elsewhere, where `.` would mean another folder.
+    search = [*map(str, folders), *(str(Path(place).resolve()) for place in inherited)]
+    # What a killed training leaves behind goes with the folder.
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(search), "TMPDIR": str(scratch)}

@@ -1,0 +1,139 @@
+"""Training record: what a version carries of its own training, whole and unaltered."""
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from perennial.clients.object_store import sha256_of_file
+from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.lineage import Lineage
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.engine.export import WEIGHTS_FILE
+from perennial.registry_commands.catalogue import Catalogue, Dossier
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """All that is needed to train a version once more.
+
+    Attributes:
+        title: What people call the version.
+        contract: The resolved contract.
+        snapshot: The files it was trained on.
+        challenger: Which checkpoint was taken, and the digest of its weights.
+        lineage: Code, packages and machine of then.
+    """
+
+    title: str
+    contract: Contract
+    snapshot: Snapshot
+    challenger: Challenger
+    lineage: Lineage
+
+    @classmethod
+    def of(cls, dossier: Dossier, weights_sha256: str) -> Self:
+        """What a version carries.
+
+        Args:
+            dossier: The version.
+            weights_sha256: Of the weights' file as it lies there.
+
+        Raises:
+            PerennialError: something is missing, unreadable, or not what was registered.
+        """
+        contract, snapshot = readable_contract(dossier), dossier.snapshot
+        challenger, lineage = dossier.challenger, dossier.lineage
+        if contract is None or snapshot is None or challenger is None or lineage is None:
+            found = (contract, snapshot, challenger, lineage)
+            names = ("contract", "snapshot", "challenger", "lineage")
+            raise _lacking(
+                dossier, [name for name, one in zip(names, found, strict=True) if one is None]
+            )
+        digests = {
+            "contract.json": (lineage.contract_digest, sha256(dossier.contract_text).hexdigest()),
+            "snapshot.json": (lineage.snapshot_digest, snapshot.digest()),
+            "weights": (challenger.weights_sha256, weights_sha256),
+        }
+        _refuse_altered(dossier, digests)
+        return cls(dossier.title, contract, snapshot, challenger, lineage)
+
+    def moved_to(self, uri: str) -> "TrainingRecord":
+        """The same training, with the dataset lying elsewhere now."""
+        root, target = self.snapshot.data.uri.rstrip("/"), uri.rstrip("/")
+        files = tuple(
+            file.model_copy(update={"uri": f"{target}{file.uri.removeprefix(root)}"})
+            for file in self.snapshot.files
+        )
+        data = self.snapshot.data.model_copy(update={"uri": target})
+        moved = self.snapshot.model_copy(update={"data": data, "files": files})
+        return replace(self, snapshot=moved)
+
+
+def training_record(catalogue: Catalogue, dossier: Dossier) -> TrainingRecord:
+    """What a version carries, checked down to the weights themselves.
+
+    Raises:
+        PerennialError: something is missing, unreadable, or not what was registered.
+    """
+    with TemporaryDirectory() as scratch:
+        weights = catalogue.registry.download(dossier.version, Path(scratch)) / WEIGHTS_FILE
+        found = sha256_of_file(weights) if weights.is_file() else ""
+    return TrainingRecord.of(dossier, found)
+
+
+def recorded_lineage(dossier: Dossier) -> Lineage:
+    """Where a version came from.
+
+    Raises:
+        PerennialError: it does not say.
+    """
+    if dossier.lineage is None:
+        raise _lacking(dossier, ["lineage"])
+    return dossier.lineage
+
+
+def recorded_patch(dossier: Dossier) -> bytes:
+    """What the sources had besides the commit.
+
+    Raises:
+        PerennialError: it is not the patch that was registered.
+    """
+    then = recorded_lineage(dossier).diff_digest
+    now = sha256(dossier.diff).hexdigest() if dossier.diff else ""
+    _refuse_altered(dossier, {"uncommitted.diff": (then, now)})
+    return dossier.diff
+
+
+def readable_contract(dossier: Dossier) -> Contract | None:
+    """The contract, if it is there and this code reads it."""
+    try:
+        return None if dossier.contract is None else Contract.from_json(dossier.contract_text)
+    except ValueError:
+        return None
+
+
+def _refuse_altered(dossier: Dossier, digests: dict[str, tuple[str, str]]) -> None:
+    altered = [
+        f"{name}: {then or 'none'} → {now or 'none'}"
+        for name, (then, now) in digests.items()
+        if then != now
+    ]
+    if altered:
+        raise PerennialError(
+            f"{dossier.title} does not carry what it was registered with",
+            evidence="SHA-256 of " + "; ".join(altered),
+            action=f"put the original back: the files lie in {dossier.version.source}",
+        )
+
+
+def _lacking(dossier: Dossier, names: list[str]) -> PerennialError:
+    return PerennialError(
+        f"{dossier.title} cannot be reproduced from what it carries",
+        evidence=f"it lacks a readable {' and '.join(names)}",
+        action="it was registered by other means, or by another version of Perennial: install "
+        "that one (`perennial explain` names its commit)",
+    )

@@ -1,0 +1,100 @@
+"""Replay: lets the partitions of a dataset arrive one by one, as if time were passing.
+
+The first few arrive together and are trained on; after each further one the stream is monitored,
+and the pipeline itself decides whether to train again and whether to promote.
+"""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from perennial.clients.object_store import open_store
+from perennial.contract import Contract
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.errors import PerennialError
+from perennial.snapshot_data.manifest import list_partitions
+
+
+class ReplayState(Artifact):
+    """How far a replay has come. File tree: `replay.json`, `data/` (what has arrived)."""
+
+    file_name: ClassVar[str] = "replay.json"
+
+    handled: int
+    """Partitions that have arrived and whose run has ended."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One moment of a replay.
+
+    Attributes:
+        number: Partitions that have arrived by now.
+        keys: Those that arrive now.
+        pipeline: What to run on them.
+    """
+
+    number: int
+    keys: tuple[str, ...]
+    pipeline: str
+
+
+class Replay:
+    """A replay of one dataset into a growing copy.
+
+    Args:
+        contract: Whose `data.uri` holds the whole dataset.
+        folder: Where the growing copy and the state are kept.
+    """
+
+    def __init__(self, contract: Contract, folder: Path) -> None:
+        self._source = open_store(contract.data.uri)
+        self._folder = folder
+        data = contract.data.model_copy(update={"uri": str(folder / "data")})
+        self.contract = contract.model_copy(update={"data": data})
+        """The same contract on the growing copy."""
+
+    def arrivals(self, first: int, until: int | None) -> Iterator[Arrival]:
+        """Let partitions arrive, and yield after each arrival what must be run.
+
+        An arrival counts as handled once the next one is asked for; an interrupted replay goes on
+        with the arrival that was not handled.
+
+        Args:
+            first: Partitions that arrive together at the beginning.
+            until: Stop after this many partitions; None for all.
+
+        Raises:
+            PerennialError: the dataset has fewer partitions than `first`, or `until` is less.
+        """
+        keys = [found.key for found in list_partitions(self._source).partitions]
+        last = len(keys) if until is None else min(until, len(keys))
+        if not 1 <= first <= last:
+            raise PerennialError(
+                f"a replay cannot start with {first} partitions and end with {last}",
+                evidence=f"{self._source.uri} has {len(keys)}",
+                action="prepare more data, or lower --first",
+            )
+        for number in range(max(self._handled(), first - 1) + 1, last + 1):
+            new = keys[:number] if number == first else keys[number - 1 : number]
+            for key in keys[:number]:
+                self._arrive(key)
+            pipeline = "continuous_training" if number == first else "drift_monitoring"
+            yield Arrival(number, tuple(new), pipeline)
+            ReplayState(handled=number).write(self._folder)
+
+    def _handled(self) -> int:
+        if not (self._folder / ReplayState.file_name).exists():
+            return 0
+        return ReplayState.read(self._folder).handled
+
+    def _arrive(self, key: str) -> None:
+        target = self._folder / "data" / key
+        if target.exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.arriving")
+        shutil.copyfile(self._source.fetch(key, self._folder / "cache"), partial)
+        partial.replace(target)

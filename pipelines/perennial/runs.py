@@ -1,0 +1,279 @@
+"""Runs: the folder of each local run, what it records, and which run a command continues."""
+
+import hashlib
+import importlib.util
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Literal
+
+from pydantic import JsonValue
+
+from perennial import contracts
+from perennial.clients.environment import STORE_URI, TRACKING_URI
+from perennial.clients.journal import Journal
+from perennial.clients.parcels import Parcel, receive
+from perennial.contract import Contract
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.training import TrainingResult
+
+RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
+
+# In flow order; a nested training repeats the first two with equal inputs and reuses them.
+FLOW: dict[str, tuple[str, ...]] = {
+    "continuous_training": (
+        "snapshot_data", "validate_data", "check_skeleton", "train_model", "select_checkpoint",
+        "evaluate_model", "register_model",
+    ),
+    "drift_monitoring": (
+        "snapshot_data", "validate_data", "detect_drift", "decide_retraining", "check_skeleton",
+        "train_model", "select_checkpoint", "evaluate_model", "register_model",
+    ),
+}  # fmt: skip
+
+# What enters the numbers besides our own sources.
+NUMERIC_PACKAGES = ("numpy", "polars", "scikit-learn", "scipy", "torch")
+
+
+class RunRecord(Artifact):
+    """One local run.
+
+    File tree: `run.json`, `contract.json`, `pipeline.yaml` (what is executed), `events.jsonl`,
+    `driver.log` (everything printed), `steps/<step>-<inputs>/` (log, outputs and report of each
+    step), `report.html`.
+    """
+
+    file_name: ClassVar[str] = "run.json"
+
+    run_id: str
+    pipeline: Literal["continuous_training", "drift_monitoring"]
+    model: str
+    contract_digest: str
+    code_digest: str
+    """Of the sources when the run was made; with other sources nothing of it could be reused."""
+    status: RunStatus
+    created: datetime
+    attempts: int
+    parameters: dict[str, str]
+    """The pipeline's parameters."""
+
+    @property
+    def data_uri(self) -> str:
+        """The dataset that the run reads."""
+        return Contract.from_json(receive(self.parameters["contract"])).data.uri
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a laptop keeps what a cluster has services for: object store, MLflow, runs."""
+
+    path: Path
+
+    @property
+    def store_uri(self) -> str:
+        """The object store: a folder, unless the environment names another."""
+        return os.environ.get(STORE_URI) or str(self.path / "store")
+
+    @property
+    def tracking_uri(self) -> str:
+        """MLflow: an sqlite database, unless the environment names another."""
+        return os.environ.get(TRACKING_URI) or f"sqlite:///{self.path / 'mlflow.db'}"
+
+    def folder(self, run_id: str) -> Path:
+        """A run's folder."""
+        return self.path / "runs" / run_id
+
+    def runs(self) -> list[RunRecord]:
+        """Every run, oldest first."""
+        records = (self.path / "runs").glob(f"*/{RunRecord.file_name}")
+        return sorted(
+            (RunRecord.read(path.parent) for path in records), key=lambda run: run.created
+        )
+
+    def new_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
+        """Make a run's folder and first record."""
+        now = datetime.now(UTC)
+        run = RunRecord.model_validate(
+            {
+                "run_id": f"{contract.model.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+                "pipeline": pipeline,
+                "model": contract.model.name,
+                "contract_digest": contract.digest(),
+                "code_digest": code,
+                "status": "running",
+                "created": now,
+                "attempts": 0,
+                "parameters": {"contract": Parcel(contract.to_json(), self.store_uri).send()},
+            }
+        )
+        run.write(self.folder(run.run_id))
+        return run
+
+    def unfinished_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord | None:
+        """The newest run of this contract and code, if it did not end well: it is continued."""
+        matching = self._runs_of(contract, pipeline, code)
+        return matching[-1] if matching and matching[-1].status != "succeeded" else None
+
+    def latest_run(self, contract: Contract, pipeline: str, code: str) -> RunRecord:
+        """The newest run of this contract and code, whatever became of it.
+
+        Raises:
+            PerennialError: there is none.
+        """
+        matching = self._runs_of(contract, pipeline, code)
+        if not matching:
+            raise PerennialError(
+                "there is no earlier run of exactly this contract and code to start from",
+                evidence=f"{len(self.runs())} runs in {self.path}",
+                action="run it once without --from",
+            )
+        return matching[-1]
+
+    def forget_from(self, run: RunRecord, step: str) -> None:
+        """Drop the results of a step and of all later ones, so that they run again.
+
+        Raises:
+            PerennialError: the pipeline has no such step.
+        """
+        flow = FLOW[run.pipeline]
+        if step not in flow:
+            raise PerennialError(
+                f"{run.pipeline} has no step {step!r}", action=f"name one of: {', '.join(flow)}"
+            )
+        for name in flow[flow.index(step) :]:
+            for folder in self._step_folders(run, name):
+                if name == "train_model" and (folder / "training").is_dir():
+                    fingerprint = TrainingResult.read(folder / "training").fingerprint
+                    shutil.rmtree(
+                        self.path / "store" / "training" / fingerprint[:16], ignore_errors=True
+                    )
+                shutil.rmtree(folder)
+
+    def _runs_of(self, contract: Contract, pipeline: str, code: str) -> list[RunRecord]:
+        wanted = (pipeline, contract.digest(), code)
+        return [
+            run
+            for run in self.runs()
+            if (run.pipeline, run.contract_digest, run.code_digest) == wanted
+        ]
+
+    def _step_folders(self, run: RunRecord, step: str) -> Iterator[Path]:
+        yield from (self.folder(run.run_id) / "steps").glob(f"{step}-*")
+
+
+StepStatus = Literal["running", "finished", "reused", "failed", "stopped"]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What the journal says about one step of the latest attempt at a run.
+
+    Attributes:
+        step: The step's name.
+        key: Its folder under `steps/`.
+        status: `reused` means finished in an earlier attempt.
+        started: Seconds since 1970.
+        seconds: Of its own work, without process start and imports; 0 while it runs.
+        summary: Its result in a line.
+        error: Why it failed, for people.
+        log: Its log file.
+    """
+
+    step: str
+    key: str
+    status: StepStatus
+    started: float
+    seconds: float = 0.0
+    summary: str = ""
+    error: str = ""
+    log: str = ""
+
+    def ended(self, event: dict[str, JsonValue], status: StepStatus) -> "StepRecord":
+        """The record after its last event."""
+        return replace(
+            self,
+            status=status,
+            seconds=float(str(event["time"])) - self.started,
+            summary=str(event.get("summary", "")),
+            error=str(event.get("error", "")),
+        )
+
+
+_ENDINGS: Mapping[str, StepStatus] = MappingProxyType(
+    {"step_finished": "finished", "step_failed": "failed", "step_stopped": "stopped"}
+)
+
+
+def step_records(folder: Path) -> list[StepRecord]:
+    """The steps of the latest attempt, in the order they started."""
+    records: dict[str, StepRecord] = {}
+    for event, _ in Journal(folder).events():
+        key, moment = str(event.get("key", "")), float(str(event["time"]))
+        match event["kind"]:
+            case "run":
+                records = {}
+            case "step_started":
+                log = str(event["log"])
+                records[key] = StepRecord(str(event["step"]), key, "running", moment, log=log)
+            case "step_finished" | "step_failed" | "step_stopped" if key in records:
+                ending: StepStatus = _ENDINGS[str(event["kind"])]
+                records[key] = records[key].ended(event, ending)
+            case "step_reused" if key not in records:
+                summary = str(event["summary"])
+                records[key] = StepRecord(
+                    str(event["step"]), key, "reused", moment, summary=summary
+                )
+    return list(records.values())
+
+
+def code_digest(contract: Contract, search_path: Sequence[Path]) -> str:
+    """Digest of every source that can change a result: ours, the task's, and package versions.
+
+    Files count by their path below ours and below the task's folder, so that the same sources have
+    the same digest wherever they lie.
+    """
+    # One folder where it is installed, two in its repository.
+    roots = {Path(module).resolve().parent for module in (__file__, contracts.__path__[0])}
+    ours = [(root, file) for root in roots for file in root.rglob("*.py")]
+    folder, own = _task_sources(contract.model.task.partition(":")[0], search_path)
+    digest = hashlib.sha256()
+    for files in (ours, [(folder, file) for file in own]):
+        for name, file in sorted((file.relative_to(base).as_posix(), file) for base, file in files):
+            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    for package in NUMERIC_PACKAGES:
+        digest.update(f"{package}=={version(package)}".encode())
+    return digest.hexdigest()
+
+
+def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """The folder that a task's module is imported from, and the sources that belong to it."""
+    top = module.partition(".")[0]
+    for folder in search_path:
+        if (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file():
+            # With the modules beside it: the task may import them.
+            return folder, [*folder.glob("*.py"), *(folder / top).rglob("*.py")]
+    found = importlib.util.find_spec(top)
+    if found is None:
+        return Path(), []
+    packages = [Path(place) for place in found.submodule_search_locations or ()]
+    if packages:
+        return packages[0], [*packages[0].rglob("*.py")]
+    source = Path(found.origin or "")
+    return source.parent, [source]
+
+
+def age(moment: float) -> str:
+    """How long ago a moment was, in words."""
+    seconds = max(time.time() - moment, 0.0)
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return "just now"

@@ -1,0 +1,34 @@
+"""Live checks: makes the checks that a question asks for, and shows each result as it comes."""
+
+from perennial.check_skeleton.battery import CHECKS
+from perennial.check_skeleton.examination import examine
+from perennial.clients.dataset import Dataset
+from perennial.console import Console
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.sanity.answers import Sanity, result_lines
+
+
+def answer(question: Sanity, console: Console) -> SkeletonReport:
+    """Make the checks and keep what they find.
+
+    Raises:
+        BadDataError: a split has too few rows to say anything.
+        BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
+    """
+    # What is done after each number of results.
+    ahead = iter([*question.checks[1:], "baselines, report"])
+
+    def show(result: CheckResult) -> None:
+        console.note("\n".join(result_lines(result)))
+        console.working(f"  … {next(ahead)}")
+
+    console.working("  … reading the data, fitting the task")
+    with question.begun():
+        examination = examine(
+            question.config,
+            Dataset(question.snapshot),
+            checks=[check for check in CHECKS if check.__name__ in question.checks],
+            show=show,
+        )
+        question.keep(examination.report, examination.page)
+    return examination.report

@@ -1,0 +1,215 @@
+"""What the registry knows about versions is said: which, how good, why, from what, and since when."""
+
+import json
+import shutil
+
+import pytest
+
+from perennial.cli import main
+from perennial.clients.journal import Journal
+from perennial.clients.model_registry import open_registry
+from perennial.contract import Contract
+from perennial.contracts.gate import Verdict
+from perennial.contracts.snapshot import Snapshot
+from perennial.registry_commands.verbs import fitted
+from perennial.runs import Home
+from registered_versions import NAME, contract_of
+from small_models import GOOD, NOISY, USELESS
+
+
+@pytest.fixture
+def perennial(home, capsys):
+    """Runs a verb; gives its exit code and everything that it said."""
+
+    def run(*arguments):
+        code = main([*arguments, "--home", str(home)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def test_models_are_listed_with_their_champion(perennial, register):
+    register(USELESS)
+    register(GOOD, "1")
+    code, said = perennial("models")
+    assert code == 0
+    assert said.split() == [NAME, "2", "versions", "champion:", "2"]
+
+
+def test_versions_come_with_aliases_metrics_and_why_each_was_promoted(perennial, register):
+    register(USELESS)
+    register(GOOD, "1")
+    register(NOISY, "2", promoted=False)
+    code, said = perennial("models", NAME)
+    assert code == 0
+    first, second, third = said.split("  version ")[1:]
+    assert "roc_auc 0.875\n" in first
+    assert "UTC  challenger champion" in second
+    assert "roc_auc 0.875  better than version 1 by +0.25 [+0.125, +0.5]" in second
+    assert "UTC by the gate: Promote: it is better." in second
+    assert "no promotion on record" in third
+
+
+def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, register, home):
+    register(GOOD)
+    data = next(iter(home.glob("data-*")))
+    contract = Contract.model_validate(
+        {"model": {"name": NAME, "task": "m:T"}, "data": {"uri": str(data), "label": "label",
+         "ids": ("row",)}}
+    )  # fmt: skip
+    records = Home(home)
+    run = records.new_run(contract, "continuous_training", "code")
+    folder = records.folder(run.run_id)
+    journal = Journal(folder)
+    journal.append("run", run_id=run.run_id, attempt=1)
+    journal.append("step_started", step="evaluate_model", key="k", log="")
+    journal.append("step_finished", step="evaluate_model", key="k")
+    Verdict(
+        promote=False, summary="Keep the champion: no better.", reasons=(), comparisons=(),
+        baselines={}, test_rows=1, test_blocks=1, performance_reference=(),
+    ).write(folder / "steps" / "k" / "verdict")  # fmt: skip
+    code, said = perennial("models", NAME)
+    assert code == 0
+    assert f"not registered  run {run.run_id}\n    turned down by the gate: Keep the" in said
+    (folder / "steps" / "k" / "verdict" / Verdict.file_name).write_text('{"of": "another time"}')
+    code, said = perennial("models", NAME)
+    assert code == 0
+    assert f"not registered  run {run.run_id}\n    no verdict is recorded that this code" in said
+    assert json.loads(perennial("models", NAME, "--json")[1])["turned_down"][0]["verdict"] is None
+
+
+def test_an_empty_registry_says_so_and_is_not_created(perennial, home, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    (home / "mlflow.db").unlink()
+    assert perennial("models") == (0, f"no model is registered in {Home(home).tracking_uri}\n")
+    for verb in (["models", NAME], ["explain", NAME], ["compare", NAME, NAME]):
+        code, said = perennial(*verb)
+        assert code == 2
+        assert "no model is registered yet" in said
+    assert not (home / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["models", "click"], "the nearest is clicks"),
+        (["explain", "click@1"], "the nearest is clicks"),
+        (["explain", "clicks@7"], "versions: 1; aliases: challenger → 1, champion → 1"),
+        (["explain", "clicks@best"], "clicks has no 'best', neither a version nor an alias"),
+        (["compare", "clicks@1", "clicks@2"], "clicks has no '2'"),
+    ],
+)
+def test_a_bad_name_is_refused_with_what_there_is(perennial, register, arguments, said):
+    register(GOOD)
+    code, output = perennial(*arguments)
+    assert code == 2
+    assert said in output
+
+
+def test_comparison_says_what_differs_and_nothing_else(perennial, register):
+    register(USELESS, seed=7)
+    register(GOOD, "1", seed=8)
+    code, said = perennial("compare", "clicks@1", "clicks@champion")
+    assert code == 0
+    assert "A  clicks version 1\nB  clicks version 2 (challenger, champion)" in said
+    assert "roc_auc: B is better than A by +0.25 [+0.125, +0.5] on 500 common test rows" in said
+    assert "data\n  the same\n" in said
+    assert "contract\n  training.seed: 7 → 8\n" in said
+    assert "weights_sha256: " in said
+    assert "parent_version:  → 1" in said
+
+
+def test_metrics_of_other_test_rows_are_not_taken_for_a_comparison(perennial, register):
+    register(USELESS, days=90)
+    register(GOOD, "", days=60, promoted=False)
+    code, said = perennial("compare", "clicks@1", "clicks@2")
+    assert code == 0
+    assert "each was measured on the test rows of its own snapshot" in said
+    assert "there is no interval of the difference" in said
+    assert "rows: 2700 → 1800" in said
+
+
+def test_long_lines_are_broken_in_a_window_and_nowhere_else():
+    line = f"    verdict  {'word ' * 9}{'0f' * 32}"
+    assert list(fitted([line], 0)) == [line]
+    broken = list(fitted(["", "short", line], 40))
+    assert broken[:2] == ["", "short"]
+    assert broken[2].startswith("    verdict  word")
+    assert all(each.startswith(" " * 8) for each in broken[3:])
+    assert broken[-1].strip() == "0f" * 32
+    assert " ".join(broken[2:]).split() == line.split()
+
+
+def test_programs_are_told_the_same_as_json(perennial, register):
+    register(USELESS, seed=7)
+    register(GOOD, "1", seed=8)
+
+    def told(*arguments):
+        code, said = perennial(*arguments, "--json")
+        assert code == 0
+        return json.loads(said)
+
+    assert told("models") == [{"model": NAME, "versions": ["1", "2"], "champion": "2"}]
+    versions = told("models", NAME)["versions"]
+    assert [(one["version"], one["aliases"]) for one in versions] == [
+        ("1", []), ("2", ["challenger", "champion"]),
+    ]  # fmt: skip
+    assert versions[1]["verdict"]["comparisons"][0]["challenger"] == 0.875
+    assert versions[1]["decisions"][0]["by"] == "the gate"
+    differences = told("compare", "clicks@1", "clicks@2")["differences"]
+    assert differences["data"] == {}
+    assert differences["contract"] == {"training.seed": {"a": "7", "b": "8"}}
+    explained = told("explain", NAME)
+    assert explained["lineage"]["parent_version"] == "1"
+    assert explained["contract"]["training"]["seed"] == 8
+    assert explained["uncommitted_diff"] == "+rate = 2\n"
+
+
+def test_a_version_is_explained_from_commit_to_verdict(perennial, register, home):
+    register(USELESS)
+    register(GOOD, "1")
+    page = home / "explained.html"
+    code, said = perennial("explain", "clicks@champion", "--out", str(page))
+    assert code == 0
+    html = page.read_text()
+    contract = contract_of(_snapshot_data(home), 7).digest()
+    for text in (
+        "Promote: it is better.", "version 1", "drift", "evidence.columns", "abc", "packages",
+        contract, "torch", "run-1", "waived: overfit_one_batch", "labels are noisy by nature",
+        "better: by much", "+0.25 [+0.125, +0.5]",
+    ):  # fmt: skip
+        assert text.lower() in said.lower(), text
+        assert text.lower() in html.lower(), text
+    assert "+rate = 2" in html
+    assert "training.seed = 7" in html
+
+
+def _snapshot_data(home):
+    return Snapshot.read(next(iter(home.glob("package-*")))).data
+
+
+def test_a_version_registered_by_other_means_is_said_to_lack_what_it_lacks(
+    perennial, register, environment, home
+):
+    register(GOOD, promoted=False)
+    registry = open_registry(environment)
+    registry.promote(NAME, "1", "")
+    for name in ("contract.json", "skeleton.json"):
+        for file in (home / "store").rglob(name):
+            file.unlink()
+    code, said = perennial("explain", NAME)
+    assert code == 0
+    assert "checks  not recorded" in said
+    assert "A and B: not recorded" in perennial("compare", NAME, NAME)[1]
+    for file in (home / "store").rglob("lineage.json"):
+        file.write_text("{}")
+    code, said = perennial("explain", NAME)
+    assert code == 2
+    assert "has no lineage that can be read" in said
+    shutil.rmtree(home / "store" / "mlflow-artifacts")
+    code, said = perennial("explain", NAME)
+    assert code == 2
+    assert "the files of clicks version 1 cannot be downloaded" in said
+    assert "cannot be downloaded" in perennial("models", NAME)[1]
+    assert registry.versions(NAME)

@@ -1,0 +1,187 @@
+"""Records of a champion that disagree are shown, repaired when a person agrees, and kept."""
+
+import json
+
+import pytest
+
+from perennial.cli import main
+from perennial.clients.model_registry import open_registry
+from perennial.clients.tracking import open_mlflow
+from perennial.clients.version_files import FILES_TAG
+from perennial.registry_commands.repair import RepairEntry
+from registered_versions import NAME
+from small_models import GOOD, USELESS
+
+
+@pytest.fixture
+def perennial(home, capsys):
+    def run(*arguments):
+        code = main([*arguments, "--home", str(home)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+@pytest.fixture
+def record(home):
+    return home / f"store/registry/{NAME}.json"
+
+
+@pytest.fixture
+def client(environment):
+    return open_mlflow(environment)
+
+
+@pytest.fixture
+def champion(environment):
+    def look():
+        found = open_registry(environment).version_by_alias(NAME, "champion")
+        return found.version if found else ""
+
+    return look
+
+
+def entries(home):
+    found = sorted((home / f"store/registry/{NAME}").glob("repaired-*.json"))
+    return [RepairEntry.from_json(file.read_bytes()) for file in found]
+
+
+def repair(*more):
+    return ("models", NAME, "--repair", *more)
+
+
+@pytest.fixture
+def two(register):
+    register(USELESS)
+    register(GOOD, "1")
+
+
+def test_records_that_agree_need_no_repair(perennial, two, home):
+    code, said = perennial(*repair("--yes"))
+    assert (code, entries(home)) == (0, [])
+    assert "nothing to repair" in said
+
+
+def test_a_deleted_alias_is_set_again_and_the_repair_is_logged(
+    perennial, two, client, champion, home
+):
+    client.delete_registered_model_alias(NAME, "champion")
+    code, said = perennial("models", NAME)
+    assert code == 0
+    assert "champion unclear: clicks version 2 is champion on record, but has no alias" in said
+    assert "champion: unclear: " in perennial("models")[1]
+    code, said = perennial(*repair())
+    assert code == 2
+    assert "nobody can be asked" in said
+    assert "proposal: alias and promotion record both name version 2" in said
+    assert entries(home) == []
+    code, said = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "2"), said
+    (entry,) = entries(home)
+    assert (entry.champion, entry.by != "") == ("2", True)
+    assert "has no alias" in entry.problem
+    assert perennial("rollback", NAME, "--reason", "x")[0] == 0
+    assert champion() == "1"
+
+
+def test_a_garbage_record_is_kept_aside_and_made_again(perennial, two, record, champion, home):
+    record.write_bytes(b"\x00garbage")
+    code, said = perennial("promote", NAME, "1", "--reason", "x", "--force")
+    assert code == 2
+    assert "cannot be read" in said
+    assert "perennial models clicks --repair" in said
+    code, said = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "2"), said
+    (kept,) = (home / f"store/registry/{NAME}").glob("replaced-*.json")
+    assert kept.read_bytes() == b"\x00garbage"
+    assert str(kept) in said
+
+
+def test_a_promotion_announced_to_a_deleted_version_blocks_until_it_is_repaired(
+    perennial, two, record, champion
+):
+    move = {"champion": "7", "replaced": "2", "done": False, "tags": {}}
+    record.write_text(json.dumps(move))
+    for verb in (("promote", NAME, "1", "--force"), ("rollback", NAME)):
+        code, said = perennial(*verb, "--reason", "x")
+        assert code == 2
+        assert "clicks version 7 is champion on record, but is gone" in said
+    assert perennial(*repair("--yes"))[0] == 0
+    assert champion() == "2"
+    assert perennial("rollback", NAME, "--reason", "x")[0] == 0
+
+
+@pytest.mark.parametrize("value", [None, "garbage"])
+def test_a_digest_that_was_altered_in_mlflow_is_set_again(
+    perennial, two, client, champion, *, value
+):
+    before = client.get_model_version(NAME, "2").tags[FILES_TAG]
+    if value:
+        client.set_model_version_tag(NAME, "2", FILES_TAG, value)
+    else:
+        client.delete_model_version_tag(NAME, "2", FILES_TAG)
+    code, said = perennial("explain", NAME)
+    assert code == 2
+    assert "does not have the files it was promoted with" in said
+    assert before in said
+    assert perennial(*repair("--yes"))[0] == 0
+    assert champion() == "2"
+    assert client.get_model_version(NAME, "2").tags[FILES_TAG] == before
+    assert perennial("explain", NAME)[0] == 0
+
+
+def test_a_deleted_champion_gives_way_to_the_one_before_it(perennial, two, client, champion):
+    client.delete_model_version(NAME, "2")
+    code, said = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "1"), said
+
+
+def test_a_damaged_version_is_passed_over(perennial, two, client, champion, home):
+    client.delete_registered_model_alias(NAME, "champion")
+    source = client.get_model_version(NAME, "2").source.removeprefix("file://")
+    weights = home / source / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    code, said = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "1"), said
+    assert "not proposed: version 2: clicks version 2 is damaged: model.safetensors" in said
+
+
+def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(
+    perennial, two, client, champion, record
+):
+    client.delete_registered_model(NAME)
+    assert "is champion on record, but is gone" in perennial("models", NAME)[1]
+    code, said = perennial(*repair("--yes"))
+    assert code == 0, said
+    assert "promoted without a comparison" in said
+    assert champion() == ""
+    assert not record.exists()
+
+
+def test_force_names_a_champion_where_the_alias_is_gone(perennial, two, client, champion):
+    client.delete_registered_model_alias(NAME, "champion")
+    code, said = perennial("promote", NAME, "1", "--reason", "x", "--force")
+    assert (code, champion()) == (0, "1"), said
+
+
+def test_an_alias_that_a_person_moved_is_respected_and_said(perennial, two, client, champion):
+    client.set_registered_model_alias(NAME, "champion", "1")
+    assert champion() == "1"
+    assert "moved by hand in MLflow" in perennial("models", NAME)[1]
+    assert "nothing to repair" in perennial(*repair("--yes"))[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("models", "--repair"), "--repair needs the name of one model"),
+        (("models", NAME, "--repair", "--json"), "--repair needs the name of one model"),
+        (("models", NAME, "--yes"), "--yes answers the question of --repair"),
+        (("models", "unknown", "--repair"), "there is no model 'unknown'"),
+    ],
+)
+def test_a_repair_of_nothing_is_refused(perennial, environment, arguments, said):
+    code, output = perennial(*arguments)
+    assert code == 2
+    assert said in output

@@ -1,0 +1,138 @@
+"""What is known to stand in the way of a reproduction is said, before anything is trained."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from perennial.cli import main
+from perennial.clients.model_registry import open_registry
+from perennial.contracts.lineage import Lineage
+from registered_versions import NAME
+from small_models import GOOD
+
+
+@pytest.fixture
+def reproduce(home, capsys, register, monkeypatch):
+    """Asks for version 1, which has no digests of its files on record, and gives the answer."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    register(GOOD, promoted=False)
+
+    def run(*arguments, code=(f"--code={home}",)):
+        before = _addresses()
+        ended = main(["reproduce", NAME, "1", "--home", str(home), *code, *arguments])
+        assert _addresses() == before  # a refusal leaves no trace
+        said = capsys.readouterr()
+        return ended, said.out + said.err
+
+    return run
+
+
+@pytest.fixture
+def folder(environment, reproduce) -> Path:
+    """Where the version's files lie."""
+    (version,) = open_registry(environment).versions(NAME)
+    return Path(version.source.removeprefix("file://"))
+
+
+def _addresses() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PERENNIAL_", "MLFLOW_")) or name == "PYTHONPATH"
+    }
+
+
+def rewrite(folder: Path, **values) -> None:
+    file = folder / "lineage.json"
+    lineage = Lineage.from_json(file.read_bytes())
+    file.write_text(lineage.model_copy(update=values).to_json())
+
+
+def test_all_that_differs_is_named_at_once(reproduce, folder):
+    rewrite(folder, python="3.0.1", platform="BeOS ppc", packages={"torch": "0.1"})
+    code, said = reproduce()
+    assert code == 2
+    assert "nothing has been trained" in said
+    for line in ("python: 3.0.1 → ", "platform: BeOS ppc → ", "packages.torch: 0.1 → ",
+                 "packages.numpy: not set → ", "code_digest: code → "):  # fmt: skip
+        assert line in said
+
+
+def _other_seed(folder):
+    contract = json.loads((folder / "contract.json").read_text())
+    contract["training"]["seed"] = 8
+    (folder / "contract.json").write_text(json.dumps(contract))
+
+
+def _other_split(folder):
+    snapshot = json.loads((folder / "snapshot.json").read_text())
+    snapshot["split"]["test_fraction"] = 0.4
+    (folder / "snapshot.json").write_text(json.dumps(snapshot))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (_other_seed, "SHA-256 of contract.json: "),
+        (_other_split, "SHA-256 of snapshot.json: "),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x"), "SHA-256 of weights: "),
+        (lambda f: (f / "contract.json").unlink(), "it lacks a readable contract"),
+        (lambda f: (f / "lineage.json").write_text("{}"), "it lacks a readable lineage"),
+    ],
+    ids=["option", "split", "weights", "no contract", "no lineage"],
+)
+def test_a_version_that_is_not_what_was_registered_is_refused(reproduce, folder, harm, said):
+    harm(folder)
+    code, output = reproduce("--anyway")
+    assert code == 2
+    assert said in output
+
+
+def _change(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize(("harm", "said"), [(Path.unlink, "part.parquet"), (_change, "changed")])
+def test_data_that_is_gone_or_changed_is_refused(reproduce, home, harm, said):
+    (part,) = home.glob("data-*/part.parquet")
+    harm(part)
+    code, output = reproduce("--anyway")
+    assert code == 2
+    assert said in output
+
+
+def test_a_dataset_that_was_moved_is_found_where_it_is_said_to_lie(reproduce, home, monkeypatch):
+    (part,) = home.glob("data-*/part.parquet")
+    part.parent.rename(home / "moved")
+    monkeypatch.chdir(home)
+    code, said = reproduce("--data", "moved")
+    assert code == 2
+    assert "code_digest" in said  # the data were accepted
+
+
+@pytest.mark.parametrize(
+    ("lineage", "said"),
+    [
+        ({"commit": ""}, "no commit is on record"),
+        ({"diff_digest": "0" * 64}, "SHA-256 of uncommitted.diff: "),
+        ({}, "does not lie in a git repository"),
+    ],
+)
+def test_sources_of_then_that_cannot_be_had_are_said(reproduce, folder, monkeypatch, lineage, said):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
+    rewrite(folder, **lineage)
+    code, output = reproduce(code=(f"--repository={folder}",))
+    assert code == 2
+    assert said in output
+
+
+def test_a_repository_beside_sources_that_are_named_is_a_mistake(reproduce, home):
+    with pytest.raises(SystemExit):
+        reproduce(f"--repository={home}")
+
+
+def test_an_unknown_version_is_refused(reproduce, home, capsys):
+    assert main(["reproduce", NAME, "2", "--home", str(home)]) == 2
+    assert "clicks has no '2'" in capsys.readouterr().err
