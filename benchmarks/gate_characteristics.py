@@ -39,11 +39,11 @@ from perennial.engine.evaluation.resampling import Blocks, blocks_of
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.metrics.probabilities import log_losses
 from perennial.engine.task import Task, load_task
-from perennial.evaluate_model.comparison import Contender, Match, compare
-from perennial.evaluate_model.conditions import Conditions
-from perennial.evaluate_model.config import GateSection
-from perennial.evaluate_model.gate import Evidence, judge
-from perennial.evaluate_model.power import reach_of
+from perennial.gate.comparison import Contender, Match, compare
+from perennial.gate.conditions import Conditions
+from perennial.gate.config import GateSection
+from perennial.gate.decision import Evidence, judge
+from perennial.gate.power import reach_of
 
 Floats: TypeAlias = NDArray[np.float64]
 Days: TypeAlias = NDArray[np.int64]

@@ -23,8 +23,8 @@ from scipy.stats import beta, norm, t
 
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.uncertainty import Estimate, Spread
-from perennial.evaluate_model.config import GateSection
-from perennial.evaluate_model.repeats import spent_level
+from perennial.gate.config import GateSection
+from perennial.gate.repeats import spent_level
 
 Floats: TypeAlias = NDArray[np.float64]
 GATE = GateSection()

@@ -28,14 +28,14 @@ from pathlib import Path
 import torch
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from perennial.clients.lease import RunLease
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.folder import MARKER, committed
 from perennial.engine.job import TrainingJob
+from perennial.steps.lease import RunLease
 from perennial.train_model.attempts import run_to_end
-from perennial.train_model.launchers.launcher import JobState
-from perennial.train_model.launchers.local import LocalLauncher, worker_environment
+from perennial.training_jobs.launcher import JobState
+from perennial.training_jobs.local import LocalLauncher, worker_environment
 from tiny_training import TinyOptions, largest_difference, tiny_job, weights, write_snapshot
 
 RESULTS = Path(__file__).parent / "results" / "recovery.md"

@@ -30,18 +30,18 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
 from perennial.console import Console
 from perennial.contract import load_contract
 from perennial.contracts.data import Split
+from perennial.contracts.environment import Environment
 from perennial.contracts.gate import Verdict
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.export import load_model
 from perennial.engine.task import Task
+from perennial.registry.model_registry import open_registry
 from perennial.replay import Arrival, Replay
 from perennial.runs import Home, RunRecord
 from perennial.supervisor import Launch, execute

@@ -22,10 +22,10 @@ import polars as pl
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import CheckpointRecord, TrainingResult
+from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,

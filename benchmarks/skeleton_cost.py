@@ -18,9 +18,9 @@ import torch
 
 from perennial.check_skeleton.battery import run_checks
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
 from perennial.contract import load_contract
 from perennial.contracts.skeleton import CheckResult
+from perennial.data.dataset import Dataset
 from perennial.engine.task import load_task
 from perennial.snapshot_data.manifest import take_snapshot
 

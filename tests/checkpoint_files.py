@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from perennial.engine.checkpoints.checkpoint_store import CheckpointStore
 from perennial.engine.checkpoints.folder import CheckpointManifest, Progress, partial_path
-from perennial.engine.checkpoints.shelf import Shelf
 
 FILES = {"__0_0.distcp": b"x" * 300, "__1_0.distcp": b"y" * 100, ".metadata": b"where"}
 
@@ -19,18 +19,18 @@ def manifest(step: int, *, fingerprint: str = "f", loss: float = 1.0, **changes)
     )
 
 
-def hand_in(shelf: Shelf, step: int) -> None:
+def upload(store: CheckpointStore, step: int) -> None:
     """What ranks do before the first one commits."""
-    partial = partial_path(shelf.folder, step)
+    partial = partial_path(store.folder, step)
     partial.mkdir(parents=True)
     for name, content in FILES.items():
         (partial / name).write_bytes(content)
-    shelf.hand_in(step, FILES)
+    store.upload(step, FILES)
 
 
-def put(shelf: Shelf, step: int, **settings) -> None:
-    hand_in(shelf, step)
-    shelf.commit(manifest(step, **settings))
+def put(store: CheckpointStore, step: int, **settings) -> None:
+    upload(store, step)
+    store.commit(manifest(step, **settings))
 
 
 def flip_a_bit(file: Path, position: int | None = None) -> None:

@@ -10,10 +10,10 @@ import torch
 
 from perennial.engine import worker
 from perennial.engine.checkpoints import checkpointer
+from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
 from perennial.engine.checkpoints.shard import Shard
-from perennial.engine.checkpoints.shelf import StoreShelf
 from perennial.engine.distributed import StopSignal, World
 from perennial.engine.job import TrainingJob, read_job
 
@@ -97,15 +97,15 @@ def be_killed_while_writing(step: int, killed_rank: int) -> int:
 def be_killed_before_the_marker(environment: dict[str, str], step: int) -> int:
     """Train into a store until all of a checkpoint is there but its marker."""
     os.environ |= environment
-    hand_in = StoreShelf.hand_in
+    upload = RemoteCheckpointStore.upload
 
-    def stop(self: StoreShelf, at: int, names):
+    def stop(self: RemoteCheckpointStore, at: int, names):
         names = list(names)
         if at == step and "COMMITTED" in names:
             os.kill(os.getpid(), signal.SIGKILL)
-        hand_in(self, at, names)
+        upload(self, at, names)
 
-    StoreShelf.hand_in = stop
+    RemoteCheckpointStore.upload = stop
     return worker.main()
 
 

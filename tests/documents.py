@@ -9,9 +9,9 @@ import polars as pl
 
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.snapshot_data.manifest import take_snapshot

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perennial.clients.journal import Journal
-from perennial.clients.lease import RunLease
 from perennial.contracts.gate import Registration
 from perennial.runs import Home
+from perennial.steps.journal import Journal
+from perennial.steps.lease import RunLease
 
 
 def start(project: Path, home: Path, output: Path = Path(os.devnull)) -> subprocess.Popen[bytes]:

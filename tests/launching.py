@@ -14,22 +14,22 @@ from fake_operator import step_pod
 from fake_trainer import TrainJobs
 from fake_training_operator import PyTorchJobs
 from perennial.clients.cluster import Cluster
-from perennial.clients.environment import CACHE, ClusterAddress
 from perennial.clients.outages import Persistence
 from perennial.contracts.data import ModelSection
+from perennial.contracts.environment import CACHE, ClusterAddress
 from perennial.engine.config import TrainingSection
 from perennial.engine.job import TrainingJob
-from perennial.train_model.config import Budgets, ClusterSection, ResourcesSection
-from perennial.train_model.launchers.launcher import JobState
-from perennial.train_model.launchers.on_cluster import ClusterLauncher
-from perennial.train_model.launchers.pace import Pace
-from perennial.train_model.launchers.pytorchjob import PyTorchJob
-from perennial.train_model.launchers.request import RunIdentity
-from perennial.train_model.launchers.trainjob import TrainJob
+from perennial.training_jobs.config import Budgets, ClusterSection, ResourcesSection
+from perennial.training_jobs.launcher import JobState
+from perennial.training_jobs.on_cluster import ClusterLauncher
+from perennial.training_jobs.poll_intervals import PollIntervals
+from perennial.training_jobs.pytorchjob import PyTorchJob
+from perennial.training_jobs.request import RunIdentity
+from perennial.training_jobs.trainjob import TrainJob
 
 # One second of a real cluster is about a hundredth of one here.
-PACE = Pace(
-    poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6, sign_of_life=0.05
+PACE = PollIntervals(
+    poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6, heartbeat=0.05
 )
 PERSISTENCE = Persistence(budget_seconds=3.0, first_pause_seconds=0.02, longest_pause_seconds=0.1)
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,7 +106,7 @@ def launcher_for(kind=PyTorchJobs, budgets=BUDGETS, persistence=PERSISTENCE) -> 
     cluster = Cluster.connect(ClusterAddress.read(), persistence=persistence)
     return ClusterLauncher(
         cluster, KINDS[kind], RunIdentity.of_pod(cluster.own_pod()),
-        small_resources(kind, budgets), pace=PACE,
+        small_resources(kind, budgets), intervals=PACE,
     )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, SplitSection
+from perennial.data.dataset import Dataset
 from perennial.engine.task import LABEL, Task
 from perennial.snapshot_data.manifest import take_snapshot
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from perennial.clients.model_registry import open_registry
 from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
 from perennial.contracts.data import DataSection
@@ -14,10 +13,11 @@ from perennial.contracts.gate import Comparison, GateReason, Interval, Verdict
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.training import TrainingResult
 from perennial.contracts.validation import ValidationReport
-from perennial.evaluate_model.config import GateSection
-from perennial.register_model.model_card import CardContent
-from perennial.register_model.package import candidate_of, trace_lineage, write_package
-from perennial.register_model.promotion import promote
+from perennial.gate.config import GateSection
+from perennial.registry.model_card import CardContent
+from perennial.registry.model_registry import open_registry
+from perennial.registry.package import candidate_of, trace_lineage, write_package
+from perennial.registry.promotion import promote
 from small_models import OPTIONS, TASK, stream, write_challenger, write_snapshot
 
 NAME = "clicks"

@@ -20,16 +20,15 @@ from types import FrameType
 
 from mlflow.store.model_registry import sqlalchemy_store
 
-from perennial.clients import model_registry
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import CHALLENGER, CHAMPION, Move, open_registry
 from perennial.clients.object_store import open_store
 from perennial.contracts import artifact
-from perennial.contracts.moves import Said
+from perennial.contracts.alias_decisions import AliasDecision
+from perennial.contracts.environment import Environment
 from perennial.contracts.training import Challenger
 from perennial.engine.export import WEIGHTS_FILE, load_model
-from perennial.register_model import promotion
 from perennial.register_model.step import register_model_step
+from perennial.registry import model_registry, promotion
+from perennial.registry.model_registry import CHALLENGER, CHAMPION, Move, open_registry
 from registration_inputs import NAME
 
 OURS = (Path(promotion.__file__).parent, Path(model_registry.__file__).parent, artifact.__file__)
@@ -177,7 +176,7 @@ def retried(job: Job, run_id: str) -> None:
     stored = open_store(environment.store_uri).read(f"registry/{NAME}.json")
     assert Move.from_json(stored).done
     version = open_registry(environment).version_by_alias(NAME, CHAMPION)
-    assert Said.of(version.tags, "promoted") is not None
+    assert AliasDecision.of(version.tags, "promoted") is not None
 
 
 def begin(job: Job) -> None:

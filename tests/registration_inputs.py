@@ -8,7 +8,7 @@ from perennial.contracts.data import ModelSection
 from perennial.contracts.gate import BlockPerformance, GateReason, Verdict
 from perennial.contracts.training import Challenger, TrainingResult
 from perennial.contracts.validation import ValidationReport
-from perennial.evaluate_model.config import GateSection
+from perennial.gate.config import GateSection
 from perennial.register_model.config import RegisterModelConfig, RegistrySection
 from small_models import GOOD, TASK, stream, write_challenger, write_skeleton, write_snapshot
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from shutil import copytree
 from tempfile import TemporaryDirectory
 
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import CHAMPION, ChampionMovedError, open_registry
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.engine.export import WEIGHTS_FILE, load_model
-from perennial.register_model.promotion import Candidate, promote
-from perennial.registry_commands import moves
+from perennial.registry.model_registry import CHAMPION, ChampionMovedError, open_registry
+from perennial.registry.promotion import Candidate, promote
+from perennial.registry_commands import alias_changes as moves
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home
 

@@ -10,7 +10,7 @@ from perennial.contracts.data import DataSection, TaskColumns
 from perennial.engine.evaluation.resampling import blocks_of
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import load_task
-from perennial.evaluate_model.comparison import Contender, Match
+from perennial.gate.comparison import Contender, Match
 
 BY_DAY = DataSection(uri="u", label="label", time="day")
 BY_ROW = DataSection(uri="u", label="label")

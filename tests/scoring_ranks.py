@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.distributed import World
 from perennial.engine.evaluation.scoring import score_split_together
 from tiny_training import TinyOptions, TinyTask

@@ -10,10 +10,10 @@ import pytest
 from perennial.check_skeleton.battery import CHECKS, run_checks
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from perennial.snapshot_data.manifest import take_snapshot
 

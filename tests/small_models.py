@@ -10,13 +10,13 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.environment import Environment
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.environment import Environment
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable

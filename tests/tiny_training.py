@@ -24,14 +24,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from perennial.clients.dataset import split_expression
-from perennial.clients.environment import LEASE
 from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
+from perennial.contracts.environment import LEASE
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.contracts.training import TrainingResult
+from perennial.data.dataset import split_expression
 from perennial.engine import worker
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.config import TrainingSection

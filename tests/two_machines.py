@@ -13,17 +13,18 @@ from pathlib import Path
 
 from click_stream import CONTRACT, add_month
 from containers import Network, Pod, podman
-from perennial.clients.environment import Environment, data_cache
 from perennial.clients.object_store import open_store
 from perennial.contract import load_contract
 from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import Environment, data_cache
 from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.folder import MARKER
 from perennial.engine.job import TrainingJob
 from perennial.snapshot_data.manifest import take_snapshot
-from perennial.train_model.config import ResourcesSection, TrainModelConfig
+from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.identity import training_job
-from perennial.train_model.launchers.worker_settings import MALLOC
+from perennial.training_jobs.config import ResourcesSection
+from perennial.training_jobs.worker_settings import MALLOC
 
 JOB = "clicks-training"
 COMMAND = ("python3", "-m", "torch.distributed.run", "-m", "perennial.engine.worker")

@@ -34,7 +34,7 @@ from benchmarks.accelerator.tables import (
     race_lines,
 )
 from benchmarks.memory_plan import ALLOCATOR
-from perennial.train_model.launchers.local import MALLOC
+from perennial.training_jobs.local import MALLOC
 
 
 def start_part(part: str, arguments: Sequence[str], device_type: str) -> dict[str, Any]:

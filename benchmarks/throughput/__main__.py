@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.throughput.cells import CELLS, Cell
 from benchmarks.throughput.race import Race
-from perennial.train_model.launchers.local import MALLOC
+from perennial.training_jobs.local import MALLOC
 
 REFERENCES = ("best hand-written loop", "stock loop")
 

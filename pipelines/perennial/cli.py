@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Validate everything that can be known without running, and print the resolved contract."""
-    from perennial.registry_commands.foresight import foresight_lines
+    from perennial.registry_commands.power_estimate import power_estimate_lines
     from perennial.snapshot_data.manifest import take_snapshot
 
     contract = load_beside_its_task(options.contract)
@@ -80,7 +80,7 @@ def check(options: argparse.Namespace) -> int:
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
     features = snapshot.task_columns.features
     print(f"# {len(features)} features: {', '.join(features)}")
-    for line in foresight_lines(_home(options), contract, snapshot):
+    for line in power_estimate_lines(_home(options), contract, snapshot):
         print(f"# {line}")
     print(f"# {options.contract} is valid")
     return 0

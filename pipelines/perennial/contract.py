@@ -13,11 +13,11 @@ from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.contracts.triggers import TriggersSection
 from perennial.engine.config import TrainingSection
-from perennial.evaluate_model.config import GateSection
+from perennial.gate.config import GateSection
 from perennial.register_model.config import RegistrySection
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.toml_sections import ContractError, Problem, read_document, toml_line, where_in
-from perennial.train_model.config import ResourcesSection
+from perennial.training_jobs.config import ResourcesSection
 from perennial.validate_data.config import ExpectationsSection
 
 

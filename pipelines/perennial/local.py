@@ -11,10 +11,10 @@ from pathlib import Path
 
 from kfp import components, local
 
-from perennial.clients.journal import Journal
-from perennial.clients.lease import follow_lease
 from perennial.contracts.errors import PerennialError
 from perennial.runs import RunRecord, step_records
+from perennial.steps.journal import Journal
+from perennial.steps.lease import follow_lease
 
 
 def main(folder: Path) -> int:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from perennial.clients.champion_records import ChampionRecords
-from perennial.clients.model_registry import CHAMPION
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.monitoring import RetrainingDecision
+from perennial.registry.champion_records import ChampionRecords
+from perennial.registry.model_registry import CHAMPION
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home, RunRecord, age, step_records
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from perennial.clients.dataset import Dataset
 from perennial.contract import Contract
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
+from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.profiling.probe import (
     BatchPoint,

@@ -4,14 +4,14 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from perennial.clean_up.leftovers import training_jobs
-from perennial.clean_up.reaping import TERMINAL, Reaping, decide_reaping
 from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
 from perennial.clients.api_server import WORKFLOWS
 from perennial.clients.cluster import Cluster, label_selector
-from perennial.clients.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
 from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG
-from perennial.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
+from perennial.contracts.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
+from perennial.training_jobs.leftovers import training_jobs
+from perennial.training_jobs.reaping import TERMINAL, Reaping, decide_reaping
+from perennial.training_jobs.selectors import KFP_RUN_LABEL, RUN_LABEL
 
 
 def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:

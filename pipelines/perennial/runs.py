@@ -17,13 +17,13 @@ from typing import ClassVar, Literal
 from pydantic import JsonValue
 
 from perennial import contracts
-from perennial.clients.environment import STORE_URI, TRACKING_URI
-from perennial.clients.journal import Journal
-from perennial.clients.parcels import Parcel, receive
 from perennial.contract import Contract
 from perennial.contracts.artifact import Artifact
+from perennial.contracts.environment import STORE_URI, TRACKING_URI
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
+from perennial.steps.journal import Journal
+from perennial.steps.large_parameters import LargeParameter, resolve
 
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
 
@@ -68,7 +68,7 @@ class RunRecord(Artifact):
     @property
     def data_uri(self) -> str:
         """The dataset that the run reads."""
-        return Contract.from_json(receive(self.parameters["contract"])).data.uri
+        return Contract.from_json(resolve(self.parameters["contract"])).data.uri
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ class Home:
                 "status": "running",
                 "created": now,
                 "attempts": 0,
-                "parameters": {"contract": Parcel(contract.to_json(), self.store_uri).send()},
+                "parameters": {
+                    "contract": LargeParameter(contract.to_json(), self.store_uri).send()
+                },
             }
         )
         run.write(self.folder(run.run_id))

@@ -14,9 +14,6 @@ from types import FrameType
 
 from pydantic import JsonValue
 
-from perennial.clients import environment
-from perennial.clients.journal import Journal
-from perennial.clients.lease import RunLease
 from perennial.clients.version_control import (
     commit_of,
     place_in_repository,
@@ -25,6 +22,7 @@ from perennial.clients.version_control import (
 from perennial.compilation import compile_pipeline
 from perennial.console import Console
 from perennial.contract import Contract
+from perennial.contracts import environment
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.lineage import DIFF_FILE
 from perennial.contracts.user_code import Interrupted
@@ -37,6 +35,8 @@ from perennial.runs import (
     code_digest,
     step_records,
 )
+from perennial.steps.journal import Journal
+from perennial.steps.lease import RunLease
 
 POLL_SECONDS = 0.1
 SCRATCH = "tmp"

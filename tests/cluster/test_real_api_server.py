@@ -29,13 +29,13 @@ from launching import (
 from perennial.clean_up.step import clean_up_step
 from perennial.clients.api_server import ApiError
 from perennial.clients.cluster import Cluster
-from perennial.clients.environment import CACHE, ClusterAddress
 from perennial.clients.object_store import open_store
-from perennial.clients.training_jobs import PYTORCHJOBS
+from perennial.contracts.environment import CACHE, ClusterAddress
 from perennial.contracts.errors import TrainingFailedError
 from perennial.reap import reap
 from perennial.train_model.attempts import run_to_end
-from perennial.train_model.launchers.launcher import JobState
+from perennial.training_jobs.launcher import JobState
+from perennial.training_jobs.selectors import PYTORCHJOBS
 from real_cluster import LAUNCHER, REAPER, RealCluster
 
 pytestmark = [pytest.mark.full, pytest.mark.alone, needs_api_server]

@@ -11,12 +11,13 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 from api_server import needs_api_server
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
-from perennial.clients.environment import CACHE, RUN_FOLDER
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import ModelSection
+from perennial.contracts.environment import CACHE, RUN_FOLDER
 from perennial.contracts.training import TrainingResult
-from perennial.train_model.config import ClusterSection, ResourcesSection, TrainModelConfig
+from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.step import train_model_step
+from perennial.training_jobs.config import ClusterSection, ResourcesSection
 from process_pods import ProcessOperator
 from real_cluster import RealCluster
 from tiny_training import largest_difference, tiny_section, weights

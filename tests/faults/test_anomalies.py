@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from faulty_training import FaultyOptions, faulty_job, traced
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.folder import CheckpointManifest, Progress, committed
 from perennial.engine.data.batching import GlobalOrder
 from perennial.engine.job import RankFailure

@@ -15,11 +15,11 @@ from checkpoint_ranks import (
     write_slowly,
     write_slowly_without_a_copy,
 )
-from perennial.clients.environment import CACHE
+from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore, folder_for
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed, verify
-from perennial.engine.checkpoints.shelf import StoreShelf, folder_for
 from perennial.engine.job import RankFailure
 from tiny_training import (
     TinyOptions,
@@ -167,16 +167,16 @@ class TestStore:
         stopping = OPTIONS.model_copy(update={"fault": "terminate", "fault_call": 9})
         job.root.mkdir(parents=True)
         assert run_ranks(with_options(job, stopping), partial(train_with, settings)) == [75, 75]
-        shelf = StoreShelf(job.checkpoints_uri)
-        assert shelf.steps() == [4, 8, 10]
+        store = RemoteCheckpointStore(job.checkpoints_uri)
+        assert store.steps() == [4, 8, 10]
         shutil.rmtree(cache)
         job.root.mkdir(parents=True)
         assert run_ranks(job, partial(train_with, settings)) == [0, 0]
         result = TrainingResult.read(job.root)
         assert result.num_resumes == 1
         assert all(record.uri.startswith(job.store_uri) for record in result.checkpoints)
-        assert shelf.steps() == [record.step for record in result.checkpoints]
-        assert len(shelf.steps()) <= 4, "superfluous ones are deleted from the store"
+        assert store.steps() == [record.step for record in result.checkpoints]
+        assert len(store.steps()) <= 4, "superfluous ones are deleted from the store"
         shutil.rmtree(cache)
         for record, other in zip(result.checkpoints, straight.checkpoints, strict=True):
             found = load_checkpoint_model(record.uri, result)[1].state_dict()
@@ -187,12 +187,12 @@ class TestStore:
         job.root.mkdir(parents=True)
         codes = run_ranks(job, partial(be_killed_before_the_marker, settings, 8))
         assert codes[0] == -9
-        shelf = StoreShelf(job.checkpoints_uri)
-        assert shelf.steps() == [4]
-        assert "checkpoint.json" in shelf._names()[8], "all but the marker is there"
+        store = RemoteCheckpointStore(job.checkpoints_uri)
+        assert store.steps() == [4]
+        assert "checkpoint.json" in store._names()[8], "all but the marker is there"
         with caplog.at_level(logging.WARNING):
-            shelf.discard_uncommitted()
-        assert set(shelf._names()) == {4}
+            store.discard_uncommitted()
+        assert set(store._names()) == {4}
         assert "step-00000008 was never finished" in caplog.text
         assert run_ranks(job, partial(train_with, settings)) == [0, 0]
         assert TrainingResult.read(job.root).num_resumes == 1

@@ -8,17 +8,17 @@ from functools import partial
 import pytest
 
 from faulty_training import FaultyOptions, faulty_job
-from perennial.clients.environment import CACHE
 from perennial.clients.object_store import open_store
 from perennial.clients.outages import OUTAGE_SECONDS, Persistence, waiting_out_outages
+from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.shelf import folder_for
+from perennial.engine.checkpoints.checkpoint_store import folder_for
 from perennial.engine.handover import hand_over, read_end
 from perennial.engine.job import RankFailure
 from perennial.train_model.attempts import run_to_end
-from perennial.train_model.launchers.launcher import JobState
-from perennial.train_model.launchers.local import LocalLauncher
 from perennial.train_model.restart_policy import decide_restart
+from perennial.training_jobs.launcher import JobState
+from perennial.training_jobs.local import LocalLauncher
 from tiny_training import finished, largest_difference, run_ranks_at, weights
 
 # Slow enough for an outage to begin and end within the training.

@@ -25,11 +25,11 @@ from killing import (
     no_process_is_left,
     start,
 )
-from perennial.clients.environment import Environment
-from perennial.clients.journal import Journal
-from perennial.clients.model_registry import CHAMPION, open_registry
 from perennial.clients.version_control import commit_of
+from perennial.contracts.environment import Environment
+from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.runs import FLOW, Home
+from perennial.steps.journal import Journal
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from perennial.clients.lease import RunLease
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore, newest_intact
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed
-from perennial.engine.checkpoints.shelf import LocalShelf, newest_intact
 from perennial.engine.job import JobFailure, RankFailure
+from perennial.steps.lease import RunLease
 from perennial.train_model.attempts import run_to_end, training_failed
-from perennial.train_model.launchers.local import LocalLauncher
+from perennial.training_jobs.local import LocalLauncher
 from tiny_training import (
     TinyOptions,
     finished,
@@ -184,7 +184,7 @@ def test_a_half_written_checkpoint_is_ignored(root, undisturbed):
 def test_checkpoints_of_another_training_are_refused(root):
     job = stopped_at(root, 8)
     with pytest.raises(PerennialError, match="another training"):
-        newest_intact(LocalShelf(job.checkpoints), "other", {})
+        newest_intact(LocalCheckpointStore(job.checkpoints), "other", {})
 
 
 def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
@@ -194,7 +194,7 @@ def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from perennial.engine.job import read_job\n"
         "from perennial.train_model.attempts import run_to_end\n"
-        "from perennial.train_model.launchers.local import LocalLauncher\n"
+        "from perennial.training_jobs.local import LocalLauncher\n"
         "run_to_end(read_job(Path(sys.argv[1])), LocalLauncher(1), 3)\n"
     )
     path = tmp_path / "job.json"

@@ -10,13 +10,13 @@ from container_services import ACCOUNT
 from containers import ROOT, Pod, podman, reference
 from deployments import profile
 from kfp_backend import Backend
-from perennial.clients.environment import SECRETS_FOLDER, Environment
-from perennial.clients.model_registry import open_registry
 from perennial.clients.object_store import open_store
 from perennial.compilation import compile_pipeline
 from perennial.contract import load_contract
-from perennial.decide_retraining.look import newest_look
+from perennial.contracts.environment import SECRETS_FOLDER, Environment
+from perennial.decide_retraining.monitoring_record import load_monitoring_record
 from perennial.deployment.placement import place
+from perennial.registry.model_registry import open_registry
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 TASK = "clicks.smooth:SmoothClicks"
@@ -99,6 +99,6 @@ def test_both_pipelines_run_in_their_images_and_a_champion_comes_out(
         "snapshot-data", "validate-data", "detect-drift", "decide-retraining",
     ]  # fmt: skip
     assert monitoring.executed[-1] == "clean-up"
-    look = newest_look(open_store(environment.stores.store_uri), "clicks")
+    look = load_monitoring_record(open_store(environment.stores.store_uri), "clicks")
     assert look.champion_version == "1"
     assert look.retrain is ("train-model" in monitoring.executed)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from containers import podman
-from perennial.clients.environment import CACHE
+from perennial.contracts.environment import CACHE
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.job import RankFailure
 from two_machines import (

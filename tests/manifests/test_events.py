@@ -14,7 +14,7 @@ from perennial import cli
 from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Site
+from perennial.deployment.operations import TargetCluster
 from perennial.deployment.signed_event import Event, sign
 from perennial.deployment.verbs import REFUSED
 from pipeline_server import pipeline_server
@@ -48,7 +48,7 @@ def mounted(tmp_path, bucket, monkeypatch):
     (tmp_path / "key" / "signing-key").write_text(KEY)
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = Site(where, connect(where))
+        site = TargetCluster(where, connect(where))
         list(Deployment(site.api, desire(contract(), where)).apply())
         monkeypatch.setattr("perennial.deployment.profile.load_profile", lambda path: where)
 

@@ -15,15 +15,15 @@ from cluster_manifests import (
     needs_kubectl,
 )
 from deployments import contract, profile
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import Environment
 from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.exporter import ModelCollector
-from perennial.deployment.operations import Site
+from perennial.deployment.operations import TargetCluster
 from perennial.deployment.watch import watch
+from perennial.registry.model_registry import open_registry
 from pipeline_server import pipeline_server
 
 CLUSTER = ROOT / "components" / "perennial" / "clients" / "cluster.py"
@@ -41,12 +41,20 @@ VERBS = {
     "spec_fields": set(),
 }
 # Whose code asks under which account; the clean-up at a run's end is a step, as the launcher is.
-CLEAN_UP = ROOT / "components" / "perennial" / "clean_up"
+PACKAGE = ROOT / "components" / "perennial"
+JOBS_PACKAGE = PACKAGE / "training_jobs"
+BY_THE_REAPER = {JOBS_PACKAGE / "reaping.py"}
 LAUNCHING = [
-    *(ROOT / "components" / "perennial" / "train_model").rglob("*.py"),
-    *CLEAN_UP.glob("*.py"),
+    path
+    for name in ("train_model", "training_jobs", "clean_up")
+    for path in (PACKAGE / name).glob("*.py")
+    if path not in BY_THE_REAPER
 ]
-REAPING = [ROOT / "pipelines" / "perennial" / "reap.py", CLEAN_UP / "leftovers.py"]
+REAPING = [
+    ROOT / "pipelines" / "perennial" / "reap.py",
+    JOBS_PACKAGE / "reaping.py",
+    JOBS_PACKAGE / "leftovers.py",
+]
 # Expression that names a kind in a call → the kinds; a variable stands for both kinds of job.
 RESOURCES = {
     "PODS": {("", "pods")},
@@ -149,7 +157,7 @@ def test_the_table_names_what_the_code_asks_and_nothing_else(paths, table):
 def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_nothing_else(bucket):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = Site(where, connect(where))
+        site = TargetCluster(where, connect(where))
         list(
             Deployment(
                 site.api, desire(contract(name="flights", uri=f"{bucket}/data"), where)
@@ -166,7 +174,7 @@ def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_not
 def test_an_exporter_asks_the_pipelines_server_for_these_and_nothing_else(bucket, tmp_path):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = Site(where, connect(where))
+        site = TargetCluster(where, connect(where))
         list(Deployment(site.api, desire(contract(name="flights"), where)).apply())
         server.calls.clear()
         mlflow = Environment(f"{bucket}/store", f"sqlite:///{tmp_path}/m.db", "t", None, "", "", "")

@@ -10,17 +10,17 @@ from jsonschema import Draft202012Validator
 
 from fake_operator import step_pod
 from perennial.contracts.errors import PerennialError
-from perennial.train_model.config import ClusterSection, ResourcesSection, Toleration
-from perennial.train_model.launchers.pods import (
+from perennial.training_jobs.config import ClusterSection, ResourcesSection, Toleration
+from perennial.training_jobs.pods import (
     CONTAINER_SECURITY,
     VOLUME_MOUNTS,
     pod_deadline,
     pod_security,
     volumes,
 )
-from perennial.train_model.launchers.pytorchjob import ANNOTATIONS, PyTorchJob
-from perennial.train_model.launchers.request import JobRequest, RunIdentity, job_name
-from perennial.train_model.launchers.trainjob import TrainJob
+from perennial.training_jobs.pytorchjob import ANNOTATIONS, PyTorchJob
+from perennial.training_jobs.request import JobRequest, RunIdentity, job_name
+from perennial.training_jobs.trainjob import TrainJob
 from text_expansion import evaluate, expand
 
 HERE = Path(__file__).parent

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
 from perennial.engine.evaluation.scoring import score_split
 from tiny_training import (

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from documents import SMALL, documents, pinned
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import ModelSection, Split
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.data.batching import GlobalOrder
 from perennial.engine.evaluation.scoring import score_split

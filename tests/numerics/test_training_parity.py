@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.data.batching import GlobalOrder
 from perennial.engine.evaluation.scoring import score_split

@@ -10,7 +10,6 @@ import pytest
 
 from deployments import DIGEST, contract, profile
 from perennial.cli import main
-from perennial.clients.parcels import TRIGGER_BYTES
 from perennial.clients.pipeline_api import UnreachableError
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.apply import Deployment, OvertakenError, observe
@@ -18,8 +17,8 @@ from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import (
-    Site,
     Start,
+    TargetCluster,
     cancel,
     difference,
     follow,
@@ -29,6 +28,7 @@ from perennial.deployment.operations import (
     switch,
     undeploy,
 )
+from perennial.steps.large_parameters import TRIGGER_BYTES
 from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6
@@ -43,7 +43,7 @@ def served():
 
 def site_of(url, **sections):
     where = profile(url, **sections)
-    return Site(where, connect(where))
+    return TargetCluster(where, connect(where))
 
 
 ANY_CALL = [

@@ -15,17 +15,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from torch.distributed.elastic.utils.distributed import get_free_port
 
 from deployments import contract, profile
-from perennial.clients.champion_records import UnclearChampionError
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.decide_retraining.look import Look, keep_look
+from perennial.decide_retraining.monitoring_record import MonitoringRecord, save_monitoring_record
 from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.exporter import SERIES, ModelCollector
-from perennial.deployment.operations import Site, switch
+from perennial.deployment.operations import TargetCluster, switch
+from perennial.registry.champion_records import UnclearChampionError
+from perennial.registry.model_registry import open_registry
 from pipeline_server import pipeline_server
 
 LOOKED = datetime(2026, 11, 20, 3, 10, tzinfo=UTC)
@@ -37,7 +37,7 @@ def look(**changes):
         "at": LOOKED, "run_id": "r", "champion_version": "1", "data_time": NEWEST_ROW, "windows": 3,
         "drifted": True, "decayed": False, "largest_z_score": 5.5, "retrain": True, "trigger": "drift",
     }  # fmt: skip
-    return Look(**{**values, **changes})
+    return MonitoringRecord(**{**values, **changes})
 
 
 class Place:
@@ -46,7 +46,7 @@ class Place:
     def __init__(self, server, url, bucket, folder):
         self.server, self.store = server, open_store(f"{bucket}/store")
         self.profile = profile(url, stores={"store_uri": f"{bucket}/store"})
-        self.site = Site(self.profile, connect(self.profile))
+        self.site = TargetCluster(self.profile, connect(self.profile))
         self.registry = open_registry(
             Environment(self.store.uri, f"sqlite:///{folder}/mlflow.db", "t", None, "", "", "")
         )
@@ -100,7 +100,7 @@ def test_a_model_in_production_is_said_to_the_last_figure(place):
     champion = place.register("flights", "second")
     place.run_of("flights", "drift-monitoring", "SUCCEEDED", "2026-11-19T03:10:00Z")
     newest = place.run_of("flights", "drift-monitoring", "FAILED", "2026-11-20T03:10:00Z")
-    keep_look(place.store, "flights", look())
+    save_monitoring_record(place.store, "flights", look())
     created = datetime.fromisoformat(place.server.runs[newest]["created_at"])
     model = "model=flights"
     assert place.exported() == {
@@ -122,7 +122,7 @@ def test_all_series_are_written_down(place):
     place.deploy("flights")
     place.register("flights", "first")
     place.run_of("flights", "continuous-training", "SUCCEEDED", "2026-11-19T03:10:00Z")
-    keep_look(place.store, "flights", look())
+    save_monitoring_record(place.store, "flights", look())
     assert {key[0].removeprefix("perennial_") for key in place.exported()} == set(SERIES)
 
 
@@ -150,8 +150,8 @@ def test_a_champion_that_was_deleted_in_mlflow_fails_the_scrape(place):
 
 
 def test_a_later_look_stays_and_an_earlier_one_does_not_replace_it(place):
-    keep_look(place.store, "m", look(drifted=False))
-    keep_look(place.store, "m", look(at=LOOKED.replace(hour=1)))
+    save_monitoring_record(place.store, "m", look(drifted=False))
+    save_monitoring_record(place.store, "m", look(at=LOOKED.replace(hour=1)))
     place.registry.describe_model("m", "", {})
     assert place.exported()[("perennial_look_drifted", "model=m")] == 0.0
 

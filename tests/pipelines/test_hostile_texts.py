@@ -11,10 +11,8 @@ import yaml
 
 from deployments import contract, profile
 from perennial import cli
-from perennial.clients import environment
-from perennial.clients.parcels import receive
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.compilation import PIPELINES
+from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import canonical_json
@@ -23,8 +21,10 @@ from perennial.deployment.apply import Deployment
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Site, Start, start_deployed, submit
+from perennial.deployment.operations import Start, TargetCluster, start_deployed, submit
 from perennial.snapshot_data.sections import cut_sections
+from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.steps.large_parameters import resolve
 from pipeline_server import pipeline_server
 from text_expansion import arguments_of, parameters_in
 
@@ -58,7 +58,7 @@ def received(container, parameters):
     """What a step reads, behind Argo and the kubelet."""
     arguments = arguments_of(container, parameters, VARIABLES)
     assert not any(secret in text for secret in VARIABLES.values() for text in arguments)
-    return {key: receive(value) for key, value in parameters_in(arguments).items()}
+    return {key: resolve(value) for key, value in parameters_in(arguments).items()}
 
 
 @pytest.mark.parametrize("kind", ["training", "monitoring"])
@@ -67,7 +67,7 @@ def test_contract_reason_and_evidence_reach_every_step_as_written(placed, kind, 
     cause = Cause(HOSTILE, json.dumps({HOSTILE: [HOSTILE]}))
     with pipeline_server() as (server, url):
         where = profile(url, stores={"secrets": SECRETS})
-        site = Site(where, connect(where))
+        site = TargetCluster(where, connect(where))
         if how == "submitted":
             run = submit(site, hostile_contract(), Start(kind, cause))
         else:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
+from perennial.contracts.environment import Environment
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.training import TrainingResult
+from perennial.registry.model_registry import open_registry
 from perennial.runs import FLOW, Home, step_records
 
 pytestmark = pytest.mark.timeout(600)

@@ -5,11 +5,11 @@ import pytest
 from fake_api_server import FakeCluster
 from fake_operator import step_pod
 from perennial.clients.cluster import Cluster
-from perennial.clients.environment import ClusterAddress
+from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.logs import run_log_lines
-from perennial.train_model.launchers.pytorchjob import PyTorchJob
-from perennial.train_model.launchers.trainjob import TrainJob
+from perennial.training_jobs.pytorchjob import PyTorchJob
+from perennial.training_jobs.trainjob import TrainJob
 
 NODE = "workflows.argoproj.io/node-name"
 

@@ -14,7 +14,7 @@ from perennial.deployment.apply import Deployment, observe
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Site, Start, difference, start_deployed, submit
+from perennial.deployment.operations import Start, TargetCluster, difference, start_deployed, submit
 from perennial.deployment.plan import StoreContract, plan
 from perennial.deployment.watch import watch
 from perennial.runs import Home, step_records
@@ -56,7 +56,7 @@ def test_on_a_laptop_contract_and_section_reach_their_steps_whole(project):
 def cluster(bucket):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        yield server, Site(where, connect(where)), open_store(f"{bucket}/store")
+        yield server, TargetCluster(where, connect(where)), open_store(f"{bucket}/store")
 
 
 def deploy(site, wanted):

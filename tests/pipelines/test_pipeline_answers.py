@@ -14,7 +14,7 @@ from perennial.deployment.apply import Deployment
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Site, Start, cancel, start_deployed, undeploy
+from perennial.deployment.operations import Start, TargetCluster, cancel, start_deployed, undeploy
 from pipeline_server import pipeline_server
 
 PAGE = b"<!doctype html><title>Log in</title>"
@@ -83,7 +83,7 @@ def test_a_login_page_is_no_empty_answer(redirects, ask):
 def deployed():
     with pipeline_server() as (server, url):
         where = profile(url)
-        site = Site(where, connect(where))
+        site = TargetCluster(where, connect(where))
         list(Deployment(site.api, desire(contract(), where)).apply())
         yield server, site
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from click_stream import CONTRACT
-from perennial.clients.model_registry import open_registry
 from perennial.clients.tracking import open_mlflow
-from perennial.clients.version_files import FILES_TAG
+from perennial.registry.model_registry import open_registry
+from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home
 

@@ -8,7 +8,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
-from perennial.deployment.operations import Site
+from perennial.deployment.operations import TargetCluster
 from perennial.deployment.watch import watch
 from pipeline_server import pipeline_server
 
@@ -17,7 +17,7 @@ from pipeline_server import pipeline_server
 def deployed(bucket):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
-        site = Site(where, connect(where))
+        site = TargetCluster(where, connect(where))
         wanted = desire(contract(name="flights", uri=f"{bucket}/data"), where)
         list(Deployment(site.api, wanted).apply())
         yield server, site, open_store(f"{bucket}/data")

@@ -10,7 +10,7 @@ from torch import nn
 
 from own_tasks import LENGTH, SETTINGS, OwnTask, Praise, Reader, pinned
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from workshop import results_of
 

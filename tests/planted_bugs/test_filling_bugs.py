@@ -13,7 +13,7 @@ from documents import documents, pinned, subject_of
 from own_tasks import SETTINGS, OwnTask
 from own_tasks import pinned as pinned_table
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from perennial.engine.task import LABEL, WEIGHT
 from perennial.tasks.columns.tokenization import BOUNDARY, IGNORED

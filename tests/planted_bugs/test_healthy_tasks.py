@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from perennial.clients.dataset import Dataset
+from perennial.data.dataset import Dataset
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Healthy, require_healthy
 from rank_bound_tasks import WithBatchNorm

@@ -22,7 +22,7 @@ from own_tasks import (
 )
 from perennial.check_skeleton.checks.model.words import words_of
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from perennial.tasks.language_modeling import CausalLanguageModel
 from planted import Bug, require_caught

@@ -10,7 +10,7 @@ from other_styles import Columns, dataset_of
 from perennial.check_skeleton.checks.data.columns import lost_values
 from perennial.check_skeleton.checks.data.scale import input_scale
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.pictures import decode_picture, encode_png
+from perennial.data.pictures import decode_picture, encode_png
 from perennial.engine.config import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS

@@ -18,14 +18,14 @@ import polars as pl
 import pytest
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
 from perennial.contract import load_contract
 from perennial.contracts.data import Split
+from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
+from perennial.registry.model_registry import open_registry
 from perennial.runs import Home
 
 ROOT = Path(__file__).resolve().parents[2]

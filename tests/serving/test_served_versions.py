@@ -9,15 +9,15 @@ import pytest
 from sklearn.datasets import load_digits
 
 import perennial.tasks
-from perennial.clients.dataset import Dataset
-from perennial.clients.model_registry import open_registry
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.training import Challenger
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model, write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
-from perennial.evaluate_model.serving import serve_in_clean_process
+from perennial.gate.serving import serve_in_clean_process
+from perennial.registry.model_registry import open_registry
 from perennial.snapshot_data.manifest import take_snapshot
 from registered_versions import NAME
 from small_models import GOOD, stream, write_snapshot

@@ -15,10 +15,10 @@ from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.input_preview import preview
 from perennial.check_skeleton.report import page_of
 from perennial.check_skeleton.subject import Subject, rows_at, sample_positions
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.user_code import user_code
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.task import load_task
 from perennial.reports.page import Page

@@ -6,11 +6,11 @@ from perennial.check_skeleton.battery import CHECKS
 from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.examination import examine
 from perennial.check_skeleton.verdict import error_of, summary_of
-from perennial.clients.dataset import Dataset
-from perennial.clients.journal import Journal
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
+from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.steps.journal import Journal
 
 
 @pipeline_step("check_skeleton", outputs=("skeleton", "report", "metrics"))

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.padding import padding_of
 from perennial.check_skeleton.config import SkeletonSection
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 

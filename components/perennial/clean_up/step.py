@@ -6,13 +6,13 @@ pipeline has branches, and when the run was terminated.
 
 import logging
 
-from perennial.clean_up.leftovers import still_goes_on, training_jobs
 from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
 from perennial.clients.cluster import Cluster
-from perennial.clients.environment import ClusterAddress, Environment, load_secrets
 from perennial.clients.tracking import RUN_TAG
-from perennial.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL
+from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
+from perennial.training_jobs.leftovers import still_goes_on, training_jobs
+from perennial.training_jobs.selectors import KFP_RUN_LABEL, RUN_LABEL
 
 logger = logging.getLogger(__name__)
 

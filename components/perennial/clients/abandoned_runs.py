@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from perennial.clients.environment import Environment
 from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.outages import single_attempts
 from perennial.clients.tracking import RUN_TAG
+from perennial.contracts.environment import Environment
 
 ENDED_TAG = "perennial.ended"
 STATUS = "KILLED"

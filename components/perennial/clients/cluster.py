@@ -26,8 +26,8 @@ from perennial.clients.api_server import (
     Resource,
     Settling,
 )
-from perennial.clients.environment import ClusterAddress
 from perennial.clients.outages import LOG_EVERY_SECONDS, Persistence
+from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
 
 Object = dict[str, Any]  # as the API server sends it

@@ -24,8 +24,8 @@ from mlflow.version import VERSION
 from sqlalchemy.exc import SQLAlchemyError
 from typing_extensions import override
 
-from perennial.clients.environment import Environment
 from perennial.clients.outages import outlast, waits
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 
 SQLITE = "sqlite:///"

@@ -12,7 +12,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
-from perennial.clients.environment import ClusterAddress, Environment
 from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.object_store import (
     ConflictError,
@@ -21,6 +20,7 @@ from perennial.clients.object_store import (
     StoredObject,
     open_store,
 )
+from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError
 
 RUN_TAG = "perennial.run_id"

@@ -24,7 +24,7 @@ SHOWN_CHARACTERS = 1_500  # of their names, which may be those of files
 
 
 @dataclass(frozen=True)
-class Occasion:
+class SnapshotInfo:
     """The snapshot that a training would use.
 
     Attributes:
@@ -50,7 +50,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Veto:
+class RetrainingBlock:
     """One protection against needless retrainings, and whether it holds the decision back."""
 
     name: Literal["duplicate", "cooldown", "budget"]
@@ -59,7 +59,7 @@ class Veto:
 
 
 def decide(
-    occasion: Occasion, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    occasion: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> RetrainingDecision:
     """Retrain on this snapshot now?
 
@@ -69,7 +69,9 @@ def decide(
     found = find_triggers(occasion, drift, state, triggers)
     fired = [finding for finding in found if finding.holds]
     reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
-    vetoes = [veto for veto in find_vetoes(occasion, state, triggers) if veto.holds and fired]
+    vetoes = [
+        veto for veto in find_retraining_blocks(occasion, state, triggers) if veto.holds and fired
+    ]
     reasons += [f"held back by {veto.name}: {veto.detail}" for veto in vetoes]
     if not fired:
         watched = [finding.detail for finding in found if finding.is_set]
@@ -89,7 +91,7 @@ def decide(
 
 
 def find_triggers(
-    occasion: Occasion, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    occasion: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> tuple[Finding, ...]:
     """Every trigger, the most telling first; without a champion only the first matters."""
     if not drift.champion_version:
@@ -102,12 +104,12 @@ def find_triggers(
     )
 
 
-def find_vetoes(
-    occasion: Occasion, state: TriggerState, triggers: TriggersSection
-) -> tuple[Veto, ...]:
+def find_retraining_blocks(
+    occasion: SnapshotInfo, state: TriggerState, triggers: TriggersSection
+) -> tuple[RetrainingBlock, ...]:
     """Every protection; without a time column only the first can be measured."""
     same = [past for past in state.retrainings if past.snapshot_digest == occasion.snapshot_digest]
-    duplicate = Veto(
+    duplicate = RetrainingBlock(
         "duplicate",
         bool(same),
         f"this snapshot was already trained on by run {same[-1].run_id}" if same else "new data",
@@ -123,13 +125,13 @@ def find_vetoes(
     spent = sum(age < triggers.budget_days for age in ages)
     return (
         duplicate,
-        Veto(
+        RetrainingBlock(
             "cooldown",
             youngest < triggers.cooldown_days,
             f"the last retraining is {youngest:.1f} days of data old, cooldown "
             f"{triggers.cooldown_days}",
         ),
-        Veto(
+        RetrainingBlock(
             "budget",
             spent >= triggers.max_retrainings,
             f"{spent} retrainings in {triggers.budget_days} days of data, budget "
@@ -197,7 +199,7 @@ def _new_data(rows: int, triggers: TriggersSection) -> Finding:
     return Finding("new_data", rows >= triggers.new_rows, said)
 
 
-def _schedule(occasion: Occasion, days: float, triggers: TriggersSection) -> Finding:
+def _schedule(occasion: SnapshotInfo, days: float, triggers: TriggersSection) -> Finding:
     if triggers.max_age_days is None:
         return Finding(
             "schedule", False, f"{days:.1f} days; triggers.max_age_days is not set", is_set=False
@@ -210,13 +212,13 @@ def _schedule(occasion: Occasion, days: float, triggers: TriggersSection) -> Fin
     return Finding("schedule", days >= triggers.max_age_days, said)
 
 
-def _rows_since(occasion: Occasion, drift: DriftReport, state: TriggerState) -> int:
+def _rows_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState) -> int:
     """New rows since the last training, even if its challenger was not promoted."""
     tried = [max(0, occasion.rows - past.rows) for past in state.retrainings]
     return min([drift.new_rows, *tried])
 
 
-def _days_since(occasion: Occasion, drift: DriftReport, state: TriggerState) -> float:
+def _days_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState) -> float:
     """Days of data since the last training, even if its challenger was not promoted."""
     if occasion.data_time is None:
         return drift.new_days
@@ -259,7 +261,9 @@ def _strongest(window: WindowDrift) -> list[ColumnDrift]:
     return sorted(alarmed, key=lambda column: -column.z_score)[:SHOWN_COLUMNS]
 
 
-def _evidence(occasion: Occasion, drift: DriftReport, state: TriggerState) -> dict[str, JsonValue]:
+def _evidence(
+    occasion: SnapshotInfo, drift: DriftReport, state: TriggerState
+) -> dict[str, JsonValue]:
     evidence: dict[str, JsonValue] = {
         "snapshot_digest": occasion.snapshot_digest,
         "data_time": occasion.data_time.isoformat() if occasion.data_time else None,

@@ -5,7 +5,7 @@ from pathlib import Path
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.policy import Occasion, find_triggers, find_vetoes
+from perennial.decide_retraining.policy import SnapshotInfo, find_retraining_blocks, find_triggers
 from perennial.decide_retraining.state import TriggerState
 from perennial.reports.page import Page
 
@@ -16,7 +16,7 @@ def write_report(
     target: Path,
     made: RetrainingDecision,
     *,
-    occasion: Occasion,
+    occasion: SnapshotInfo,
     drift: DriftReport,
     state: TriggerState,
     triggers: TriggersSection,
@@ -54,7 +54,7 @@ def write_report(
         outcomes=["warned" if f.holds else "neutral" for f in found],
     )
     page.heading("Vetoes")
-    vetoes = find_vetoes(occasion, state, triggers)
+    vetoes = find_retraining_blocks(occasion, state, triggers)
     page.table(
         ["veto", "holds", "what was seen"],
         [[veto.name, "yes" if veto.holds else "no", veto.detail] for veto in vetoes],

@@ -3,20 +3,23 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perennial.clients.champion_records import refuse_recorded_champion
-from perennial.clients.environment import Environment
 from perennial.clients.object_store import open_store
-from perennial.clients.parameters import encode_parameter
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import Environment
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.config import DecideRetrainingConfig
-from perennial.decide_retraining.look import keep_look, look_of
-from perennial.decide_retraining.policy import Occasion, decide
+from perennial.decide_retraining.monitoring_record import (
+    save_monitoring_record,
+    summarize_monitoring,
+)
+from perennial.decide_retraining.policy import SnapshotInfo, decide
 from perennial.decide_retraining.report import write_report
 from perennial.decide_retraining.state import Retraining, TriggerState, decide_and_record
+from perennial.registry.champion_records import refuse_recorded_champion
+from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.steps.parameters import encode_parameter
 
 
 @pipeline_step("decide_retraining", outputs=("decision", "report", "metrics", "trigger"))
@@ -35,7 +38,7 @@ def decide_retraining_step(
     current = Snapshot.read(Path(snapshot))
     seen = DriftReport.read(Path(drift))
     environment = Environment.read()
-    occasion = Occasion(current.digest(), current.time_max, current.rows)
+    occasion = SnapshotInfo(current.digest(), current.time_max, current.rows)
 
     def decide_on(state: TriggerState) -> RetrainingDecision:
         return decide(occasion, seen, state, settings.triggers)
@@ -54,8 +57,8 @@ def decide_retraining_step(
         refuse_recorded_champion(store, settings.model.name)
     claim = (environment.run_id, occasion.snapshot_digest)
     made, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
-    look = look_of(environment.run_id, datetime.now(UTC), current, seen, made)
-    keep_look(store, settings.model.name, look)
+    look = summarize_monitoring(environment.run_id, datetime.now(UTC), current, seen, made)
+    save_monitoring_record(store, settings.model.name, look)
     made.write(Path(decision))
     write_atomically(Path(trigger), trigger_evidence(made).encode())
     write_report(

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from perennial.clients.model_registry import ModelVersion
-from perennial.clients.version_files import damaged_file
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE
+from perennial.registry.model_registry import ModelVersion
+from perennial.registry.version_files import damaged_file
 
 AnArtifact = TypeVar("AnArtifact", bound=Artifact)
 

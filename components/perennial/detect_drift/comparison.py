@@ -4,13 +4,12 @@ from pathlib import Path
 
 import polars as pl
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.model_registry import ModelVersion
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import ValidationReport
+from perennial.data.dataset import Dataset
 from perennial.detect_drift.arrivals import record_arrivals
 from perennial.detect_drift.champion import read_artifact, scoring
 from perennial.detect_drift.dependence import dependence_profile
@@ -21,6 +20,7 @@ from perennial.detect_drift.report import write_report
 from perennial.detect_drift.verdict import conclude
 from perennial.detect_drift.windows import Chosen, choose_blocks
 from perennial.engine.export import load_model
+from perennial.registry.model_registry import ModelVersion
 
 
 def compare_with_champion(

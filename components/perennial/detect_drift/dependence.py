@@ -18,9 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from perennial.clients.dataset import block_key
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch
+from perennial.data.dataset import block_key
 from perennial.detect_drift.two_sample import Profile
 from perennial.detect_drift.windows import block_positions
 

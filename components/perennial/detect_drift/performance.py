@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 from torch import nn
 
-from perennial.clients.dataset import FILE_COLUMN, block_key
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
+from perennial.data.dataset import FILE_COLUMN, block_key
 from perennial.detect_drift.deviations import MIN_Z_SCORE
 from perennial.detect_drift.reference import student_limit
 from perennial.detect_drift.windows import block_positions

@@ -3,10 +3,8 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import CHAMPION, open_registry
 from perennial.clients.object_store import open_store
-from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
@@ -15,6 +13,8 @@ from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.config import DetectDriftConfig
 from perennial.detect_drift.report import write_report
 from perennial.detect_drift.verdict import scalars_of, summary_of, without_champion
+from perennial.registry.model_registry import CHAMPION, open_registry
+from perennial.steps.decorator import StepResult, pipeline_step
 
 
 @pipeline_step("detect_drift", outputs=("drift", "report", "metrics"))

@@ -18,7 +18,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.shelf import folder_for, is_remote
+from perennial.engine.checkpoints.checkpoint_store import folder_for, is_remote
 from perennial.engine.job import JOB_FILE, AttemptEnd, TrainingJob, read_job
 
 CURVES = "metrics.jsonl"
@@ -62,7 +62,7 @@ def receive_job(address: str) -> TrainingJob:
     return job.model_copy(update={"folder": str(folder), "snapshot": str(folder / "snapshot")})
 
 
-def announce_joined(job: TrainingJob) -> None:
+def announce_rendezvous(job: TrainingJob) -> None:
     """Say that all ranks have found each other; the first rank does.
 
     Raises:
@@ -72,18 +72,18 @@ def announce_joined(job: TrainingJob) -> None:
         open_store(job.attempt_uri).write(JOINED, b"")
 
 
-def have_joined(job: TrainingJob) -> bool:
+def is_rendezvous_complete(job: TrainingJob) -> bool:
     """Whether all ranks of an attempt have found each other: they say so, or have made a step."""
     store = open_store(job.attempt_uri)
     return any(store.read(name) is not None for name in (JOINED, job.first_step.name))
 
 
-def give_sign_of_life(job: TrainingJob, sign: str) -> None:
+def write_heartbeat(job: TrainingJob, sign: str) -> None:
     """Tell the ranks of an attempt that somebody follows it; each sign differs from the last."""
     open_store(job.attempt_uri).write(SIGN_OF_LIFE, sign.encode())
 
 
-def read_sign_of_life(job: TrainingJob) -> bytes:
+def read_heartbeat(job: TrainingJob) -> bytes:
     """The latest sign; empty before the first."""
     return open_store(job.attempt_uri).read(SIGN_OF_LIFE) or b""
 
@@ -131,7 +131,7 @@ def keep_result(job: TrainingJob) -> None:
         open_store(job.store_uri).write(TrainingResult.file_name, content)
 
 
-def obtain_result(job: TrainingJob) -> bool:
+def fetch_result(job: TrainingJob) -> bool:
     """Whether the training has a result, which then lies in the job's folder."""
     if job.store_uri:
         content = open_store(job.store_uri).read(TrainingResult.file_name)

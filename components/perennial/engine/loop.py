@@ -125,7 +125,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
     rate = follow_schedule(optimizer, section, steps_done)
     part = add_gradients(training, batch)
     average_gradients(training.unsharded, training.world.layout)
-    norm, loss, judgement, stop = agree(training, part)
+    norm, loss, judgement, stop = reduce_and_decide(training, part)
     if judgement in (Judgement.SKIP, Judgement.STOP):
         record_not_finite(training, judgement, batch, part)
     if judgement in (Judgement.SKIP, Judgement.RESCALE):
@@ -197,7 +197,7 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
     return total / batch.weight if layout.is_first_of_tensor_group else 0.0
 
 
-def agree(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, bool]:
+def reduce_and_decide(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, bool]:
     """Gradient norm and loss of the global batch, what to do with it, and whether to stop.
 
     One small reduction tells every rank the same, where gradients are not replicated anyway.
@@ -214,8 +214,8 @@ def agree(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, 
             [squares, excess, loss, float(training.stop.requested)]
         )
     norm = squares**0.5 / guard.scale.value
-    training.clipper.learn_excess(excess)
-    guard.unread.append(loss)
+    training.clipper.observe_clipping(excess)
+    guard.pending_losses.append(loss)
     # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
     # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
     is_cpu = world.device.type == "cpu"
@@ -224,8 +224,8 @@ def agree(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, 
     is_read = is_read or training.is_due(section.log_every_steps)
     if not (is_read or training.is_due(section.evaluate_every_steps)):
         return norm, loss, Judgement.APPLY, False
-    judgement = guard.judge(training.step, read(guard.unread), float(norm))
-    guard.unread.clear()
+    judgement = guard.judge(training.step, read(guard.pending_losses), float(norm))
+    guard.pending_losses.clear()
     return norm, loss, judgement, stops
 
 
@@ -259,9 +259,9 @@ def rewind(training: Training) -> None:
     # A checkpoint between two evaluations was made because a signal came: a training that was not
     # stopped does not have it, and must go back as far.
     every = training.section.evaluate_every_steps
-    spoilt_from = (guard.begin_rewind() - 1) // every * every + 1
+    corrupt_from = (guard.begin_rewind() - 1) // every * every + 1
     training.instruments.checkpointing(training.step - 1)
-    training.checkpointer.discard_from(spoilt_from)
+    training.checkpointer.discard_from(corrupt_from)
     progress = training.checkpointer.restore(training.model, training.optimizer)
     if not progress.step:
         raise guard.no_way_back()

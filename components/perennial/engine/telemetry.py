@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from perennial.clients.journal import Journal
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.training import EvaluationPoint, StepPoint
 from perennial.engine.checkpoints.folder import Progress, RunningSums
@@ -17,6 +16,7 @@ from perennial.engine.distributed import World
 from perennial.engine.optimization.clip_rate import constant_clipping
 from perennial.engine.profiling.flops import peak_flops
 from perennial.engine.scalars import Scalar, read
+from perennial.steps.journal import Journal
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal: people read no faster
 logger = logging.getLogger(__name__)

@@ -19,11 +19,10 @@ import numpy as np
 import torch.distributed as dist
 from torch import nn
 
-from perennial.clients.environment import leave_tracking_run
-from perennial.clients.lease import follow_lease
 from perennial.clients.outages import is_outage, waiting_out_outages
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.data import Split
+from perennial.contracts.environment import leave_tracking_run
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Direction, TrainingResult
@@ -42,7 +41,7 @@ from perennial.engine.distributed import (
 from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.handover import (
     announce_end,
-    announce_joined,
+    announce_rendezvous,
     deliver,
     keep_result,
     receive_job,
@@ -57,7 +56,7 @@ from perennial.engine.optimization.clipping import Clipper
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.parallelism.context import own_sequences
 from perennial.engine.parallelism.optimizer_state import share_optimizer_state
-from perennial.engine.parallelism.parallelize import parallelize, settle_buckets
+from perennial.engine.parallelism.parallelize import parallelize, warm_up_buckets
 from perennial.engine.parallelism.pipeline import build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
 from perennial.engine.profiling.flops import flops_per_example
@@ -70,6 +69,7 @@ from perennial.engine.resilience.unattended import ending_unattended
 from perennial.engine.resilience.watchdog import Watchdog
 from perennial.engine.task import Task, inputs_of, load_task
 from perennial.engine.telemetry import Telemetry
+from perennial.steps.lease import follow_lease
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def run(job: TrainingJob) -> int:
         with no_silent_exit(), user_code(f"rank {rank}"):
             world = World.join().arrange(job.training)
             if rank == 0:
-                announce_joined(job)
+                announce_rendezvous(job)
             training = build(job, world, stop)
             with sending_curves(job, rank), ending_unattended(job, rank):
                 is_finished = train(training)
@@ -219,7 +219,7 @@ def initial_model(
     batch = data.gather(np.arange(min(data.rows, section.micro_batch_size, 2)))
     (batch,) = own_sequences([batch], task, world.layout)
     model = parallelize(model, task, section, world, inputs_of(batch))
-    settle_buckets(model, inputs_of(batch), section, world.device)
+    warm_up_buckets(model, inputs_of(batch), section, world.device)
     return model
 
 

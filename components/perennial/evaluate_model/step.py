@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from perennial.clients.steps import StepResult, pipeline_step
-from perennial.evaluate_model.config import EvaluateModelConfig
-from perennial.evaluate_model.judgement import judge_challenger
-from perennial.evaluate_model.verdict import scalars_of
+from perennial.gate.config import JudgementConfig
+from perennial.gate.judgement import judge_challenger
+from perennial.gate.verdict import scalars_of
+from perennial.steps.decorator import StepResult, pipeline_step
 
 
 @pipeline_step("evaluate_model", outputs=("verdict", "report", "metrics"))
@@ -21,7 +21,7 @@ def evaluate_model_step(
 ) -> StepResult:
     """Compare the challenger with the champion on rows that neither was trained on."""
     decided = judge_challenger(
-        EvaluateModelConfig.from_json(config),
+        JudgementConfig.from_json(config),
         Path(snapshot),
         Path(challenger),
         Path(skeleton),

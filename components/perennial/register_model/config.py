@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
+from perennial.contracts.alias_decisions import DESCRIPTION_CHARACTERS
 from perennial.contracts.data import ModelSection
-from perennial.contracts.moves import DESCRIPTION_CHARACTERS
 from perennial.contracts.section import Section
-from perennial.evaluate_model.config import GateSection
+from perennial.gate.config import GateSection
 
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[\w. /-]+$")]
 TagValue = Annotated[str, StringConstraints(max_length=1000)]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from perennial.contracts.gate import Registration
-from perennial.register_model.model_card import CardContent, model_card, trigger_name
+from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.reports.page import Page
 
 

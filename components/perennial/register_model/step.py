@@ -2,29 +2,29 @@
 
 from pathlib import Path
 
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult
 from perennial.contracts.validation import ValidationReport
-from perennial.evaluate_model.config import EvaluateModelConfig
-from perennial.evaluate_model.judgement import judge_challenger
+from perennial.gate.config import JudgementConfig
+from perennial.gate.judgement import judge_challenger
 from perennial.register_model.config import RegisterModelConfig
-from perennial.register_model.model_card import CardContent
-from perennial.register_model.package import (
+from perennial.register_model.report import write_report
+from perennial.registry.model_card import CardContent
+from perennial.registry.model_registry import open_registry
+from perennial.registry.package import (
     candidate_of,
     trace_lineage,
     uncommitted,
     write_package,
 )
-from perennial.register_model.promotion import Candidate
-from perennial.register_model.report import write_report
-from perennial.register_model.rounds import register_or_keep
+from perennial.registry.promotion import Candidate
+from perennial.registry.rounds import register_or_keep
+from perennial.steps.decorator import StepResult, pipeline_step
 
 
 @pipeline_step("register_model", outputs=("registration", "report", "metrics"))
@@ -79,7 +79,7 @@ def register_model_step(
         return candidate_of(folder, content, section.registry.tags)
 
     def judge() -> Verdict:
-        gate = EvaluateModelConfig(model=section.model, gate=section.gate)
+        gate = JudgementConfig(model=section.model, gate=section.gate)
         folders = (Path(snapshot), Path(challenger), Path(skeleton))
         return judge_challenger(gate, *folders, page=Path(report))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from perennial.contracts.errors import NoCheckpointError
 from perennial.contracts.training import CheckpointRecord, Direction, ScoredCandidate
+from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
-from perennial.engine.checkpoints.shelf import obtain_checkpoint
 from perennial.engine.export import write_weights
 from perennial.engine.task import Task
 from perennial.select_checkpoint.config import SelectionSection
@@ -85,7 +85,7 @@ def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
 
 def _is_intact(record: CheckpointRecord) -> bool:
     try:
-        obtain_checkpoint(record.uri)
+        fetch_checkpoint(record.uri)
     except DamagedCheckpointError as error:
         logger.warning("checkpoint=%s left out: %s", record.uri, error)
         return False

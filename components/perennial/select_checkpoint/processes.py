@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from perennial.clients.environment import LEASE
-from perennial.clients.lease import RunLease
 from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import LEASE
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.select_checkpoint.figures_on_disk import Found
+from perennial.steps.lease import RunLease
 
 REQUEST_FILE = "request.json"
 # Until a process has imported PyTorch and read the snapshot: 4 s measured on two busy cores.

@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 from torch import nn
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import CheckpointRecord, TrainingResult
+from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
 from perennial.engine.evaluation.resampling import Blocks, blocks_of
 from perennial.engine.evaluation.scoring import (

@@ -12,8 +12,8 @@ import polars as pl
 import torch
 from torch import nn
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
+from perennial.data.dataset import Dataset
 from perennial.engine.data.batching import fixed_sample
 from perennial.engine.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.task import Batch, Task, inputs_of

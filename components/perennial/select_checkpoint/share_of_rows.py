@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from perennial.clients.lease import follow_lease
 from perennial.clients.outages import waiting_out_outages
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.engine.evaluation.scoring import Share
 from perennial.select_checkpoint.processes import Request, found_file
 from perennial.select_checkpoint.rescoring import Rescoring
+from perennial.steps.lease import follow_lease
 
 
 def main() -> None:

@@ -3,9 +3,8 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.environment import Environment
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.environment import Environment
 from perennial.contracts.training import Challenger
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
@@ -16,6 +15,7 @@ from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
 from perennial.select_checkpoint.selection import limits_of, metric_and_direction, select
+from perennial.steps.decorator import StepResult, pipeline_step
 
 
 @pipeline_step("select_checkpoint", outputs=("challenger", "report", "metrics"))

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from perennial.clients.environment import data_cache
 from perennial.clients.object_store import (
     ConflictError,
     ObjectStore,
     StoredObject,
     open_store,
 )
-from perennial.clients.parquet_files import read_footer, readable
-from perennial.clients.partitions import Listing, find_partitions, refuse_hidden_parquet
 from perennial.contracts.data import DataSection, SplitSection
+from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.data.parquet_files import read_footer, readable
+from perennial.data.partitions import Listing, find_partitions, refuse_hidden_parquet
+from perennial.data.splits import check_splits, with_split_rows
 from perennial.snapshot_data.schema import Partition, check_roles, common_columns
-from perennial.snapshot_data.splits import check_splits, with_split_rows
 
 # Pinning waits for the store more than it computes; boto3 pools ten connections by default.
 _PINNING_THREADS = 8

@@ -2,12 +2,12 @@
 
 from datetime import UTC, date, datetime
 
-from perennial.clients.partitions import Listing, samples
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.partitions import Listing, samples
+from perennial.data.splits import rows_by_block
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Page
 from perennial.snapshot_data.schema import role_of
-from perennial.snapshot_data.splits import rows_by_block
 
 _MAX_LISTED = 100
 _MAX_SAMPLES = 5

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from perennial.clients.environment import Environment
 from perennial.clients.object_store import open_store
-from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts.environment import Environment
 from perennial.snapshot_data.manifest import list_partitions, store_snapshot, take_snapshot
 from perennial.snapshot_data.report import snapshot_page, summary_of
 from perennial.snapshot_data.sections import cut_sections, own_config, parse_contract
+from perennial.steps.decorator import StepResult, pipeline_step
 
 
 @pipeline_step("snapshot_data", outputs=("snapshot", "report", "metrics"))

@@ -12,8 +12,8 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.user_code import RunStopped
 from perennial.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
-from perennial.train_model.launchers.launcher import JobState, Launcher
 from perennial.train_model.restart_policy import decide_restart
+from perennial.training_jobs.launcher import JobState, Launcher
 
 logger = logging.getLogger(__name__)
 LOG_LINES = 20

@@ -3,13 +3,13 @@
 import logging
 from pathlib import Path
 
-from perennial.clients.environment import Environment
 from perennial.clients.object_store import LocalObjectStore, open_store
+from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
+from perennial.engine.checkpoints.checkpoint_store import folder_for, open_checkpoint_store
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
-from perennial.engine.checkpoints.shelf import folder_for, open_shelf
-from perennial.engine.handover import obtain_result
+from perennial.engine.handover import fetch_result
 from perennial.engine.job import TrainingJob, training_contract, training_fingerprint
 from perennial.train_model.config import TrainModelConfig
 
@@ -54,11 +54,11 @@ def training_job(
 
 def is_finished(job: TrainingJob) -> bool:
     """Whether an equal training ended before and its checkpoints are still there, intact."""
-    if not obtain_result(job):
+    if not fetch_result(job):
         return False
-    shelf = open_shelf(job.checkpoints_uri)
+    store = open_checkpoint_store(job.checkpoints_uri)
     # Who reads a checkpoint compares its bytes; this step need not fetch them from a store first.
-    look = shelf.manifest if job.store_uri else shelf.obtain
+    look = store.manifest if job.store_uri else store.fetch_verified
     try:
         for kept in TrainingResult.read(job.root).checkpoints:
             look(kept.step)

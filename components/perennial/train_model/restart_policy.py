@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from perennial.contracts.section import Section
 from perennial.engine.job import RankFailure
-from perennial.train_model.launchers.launcher import JobState
+from perennial.training_jobs.launcher import JobState
 
 CAUSES: Mapping[JobState, str] = MappingProxyType(
     {

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
-from perennial.clients.environment import Environment
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking
+from perennial.contracts.environment import Environment
 from perennial.contracts.training import TrainingResult
+from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.train_model.attempts import run_to_end
 from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.curves import LiveCurves, log_evaluations, log_steps
 from perennial.train_model.identity import is_finished, training_job
-from perennial.train_model.launchers.choice import open_launcher
-from perennial.train_model.launchers.local import remove_encoded_data
 from perennial.train_model.report import final_metrics, summarize, training_page
+from perennial.training_jobs.choice import open_launcher
+from perennial.training_jobs.local import remove_encoded_data
 
 logger = logging.getLogger(__name__)
 

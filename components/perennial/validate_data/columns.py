@@ -8,8 +8,8 @@ from typing import Literal
 
 import polars as pl
 
-from perennial.clients.opaque_columns import OpaqueKind, is_blank, is_unreadable
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.opaque_columns import OpaqueKind, is_blank, is_unreadable
 from perennial.validate_data.config import ColumnExpectation
 
 # Clocks without a zone may be up to 14 hours ahead of UTC, so "future" starts a day from now.

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 import polars as pl
 import polars.selectors as cs
 
-from perennial.clients.dataset import SPLIT_COLUMN, Dataset, block_key
-from perennial.clients.opaque_columns import derive, derived_columns, opaque_columns
-from perennial.clients.parquet_files import LIBRARY_ERRORS
 from perennial.contracts.block import BlockFile, by_name
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch, FactValue
+from perennial.data.dataset import SPLIT_COLUMN, Dataset, block_key
+from perennial.data.opaque_columns import derive, derived_columns, opaque_columns
+from perennial.data.parquet_files import LIBRARY_ERRORS
 from perennial.validate_data.columns import (
     ColumnCounts,
     column_measures,

@@ -5,8 +5,8 @@ from typing import Literal
 
 import polars as pl
 
-from perennial.clients.dataset import SPLIT_COLUMN
 from perennial.contracts.data import Split
+from perennial.data.dataset import SPLIT_COLUMN
 from perennial.validate_data.columns import finite
 from perennial.validate_data.sketches import BlockKey
 

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.steps import StepResult, pipeline_step
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
+from perennial.data.dataset import Dataset
+from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.validate_data.claims import all_claims
 from perennial.validate_data.config import ValidateDataConfig
 from perennial.validate_data.expectations import judge

@@ -41,7 +41,7 @@ def observe(api: PipelineApi, desired: Desired) -> Observed:
         version = api.find_version(found, pipeline.version)
         if version is not None:
             versions[pipeline.name] = version
-    is_stored = desired.contract.is_in_place
+    is_stored = desired.contract.exists_in_store
     experiment = api.find_experiment(desired.experiment)
     if experiment is None:
         return Observed(pipelines, versions, contract_is_in_place=is_stored)

@@ -8,10 +8,10 @@ from unicodedata import category
 
 from pydantic import JsonValue
 
-from perennial.clients.parameters import encode_parameter
-from perennial.clients.parcels import TRIGGER_BYTES
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
+from perennial.steps.large_parameters import TRIGGER_BYTES
+from perennial.steps.parameters import encode_parameter
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from perennial.clients.parameters import encode_parameter
-from perennial.clients.parcels import Parcel
 from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
@@ -18,6 +16,8 @@ from perennial.contracts.section import canonical_json
 from perennial.deployment.cron import with_seconds
 from perennial.deployment.placement import place
 from perennial.deployment.profile import Profile, check_address
+from perennial.steps.large_parameters import LargeParameter
+from perennial.steps.parameters import encode_parameter
 
 Kind = Literal["monitoring", "training"]
 KINDS: tuple[Kind, ...] = ("monitoring", "training")
@@ -89,7 +89,7 @@ class Desired:
     """Everything that one contract asks for."""
 
     experiment: str
-    contract: Parcel
+    contract: LargeParameter
     pipelines: tuple[DesiredPipeline, ...]
     schedules: dict[Kind, DesiredSchedule] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             action="put the dataset into an object store, such as s3://bucket/flights",
         )
     _refuse_what_no_step_can_do(contract, profile)
-    parcel = Parcel(contract.to_json(), profile.stores.store_uri)
+    parcel = LargeParameter(contract.to_json(), profile.stores.store_uri)
     pipelines = tuple(
         DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
         for name in PIPELINES
@@ -159,7 +159,7 @@ def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
     """What the launcher would refuse hours later, when the training begins."""
     if contract.resources.launcher != "trainjob":
         return
-    from perennial.train_model.launchers.trainjob import (  # noqa: PLC0415 - imports kubernetes
+    from perennial.training_jobs.trainjob import (  # noqa: PLC0415 - imports kubernetes
         refuse_what_the_runtime_decides,
     )
 
@@ -179,7 +179,7 @@ def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ScheduleMetadata:
     """What a deployment wrote on a schedule.
 
     Attributes:
@@ -199,12 +199,12 @@ class Mark:
         return self.monitoring if kind == "monitoring" else self.training
 
 
-def mark_of(description: str) -> Mark | None:
+def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
     """The mark of a schedule that a deployment made; None for anybody else's."""
     found = MARK.search(description)
     if found is None:
         return None
-    return Mark(found["kind"], found["spec"], found["monitoring"], found["training"])
+    return ScheduleMetadata(found["kind"], found["spec"], found["monitoring"], found["training"])
 
 
 def _compiled(name: str) -> str:

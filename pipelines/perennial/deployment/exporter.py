@@ -15,19 +15,19 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import (
+from perennial.clients.object_store import ObjectStore, open_store
+from perennial.clients.pipeline_records import PipelineRun, Schedule
+from perennial.contracts.environment import Environment
+from perennial.decide_retraining.monitoring_record import MonitoringRecord, load_monitoring_record
+from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
+from perennial.deployment.operations import TargetCluster
+from perennial.registry.model_registry import (
     CHAMPION,
     FINGERPRINT_TAG,
     ModelRegistry,
     ModelVersion,
     open_registry,
 )
-from perennial.clients.object_store import ObjectStore, open_store
-from perennial.clients.pipeline_records import PipelineRun, Schedule
-from perennial.decide_retraining.look import Look, newest_look
-from perennial.deployment.desired import PIPELINE_OF, mark_of
-from perennial.deployment.operations import Site
 
 SEEN_RUNS = 20
 """The newest ones of a model in which its last monitoring and training are looked for."""
@@ -64,7 +64,7 @@ class ModelCollector(Collector):
         store: Where looks are kept.
     """
 
-    def __init__(self, site: Site, registry: ModelRegistry, store: ObjectStore) -> None:
+    def __init__(self, site: TargetCluster, registry: ModelRegistry, store: ObjectStore) -> None:
         self._site = site
         self._registry = registry
         self._store = store
@@ -103,16 +103,16 @@ class ModelCollector(Collector):
             champion = self._registry.version_by_alias(model, CHAMPION)
             if champion is not None and FINGERPRINT_TAG in champion.tags:
                 yield model, *_of_champion(champion)
-            look = newest_look(self._store, model)
+            look = load_monitoring_record(self._store, model)
             for name, value in _of_look(look) if look else ():
                 yield model, name, [], value
 
 
-def deployed_models(site: Site) -> dict[str, Deployed]:
+def deployed_models(site: TargetCluster) -> dict[str, Deployed]:
     """Every model that has a schedule of a deployment; of each kind the newest counts."""
     found: dict[str, Deployed] = {}
     for schedule in site.api.schedules():
-        mark = mark_of(schedule.description)
+        mark = parse_schedule_metadata(schedule.description)
         if mark is not None:
             model = schedule.name.removesuffix(f" {mark.kind}")  # the contract may be an address
             here = found.setdefault(model, Deployed(schedule.experiment_id))
@@ -120,7 +120,7 @@ def deployed_models(site: Site) -> dict[str, Deployed]:
     return found
 
 
-def collectors(site: Site) -> CollectorRegistry:
+def collectors(site: TargetCluster) -> CollectorRegistry:
     """All that this process exports, read with the addresses of a profile."""
     stores = site.profile.stores
     environment = Environment(stores.store_uri, stores.tracking_uri, "exporter", None, "", "", "")
@@ -157,7 +157,7 @@ def _of_champion(champion: ModelVersion) -> tuple[str, list[str], float]:
     return "champion_registered_timestamp_seconds", [champion.version], moment
 
 
-def _of_look(look: Look) -> Iterator[tuple[str, float]]:
+def _of_look(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
     yield "look_timestamp_seconds", look.at.timestamp()
     if look.data_time is not None:
         yield "look_data_timestamp_seconds", _utc(look.data_time).timestamp()

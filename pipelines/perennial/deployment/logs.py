@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from urllib3.exceptions import HTTPError
 
-from perennial.clean_up.leftovers import training_jobs
 from perennial.clients.api_server import FORBIDDEN, PODS, ApiError
 from perennial.clients.cluster import Cluster, Object
-from perennial.clients.training_jobs import KFP_RUN_LABEL, RUN_LABEL, pods_of
 from perennial.contracts.errors import PerennialError
+from perennial.training_jobs.leftovers import training_jobs
+from perennial.training_jobs.selectors import KFP_RUN_LABEL, RUN_LABEL, pods_of
 
 NODE = "workflows.argoproj.io/node-name"
 CONTAINERS = ("main", "pytorch", "node")

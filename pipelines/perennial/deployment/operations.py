@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import yaml
 
-from perennial.clients.parcels import receive
 from perennial.clients.pipeline_api import PipelineApi, UnreachableError
 from perennial.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
 from perennial.contract import Contract
@@ -21,12 +20,13 @@ from perennial.deployment.desired import (
     Desired,
     Kind,
     desire,
-    mark_of,
     parameters_of,
+    parse_schedule_metadata,
 )
 from perennial.deployment.placement import settings_in
 from perennial.deployment.plan import Observed
 from perennial.deployment.profile import Profile
+from perennial.steps.large_parameters import resolve
 
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes
@@ -49,7 +49,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Site:
+class TargetCluster:
     """A profile and its server."""
 
     profile: Profile
@@ -79,7 +79,7 @@ class Site:
         """Those that count: the newest of each kind that a deployment made."""
         newest: dict[str, Schedule] = {}
         for schedule in self.api.schedules(self.experiment(model)):
-            mark = mark_of(schedule.description)
+            mark = parse_schedule_metadata(schedule.description)
             if mark is not None:
                 newest[mark.kind] = schedule
         return [newest[kind] for kind in KINDS if kind in newest]
@@ -101,7 +101,7 @@ class Site:
         return max(schedules, key=lambda schedule: schedule.age)
 
 
-def submit(site: Site, contract: Contract, start: Start) -> str:
+def submit(site: TargetCluster, contract: Contract, start: Start) -> str:
     """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
 
     Raises:
@@ -115,7 +115,7 @@ def submit(site: Site, contract: Contract, start: Start) -> str:
     return _start(site, desired.experiment, version, desired.contract.value, start)
 
 
-def start_deployed(site: Site, model: str, start: Start) -> str:
+def start_deployed(site: TargetCluster, model: str, start: Start) -> str:
     """Start what is deployed, now; the run's id.
 
     Raises:
@@ -123,7 +123,7 @@ def start_deployed(site: Site, model: str, start: Start) -> str:
             in the object store any more.
     """
     newest = site.deployed(model)
-    receive(newest.parameters["contract"])
+    resolve(newest.parameters["contract"])
     version = _deployed_version(site, newest, start.kind)
     if version is None:
         raise PerennialError(
@@ -134,7 +134,7 @@ def start_deployed(site: Site, model: str, start: Start) -> str:
     return _start(site, model, version, newest.parameters["contract"], start)
 
 
-def switch(site: Site, model: str, *, enabled: bool) -> list[Schedule]:
+def switch(site: TargetCluster, model: str, *, enabled: bool) -> list[Schedule]:
     """Pause or resume a model's schedules; those that were changed. A deployment respects it."""
     changed = [each for each in site.schedules(model) if each.enabled != enabled]
     for schedule in changed:
@@ -143,7 +143,7 @@ def switch(site: Site, model: str, *, enabled: bool) -> list[Schedule]:
 
 
 def follow(
-    site: Site,
+    site: TargetCluster,
     run_id: str,
     show: Callable[[str], None],
     *,
@@ -180,7 +180,7 @@ def follow(
         sleep(POLL_SECONDS)
 
 
-def cancel(site: Site, run_id: str) -> bool:
+def cancel(site: TargetCluster, run_id: str) -> bool:
     """Ask for a run's end; False when it was over already."""
     run = site.api.run(run_id)
     if run.is_over:
@@ -188,14 +188,16 @@ def cancel(site: Site, run_id: str) -> bool:
     return _terminate(site, run) or not site.api.run(run_id).is_over
 
 
-def undeploy(site: Site, model: str, *, cancel_running: bool) -> Iterator[str]:
+def undeploy(site: TargetCluster, model: str, *, cancel_running: bool) -> Iterator[str]:
     """Take a model's schedules away, telling each step; runs, versions and models stay.
 
     Raises:
         PerennialError: nothing is deployed under this name.
     """
     experiment = site.experiment(model)
-    ours = [each for each in site.api.schedules(experiment) if mark_of(each.description)]
+    ours = [
+        each for each in site.api.schedules(experiment) if parse_schedule_metadata(each.description)
+    ]
     for schedule in ours:  # all of them first: none may start a run while others are removed
         if schedule.enabled:
             site.api.set_enabled(schedule.schedule_id, enabled=False)
@@ -216,7 +218,7 @@ def undeploy(site: Site, model: str, *, cancel_running: bool) -> Iterator[str]:
         yield f"{len(under_way)} runs are under way and go on; --cancel-running ends them"
 
 
-def status_lines(site: Site, model: str) -> list[str]:
+def status_lines(site: TargetCluster, model: str) -> list[str]:
     """A model's schedules and newest runs."""
     experiment = site.experiment(model)
     lines = [f"{model} in {site.profile.server.namespace} of {site.profile.server.pipelines_url}"]
@@ -231,7 +233,7 @@ def status_lines(site: Site, model: str) -> list[str]:
     return lines
 
 
-def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str]:
+def difference(site: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:
     """What a deployment would change in schedules, contract, images and pods, line by line."""
     deployed = [each for kind in KINDS for each in observed.of_kind(kind)[-1:]]
     yield from _changes(
@@ -241,7 +243,7 @@ def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str
     if not deployed:
         return
     newest = max(deployed, key=lambda schedule: schedule.age)
-    text = receive(newest.parameters["contract"])
+    text = resolve(newest.parameters["contract"])
     yield from _changes(*(_flat(json.loads(each)) for each in (text, desired.contract.text)))
     for kind in KINDS:
         version = _deployed_version(site, newest, kind)
@@ -251,16 +253,20 @@ def difference(site: Site, desired: Desired, observed: Observed) -> Iterator[str
         yield from (f"{line[:2]}{kind}: {line[2:]}" for line in changes)
 
 
-def _deployed_version(site: Site, schedule: Schedule, kind: Kind) -> PipelineVersion | None:
+def _deployed_version(
+    site: TargetCluster, schedule: Schedule, kind: Kind
+) -> PipelineVersion | None:
     """Of the pipeline that was deployed together with a schedule; None when it is gone."""
-    mark = mark_of(schedule.description)
+    mark = parse_schedule_metadata(schedule.description)
     pipeline = site.api.find_pipeline(PIPELINE_OF[kind])
     if mark is None or pipeline is None:
         return None
     return site.api.find_version(pipeline, mark.version_of(kind))
 
 
-def _start(site: Site, model: str, version: PipelineVersion, contract: str, start: Start) -> str:
+def _start(
+    site: TargetCluster, model: str, version: PipelineVersion, contract: str, start: Start
+) -> str:
     experiment = site.experiment(model)
     under_way = site.api.unfinished_runs(experiment)
     if under_way and not start.force:
@@ -280,7 +286,7 @@ def _start(site: Site, model: str, version: PipelineVersion, contract: str, star
     return site.api.start_run(experiment, new)
 
 
-def _terminate(site: Site, run: PipelineRun) -> bool:
+def _terminate(site: TargetCluster, run: PipelineRun) -> bool:
     """Whether it took this call: a server refuses runs that are being cancelled, or are over."""
     if run.was_canceled:
         return False

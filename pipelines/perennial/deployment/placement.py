@@ -12,10 +12,10 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 from pydantic import JsonValue
 
-from perennial.clients import environment
-from perennial.clients.training_jobs import KFP_RUN_LABEL, LEFT_IN_PLACE
+from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.profile import PodsSection, Profile, StepResources
+from perennial.training_jobs.selectors import KFP_RUN_LABEL, LEFT_IN_PLACE
 
 UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks

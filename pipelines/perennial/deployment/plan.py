@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perennial.clients.pipeline_records import PipelineVersion, Schedule
-from perennial.deployment.desired import KINDS, Desired, DesiredSchedule, Kind, mark_of
+from perennial.deployment.desired import (
+    KINDS,
+    Desired,
+    DesiredSchedule,
+    Kind,
+    parse_schedule_metadata,
+)
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,15 @@ class Observed:
         return [
             schedule
             for schedule in self.schedules
-            if (mark := mark_of(schedule.description)) is not None and mark.kind == kind
+            if (mark := parse_schedule_metadata(schedule.description)) is not None
+            and mark.kind == kind
         ]
 
     def foreign(self) -> list[Schedule]:
         """Those that people made by hand, which are left alone."""
-        return [each for each in self.schedules if mark_of(each.description) is None]
+        return [
+            each for each in self.schedules if parse_schedule_metadata(each.description) is None
+        ]
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
     return actions
 
 
-def remarks(desired: Desired, observed: Observed) -> list[str]:
+def plan_warnings(desired: Desired, observed: Observed) -> list[str]:
     """What a person should know besides the plan."""
     found = []
     for kind in KINDS:
@@ -180,7 +189,7 @@ def _for_schedules(
     newest = present[-1] if present else None
     leaving = present
     if wanted is not None:
-        mark = mark_of(newest.description) if newest is not None else None
+        mark = parse_schedule_metadata(newest.description) if newest is not None else None
         if mark is not None and mark.digest == wanted.digest:
             leaving = present[:-1]
         else:

@@ -7,13 +7,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from perennial.clients import environment
-from perennial.clients.parameters import REPLACED
+from perennial.contracts import environment
 from perennial.contracts.section import Section
 from perennial.deployment.cron import check_cron
 from perennial.runs import FLOW
+from perennial.steps.parameters import REPLACED
 from perennial.toml_sections import read_document
-from perennial.train_model.config import Digest, Toleration
+from perennial.training_jobs.config import Digest, Toleration
 
 Image = Annotated[Digest, StringConstraints(min_length=1)]
 """By content: `python k8s/pin_images.py` writes what a build printed."""

@@ -15,7 +15,7 @@ from perennial.contracts.errors import PerennialError
 
 if TYPE_CHECKING:
     from perennial.contract import Contract
-    from perennial.deployment.operations import Site, Start
+    from perennial.deployment.operations import Start, TargetCluster
 
 FAILED = 1
 REFUSED = 3  # trying again is of no use
@@ -27,7 +27,7 @@ def deploy(options: argparse.Namespace) -> int:
     from perennial.deployment.apply import Deployment, observe
     from perennial.deployment.desired import desire
     from perennial.deployment.operations import difference
-    from perennial.deployment.plan import plan, remarks
+    from perennial.deployment.plan import plan, plan_warnings
 
     site = _site(options)
     desired = desire(_checked(options), site.profile)
@@ -36,7 +36,7 @@ def deploy(options: argparse.Namespace) -> int:
     if options.diff:
         nothing = "no difference in schedules, contract, images and pods"
         print("\n".join(difference(site, desired, observed)) or nothing)
-    for remark in remarks(desired, observed):
+    for remark in plan_warnings(desired, observed):
         print(remark)
     if not actions:
         print("nothing to do: the cluster holds what the contract and the profile ask for")
@@ -152,7 +152,7 @@ def exporter(options: argparse.Namespace) -> int:
 def logs(options: argparse.Namespace) -> int:
     """Print what a run's pods print; needs access to the cluster, as kubectl has it."""
     from perennial.clients.cluster import Cluster
-    from perennial.clients.environment import ClusterAddress
+    from perennial.contracts.environment import ClusterAddress
     from perennial.deployment.logs import run_log_lines
     from perennial.deployment.profile import load_profile
 
@@ -297,13 +297,13 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _site(options: argparse.Namespace) -> "Site":
+def _site(options: argparse.Namespace) -> "TargetCluster":
     from perennial.deployment.credentials import connect
-    from perennial.deployment.operations import Site
+    from perennial.deployment.operations import TargetCluster
     from perennial.deployment.profile import load_profile
 
     profile = load_profile(options.profile)
-    return Site(profile, connect(profile))
+    return TargetCluster(profile, connect(profile))
 
 
 def _checked(options: argparse.Namespace) -> "Contract":
@@ -324,7 +324,7 @@ def _start(options: argparse.Namespace) -> "Start":
     return Start(options.pipeline, Cause(options.reason, options.evidence), options.force)
 
 
-def _started(site: "Site", run: str, *, wait: bool) -> int:
+def _started(site: "TargetCluster", run: str, *, wait: bool) -> int:
     from perennial.deployment.operations import follow
 
     print(f"started {run} {site.link(run)}".rstrip(), flush=True)

@@ -8,14 +8,14 @@ import hashlib
 import json
 
 from perennial.clients.object_store import ConflictError, ObjectStore, open_store
-from perennial.clients.parcels import receive
-from perennial.clients.partitions import find_partitions
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
+from perennial.data.partitions import find_partitions
 from perennial.deployment.cause import Cause
 from perennial.deployment.desired import PIPELINE_OF
-from perennial.deployment.operations import Site, Start, start_deployed
+from perennial.deployment.operations import Start, TargetCluster, start_deployed
+from perennial.steps.large_parameters import resolve
 
 
 class WatchState(Section):
@@ -29,7 +29,7 @@ class WatchState(Section):
     """In the handled listing."""
 
 
-def watch(site: Site, model: str) -> str:
+def watch(site: TargetCluster, model: str) -> str:
     """Look once; start `drift_monitoring` if there is something new, and say what was done.
 
     New files are acted on when two looks in a row list the same: an upload of many files that is
@@ -41,7 +41,7 @@ def watch(site: Site, model: str) -> str:
             cannot be listed.
     """
     deployed = site.deployed(model)
-    contract = Contract.from_json(receive(deployed.parameters["contract"]))
+    contract = Contract.from_json(resolve(deployed.parameters["contract"]))
     listed, files = _listing(open_store(contract.data.uri))
     store = open_store(site.profile.stores.store_uri)
     key = f"watch/{model}/state.json"

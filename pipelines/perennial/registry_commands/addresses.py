@@ -2,8 +2,8 @@
 
 import os
 
-from perennial.clients import environment
-from perennial.clients.environment import Environment
+from perennial.contracts import environment
+from perennial.contracts.environment import Environment
 
 
 def set_addresses(place: Environment) -> None:

@@ -9,16 +9,16 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from perennial.clients.champion_records import refuse_recorded_champion
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import CHAMPION, ModelRegistry, ModelVersion, open_registry
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
+from perennial.registry.champion_records import refuse_recorded_champion
+from perennial.registry.model_registry import CHAMPION, ModelRegistry, ModelVersion, open_registry
 from perennial.runs import Home
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ FILES = (
 
 
 @dataclass(frozen=True)
-class Dossier:
+class VersionRecord:
     """A model version with what was recorded about it; None is what it lacks.
 
     A version may lack a file, or hold one in a form that this code does not read any more: it was
@@ -139,7 +139,7 @@ class Catalogue:
             )
         return found[0]
 
-    def dossier(self, version: ModelVersion) -> Dossier:
+    def version_record(self, version: ModelVersion) -> VersionRecord:
         """Everything recorded about a version; its weights are not downloaded.
 
         Raises:
@@ -147,7 +147,7 @@ class Catalogue:
         """
         files = self.registry.read_files(version, FILES)
         contract = _parsed(files.get(CONTRACT_FILE), json.loads)
-        return Dossier(
+        return VersionRecord(
             version=version,
             aliases=self.aliases_of(version),
             lineage=_parsed(files.get(LINEAGE_FILE), Lineage.from_json),

@@ -7,13 +7,13 @@ from pydantic import JsonValue
 
 from perennial.contracts.gate import Verdict
 from perennial.contracts.section import canonical_json
-from perennial.registry_commands.catalogue import Dossier
+from perennial.registry_commands.catalogue import VersionRecord
 from perennial.registry_commands.listing import shown_interval
 
 LACKING = "not recorded"
 
 
-def comparison_lines(first: Dossier, second: Dossier) -> Iterator[str]:
+def comparison_lines(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
     """Everything that differs between two versions, for people."""
     yield f"A  {first.title}"
     yield f"B  {second.title}"
@@ -52,7 +52,7 @@ def flattened(table: Mapping[str, JsonValue], path: str = "") -> dict[str, str]:
     return found
 
 
-def _quality(first: Dossier, second: Dossier) -> Iterator[str]:
+def _quality(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
     if first.verdict is None or second.verdict is None:
         absent = [name for name, one in (("A", first), ("B", second)) if one.verdict is None]
         yield f"{' and '.join(absent)}: no verdict is recorded that this code can read"
@@ -71,7 +71,7 @@ def _quality(first: Dossier, second: Dossier) -> Iterator[str]:
         )
 
 
-def _measured_together(first: Dossier, second: Dossier) -> Iterator[str]:
+def _measured_together(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
     """Where one of the two was the champion that the other was judged against."""
     for name, new, old, beaten in (("B", second, first, "A"), ("A", first, second, "B")):
         verdict = new.verdict
@@ -95,8 +95,8 @@ def _metrics(verdict: Verdict) -> dict[str, float]:
     return {one.metric: one.challenger for one in verdict.comparisons}
 
 
-def _data(dossier: Dossier) -> Mapping[str, JsonValue] | None:
-    snapshot = dossier.snapshot
+def _data(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+    snapshot = version_record.snapshot
     if snapshot is None:
         return None
     return {
@@ -111,8 +111,8 @@ def _data(dossier: Dossier) -> Mapping[str, JsonValue] | None:
     }
 
 
-def _task(dossier: Dossier) -> Mapping[str, JsonValue] | None:
-    found = dossier.challenger
+def _task(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+    found = version_record.challenger
     if found is None:
         return None
     return {
@@ -125,16 +125,16 @@ def _task(dossier: Dossier) -> Mapping[str, JsonValue] | None:
     }
 
 
-def _contract(dossier: Dossier) -> Mapping[str, JsonValue] | None:
-    return dossier.contract
+def _contract(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+    return version_record.contract
 
 
-def _origin(dossier: Dossier) -> Mapping[str, JsonValue] | None:
-    found = dossier.lineage
+def _origin(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+    found = version_record.lineage
     return None if found is None else found.model_dump(mode="json")
 
 
-PARTS: Mapping[str, Callable[[Dossier], Mapping[str, JsonValue] | None]] = MappingProxyType(
+PARTS: Mapping[str, Callable[[VersionRecord], Mapping[str, JsonValue] | None]] = MappingProxyType(
     {"data": _data, "task": _task, "contract": _contract, "origin": _origin}
 )
 """In what two versions can differ besides their quality; None is what one of them lacks."""

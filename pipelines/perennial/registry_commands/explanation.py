@@ -7,7 +7,7 @@ from pathlib import Path
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.skeleton import SkeletonReport
-from perennial.registry_commands.catalogue import Dossier
+from perennial.registry_commands.catalogue import VersionRecord
 from perennial.registry_commands.comparison import LACKING, flattened
 from perennial.registry_commands.listing import decisions, shown_comparison, shown_interval
 from perennial.reports.page import Page
@@ -22,59 +22,63 @@ class Part:
     values: Sequence[tuple[str, str]]
 
 
-def parts_of(dossier: Dossier) -> list[Part]:
+def parts_of(version_record: VersionRecord) -> list[Part]:
     """All that is on record about a version, in the order in which people ask.
 
     Raises:
         PerennialError: it has no lineage: it was not registered by this code.
     """
-    if dossier.lineage is None:
+    if version_record.lineage is None:
         raise PerennialError(
-            f"{dossier.title} has no lineage that can be read",
-            evidence=f"looked in {dossier.version.source}",
+            f"{version_record.title} has no lineage that can be read",
+            evidence=f"looked in {version_record.version.source}",
             action="it was registered by other means, or by another version of Perennial",
         )
     return [
-        Part("Why it is here", [("decided", line) for line in decisions(dossier.version)]),
-        Part("Verdict of the gate", list(_verdict(dossier))),
-        Part("Trigger", _trigger(dossier.lineage)),
-        Part("Code", list(_code(dossier))),
-        Part("Data", list(_data(dossier))),
-        Part("Training", list(_training(dossier))),
-        Part("Skeleton checks", _skeleton(dossier.skeleton)),
-        Part("Packages", list(dossier.lineage.packages.items())),
+        Part("Why it is here", [("decided", line) for line in decisions(version_record.version)]),
+        Part("Verdict of the gate", list(_verdict(version_record))),
+        Part("Trigger", _trigger(version_record.lineage)),
+        Part("Code", list(_code(version_record))),
+        Part("Data", list(_data(version_record))),
+        Part("Training", list(_training(version_record))),
+        Part("Skeleton checks", _skeleton(version_record.skeleton)),
+        Part("Packages", list(version_record.lineage.packages.items())),
     ]
 
 
-def explanation_lines(dossier: Dossier) -> Iterator[str]:
+def explanation_lines(version_record: VersionRecord) -> Iterator[str]:
     """The explanation for a terminal."""
-    yield dossier.title
-    for part in parts_of(dossier):
+    yield version_record.title
+    for part in parts_of(version_record):
         yield from ("", part.heading)
         width = max((len(name) for name, _ in part.values), default=0)
         for name, value in part.values:
             yield f"  {name:<{width}}  {value}"
 
 
-def write_explanation(dossier: Dossier, target: Path) -> None:
+def write_explanation(version_record: VersionRecord, target: Path) -> None:
     """The explanation as one self-contained page, with the contract and the uncommitted changes."""
-    parts = parts_of(dossier)
-    summary = dossier.verdict.summary if dossier.verdict else decisions(dossier.version)[0]
-    page = Page(dossier.title, outcome="neutral", summary=summary)
+    parts = parts_of(version_record)
+    summary = (
+        version_record.verdict.summary
+        if version_record.verdict
+        else decisions(version_record.version)[0]
+    )
+    page = Page(version_record.title, outcome="neutral", summary=summary)
     for part in parts:
         page.heading(part.heading)
         page.table(("what", "on record"), part.values, caption=part.heading, is_named=False)
-    if dossier.contract is not None:
-        values = flattened(dossier.contract)
+    if version_record.contract is not None:
+        values = flattened(version_record.contract)
         text = "\n".join(f"{name} = {value}" for name, value in sorted(values.items()))
         page.details("Contract", text)
-    if dossier.diff:
-        page.details("Uncommitted changes", dossier.diff.decode(errors="replace"))
+    if version_record.diff:
+        page.details("Uncommitted changes", version_record.diff.decode(errors="replace"))
     page.write(target)
 
 
-def _verdict(dossier: Dossier) -> Iterator[tuple[str, str]]:
-    verdict = dossier.verdict
+def _verdict(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
+    verdict = version_record.verdict
     if verdict is None:
         yield "verdict", LACKING
         return
@@ -96,13 +100,13 @@ def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
     return list(flattened(lineage.trigger).items()) or [("trigger", LACKING)]
 
 
-def _code(dossier: Dossier) -> Iterator[tuple[str, str]]:
-    lineage = dossier.lineage
+def _code(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
+    lineage = version_record.lineage
     if lineage is None:
         return
     yield "commit", lineage.commit or LACKING
     if lineage.diff_digest:
-        lines = len(dossier.diff.splitlines())
+        lines = len(version_record.diff.splitlines())
         yield (
             "uncommitted",
             f"{lines} line{'s' if lines != 1 else ''} of patch, SHA-256 {lineage.diff_digest}",
@@ -117,10 +121,10 @@ def _code(dossier: Dossier) -> Iterator[tuple[str, str]]:
     yield "contract digest", lineage.contract_digest
 
 
-def _data(dossier: Dossier) -> Iterator[tuple[str, str]]:
-    if dossier.lineage is not None:
-        yield "snapshot digest", dossier.lineage.snapshot_digest
-    snapshot = dossier.snapshot
+def _data(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
+    if version_record.lineage is not None:
+        yield "snapshot digest", version_record.lineage.snapshot_digest
+    snapshot = version_record.snapshot
     if snapshot is None:
         yield "snapshot", LACKING
         return
@@ -131,8 +135,8 @@ def _data(dossier: Dossier) -> Iterator[tuple[str, str]]:
         yield "period", f"{snapshot.time_min:%Y-%m-%d} to {snapshot.time_max:%Y-%m-%d}"
 
 
-def _training(dossier: Dossier) -> Iterator[tuple[str, str]]:
-    lineage, challenger = dossier.lineage, dossier.challenger
+def _training(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
+    lineage, challenger = version_record.lineage, version_record.challenger
     if lineage is not None:
         yield "seed", str(lineage.seed)
         yield "pipeline run", lineage.run_id

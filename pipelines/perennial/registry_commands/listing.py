@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from perennial.clients.model_registry import ModelVersion
+from perennial.contracts.alias_decisions import AliasDecision
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Comparison, Interval, Verdict
-from perennial.contracts.moves import Said
+from perennial.registry.model_registry import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home, RunRecord, step_records
 
@@ -59,7 +59,7 @@ def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
 
 def decisions(version: ModelVersion) -> list[str]:
     """What was decided about a version, in order of time."""
-    found = [(word, Said.of(version.tags, event)) for event, word in EVENTS.items()]
+    found = [(word, AliasDecision.of(version.tags, event)) for event, word in EVENTS.items()]
     said = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
     if not any(word == "promoted" for _, word, _ in said):
         why = "why is not recorded" if not version.description else version.description
@@ -80,13 +80,13 @@ def shown_interval(interval: Interval) -> str:
     return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
 
 
-def _decision(word: str, said: Said) -> str:
+def _decision(word: str, said: AliasDecision) -> str:
     return f"{word} {said.at} UTC by {said.by}: {said.reason}"
 
 
 def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:
     try:
-        verdict = catalogue.dossier(version).verdict
+        verdict = catalogue.version_record(version).verdict
     except PerennialError as error:
         # One damaged version must not hide the others.
         return [error.problem]

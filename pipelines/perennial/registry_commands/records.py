@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from perennial.clients.model_registry import ModelVersion
+from perennial.contracts.alias_decisions import AliasDecision
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.moves import Said
 from perennial.contracts.section import Section
-from perennial.registry_commands.catalogue import Catalogue, Dossier
+from perennial.registry.model_registry import ModelVersion
+from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import PARTS, flattened
 from perennial.registry_commands.listing import EVENTS, champion_warnings, turned_down
 
@@ -53,22 +53,22 @@ def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
     }
 
 
-def explanation_record(dossier: Dossier) -> JsonValue:
+def explanation_record(version_record: VersionRecord) -> JsonValue:
     """All that is on record about a version; null for what it lacks."""
     return {
-        **_named(dossier.version, dossier.aliases),
-        "decisions": _decisions(dossier.version),
-        "lineage": _plain(dossier.lineage),
-        "verdict": _plain(dossier.verdict),
-        "challenger": _plain(dossier.challenger),
-        "snapshot": _plain(dossier.snapshot),
-        "skeleton": _plain(dossier.skeleton),
-        "contract": dossier.contract,
-        "uncommitted_diff": dossier.diff.decode(errors="replace"),
+        **_named(version_record.version, version_record.aliases),
+        "decisions": _decisions(version_record.version),
+        "lineage": _plain(version_record.lineage),
+        "verdict": _plain(version_record.verdict),
+        "challenger": _plain(version_record.challenger),
+        "snapshot": _plain(version_record.snapshot),
+        "skeleton": _plain(version_record.skeleton),
+        "contract": version_record.contract,
+        "uncommitted_diff": version_record.diff.decode(errors="replace"),
     }
 
 
-def comparison_record(first: Dossier, second: Dossier) -> JsonValue:
+def comparison_record(first: VersionRecord, second: VersionRecord) -> JsonValue:
     """What differs between A and B: by part, each value's path with both values, as text.
 
     A part is null when one of the two does not have it.
@@ -82,11 +82,11 @@ def comparison_record(first: Dossier, second: Dossier) -> JsonValue:
     }
 
 
-def _sided(dossier: Dossier) -> dict[str, JsonValue]:
+def _sided(version_record: VersionRecord) -> dict[str, JsonValue]:
     return {
-        **_named(dossier.version, dossier.aliases),
-        "snapshot": dossier.snapshot.digest() if dossier.snapshot else None,
-        "verdict": _plain(dossier.verdict),
+        **_named(version_record.version, version_record.aliases),
+        "snapshot": version_record.snapshot.digest() if version_record.snapshot else None,
+        "verdict": _plain(version_record.verdict),
     }
 
 
@@ -107,7 +107,11 @@ def _version(catalogue: Catalogue, version: ModelVersion) -> JsonValue:
     record: dict[str, JsonValue] = _named(version, catalogue.aliases_of(version))
     record["decisions"] = _decisions(version)
     try:
-        return {**record, "verdict": _plain(catalogue.dossier(version).verdict), "problem": None}
+        return {
+            **record,
+            "verdict": _plain(catalogue.version_record(version).verdict),
+            "problem": None,
+        }
     except PerennialError as error:
         # One damaged version must not hide the others.
         return {**record, "verdict": None, "problem": error.problem}
@@ -124,7 +128,7 @@ def _named(version: ModelVersion, aliases: tuple[str, ...]) -> dict[str, JsonVal
 
 
 def _decisions(version: ModelVersion) -> list[JsonValue]:
-    said = [(event, Said.of(version.tags, event)) for event in EVENTS]
+    said = [(event, AliasDecision.of(version.tags, event)) for event in EVENTS]
     ordered = sorted(
         ((one.at, event, one) for event, one in said if one), key=lambda each: each[:2]
     )

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.champion_records import ChampionRecords
 from perennial.clients.object_store import open_store
-from perennial.clients.version_files import FILES_TAG
+from perennial.contracts.alias_decisions import REPLACED_TAG, AliasDecision, is_rolled_back
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.moves import REPLACED_TAG, Said, is_rolled_back
 from perennial.contracts.section import Section
+from perennial.registry.champion_records import ChampionRecords
+from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.catalogue import Catalogue
 
 
@@ -113,7 +113,7 @@ def _candidates(records: ChampionRecords) -> Iterator[str]:
 def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposal) -> str:
     name, number = records.name, proposal.champion
     now = datetime.now(UTC)
-    said = Said.now(getpass.getuser(), f"repair of the records: {records.problem()}")
+    said = AliasDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
     tags = {}
     if number:
         version = records.as_promoted(records.versions[number])

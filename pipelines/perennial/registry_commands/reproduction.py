@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.environment import Environment
 from perennial.clients.version_control import commit_of, place_in_repository
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import Challenger
-from perennial.register_model.package import trace_lineage
+from perennial.data.dataset import Dataset
+from perennial.registry.package import trace_lineage
 from perennial.registry_commands.addresses import set_addresses
 from perennial.registry_commands.comparison import differences
 from perennial.registry_commands.training_record import TrainingRecord

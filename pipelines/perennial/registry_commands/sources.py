@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from perennial.clients.version_control import check_out, place_in_repository, top_of
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.old_names import OLD
-from perennial.registry_commands.catalogue import Dossier
+from perennial.registry_commands.catalogue import VersionRecord
 from perennial.registry_commands.training_record import (
     readable_contract,
     recorded_lineage,
@@ -21,7 +21,7 @@ from perennial.runs import code_digest
 
 
 @dataclass(frozen=True)
-class Again:
+class CheckoutRun:
     """The same command once more, with the sources of then.
 
     Attributes:
@@ -33,7 +33,7 @@ class Again:
     repository: Path
 
 
-def folder_of_then(dossier: Dossier, repository: Path) -> Path | None:
+def find_training_sources(version_record: VersionRecord, repository: Path) -> Path | None:
     """Where the very sources lie that trained a version, as the working tree is now.
 
     None when they lie neither where they lay in the repository nor in the folder itself.
@@ -41,7 +41,7 @@ def folder_of_then(dossier: Dossier, repository: Path) -> Path | None:
     Raises:
         PerennialError: the version has no lineage.
     """
-    lineage, contract = recorded_lineage(dossier), readable_contract(dossier)
+    lineage, contract = recorded_lineage(version_record), readable_contract(version_record)
     top = top_of(repository)
     folders = [top / lineage.code_place] if top is not None and lineage.code_place else []
     for folder in (*folders, repository):
@@ -50,24 +50,26 @@ def folder_of_then(dossier: Dossier, repository: Path) -> Path | None:
     return None
 
 
-def run_in_checkout(dossier: Dossier, again: Again, say: Callable[[str], None]) -> int:
+def run_in_checkout(
+    version_record: VersionRecord, again: CheckoutRun, say: Callable[[str], None]
+) -> int:
     """Run the command with the commit of then and what was uncommitted; returns its exit code.
 
     Not only the task's code is of then, Perennial's is, too, if the commit holds it: whatever
     read and wrote the version's files reads them now.
 
     Args:
-        dossier: The version.
+        version_record: The version.
         again: What to run.
         say: Told which sources run, before they do.
 
     Raises:
         PerennialError: no commit is on record, or the sources cannot be had from the repository.
     """
-    lineage, patch = recorded_lineage(dossier), recorded_patch(dossier)
+    lineage, patch = recorded_lineage(version_record), recorded_patch(version_record)
     if not lineage.commit:
         raise PerennialError(
-            f"the sources here are not those that trained {dossier.title}",
+            f"the sources here are not those that trained {version_record.title}",
             evidence=f"no commit is on record, and their digest is not {lineage.code_digest}",
             action="--code FOLDER names the folder of the task's module of then; with --anyway "
             "other sources train, too",

@@ -13,7 +13,7 @@ from perennial.contracts.lineage import Lineage
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.engine.export import WEIGHTS_FILE
-from perennial.registry_commands.catalogue import Catalogue, Dossier
+from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,35 @@ class TrainingRecord:
     lineage: Lineage
 
     @classmethod
-    def of(cls, dossier: Dossier, weights_sha256: str) -> Self:
+    def of(cls, version_record: VersionRecord, weights_sha256: str) -> Self:
         """What a version carries.
 
         Args:
-            dossier: The version.
+            version_record: The version.
             weights_sha256: Of the weights' file as it lies there.
 
         Raises:
             PerennialError: something is missing, unreadable, or not what was registered.
         """
-        contract, snapshot = readable_contract(dossier), dossier.snapshot
-        challenger, lineage = dossier.challenger, dossier.lineage
+        contract, snapshot = readable_contract(version_record), version_record.snapshot
+        challenger, lineage = version_record.challenger, version_record.lineage
         if contract is None or snapshot is None or challenger is None or lineage is None:
             found = (contract, snapshot, challenger, lineage)
             names = ("contract", "snapshot", "challenger", "lineage")
             raise _lacking(
-                dossier, [name for name, one in zip(names, found, strict=True) if one is None]
+                version_record,
+                [name for name, one in zip(names, found, strict=True) if one is None],
             )
         digests = {
-            "contract.json": (lineage.contract_digest, sha256(dossier.contract_text).hexdigest()),
+            "contract.json": (
+                lineage.contract_digest,
+                sha256(version_record.contract_text).hexdigest(),
+            ),
             "snapshot.json": (lineage.snapshot_digest, snapshot.digest()),
             "weights": (challenger.weights_sha256, weights_sha256),
         }
-        _refuse_altered(dossier, digests)
-        return cls(dossier.title, contract, snapshot, challenger, lineage)
+        _refuse_altered(version_record, digests)
+        return cls(version_record.title, contract, snapshot, challenger, lineage)
 
     def moved_to(self, uri: str) -> "TrainingRecord":
         """The same training, with the dataset lying elsewhere now."""
@@ -73,50 +77,54 @@ class TrainingRecord:
         return replace(self, snapshot=moved)
 
 
-def training_record(catalogue: Catalogue, dossier: Dossier) -> TrainingRecord:
+def training_record(catalogue: Catalogue, version_record: VersionRecord) -> TrainingRecord:
     """What a version carries, checked down to the weights themselves.
 
     Raises:
         PerennialError: something is missing, unreadable, or not what was registered.
     """
     with TemporaryDirectory() as scratch:
-        weights = catalogue.registry.download(dossier.version, Path(scratch)) / WEIGHTS_FILE
+        weights = catalogue.registry.download(version_record.version, Path(scratch)) / WEIGHTS_FILE
         found = sha256_of_file(weights) if weights.is_file() else ""
-    return TrainingRecord.of(dossier, found)
+    return TrainingRecord.of(version_record, found)
 
 
-def recorded_lineage(dossier: Dossier) -> Lineage:
+def recorded_lineage(version_record: VersionRecord) -> Lineage:
     """Where a version came from.
 
     Raises:
         PerennialError: it does not say.
     """
-    if dossier.lineage is None:
-        raise _lacking(dossier, ["lineage"])
-    return dossier.lineage
+    if version_record.lineage is None:
+        raise _lacking(version_record, ["lineage"])
+    return version_record.lineage
 
 
-def recorded_patch(dossier: Dossier) -> bytes:
+def recorded_patch(version_record: VersionRecord) -> bytes:
     """What the sources had besides the commit.
 
     Raises:
         PerennialError: it is not the patch that was registered.
     """
-    then = recorded_lineage(dossier).diff_digest
-    now = sha256(dossier.diff).hexdigest() if dossier.diff else ""
-    _refuse_altered(dossier, {"uncommitted.diff": (then, now)})
-    return dossier.diff
+    then = recorded_lineage(version_record).diff_digest
+    now = sha256(version_record.diff).hexdigest() if version_record.diff else ""
+    _refuse_altered(version_record, {"uncommitted.diff": (then, now)})
+    return version_record.diff
 
 
-def readable_contract(dossier: Dossier) -> Contract | None:
+def readable_contract(version_record: VersionRecord) -> Contract | None:
     """The contract, if it is there and this code reads it."""
     try:
-        return None if dossier.contract is None else Contract.from_json(dossier.contract_text)
+        return (
+            None
+            if version_record.contract is None
+            else Contract.from_json(version_record.contract_text)
+        )
     except ValueError:
         return None
 
 
-def _refuse_altered(dossier: Dossier, digests: dict[str, tuple[str, str]]) -> None:
+def _refuse_altered(version_record: VersionRecord, digests: dict[str, tuple[str, str]]) -> None:
     altered = [
         f"{name}: {then or 'none'} → {now or 'none'}"
         for name, (then, now) in digests.items()
@@ -124,15 +132,15 @@ def _refuse_altered(dossier: Dossier, digests: dict[str, tuple[str, str]]) -> No
     ]
     if altered:
         raise PerennialError(
-            f"{dossier.title} does not carry what it was registered with",
+            f"{version_record.title} does not carry what it was registered with",
             evidence="SHA-256 of " + "; ".join(altered),
-            action=f"put the original back: the files lie in {dossier.version.source}",
+            action=f"put the original back: the files lie in {version_record.version.source}",
         )
 
 
-def _lacking(dossier: Dossier, names: list[str]) -> PerennialError:
+def _lacking(version_record: VersionRecord, names: list[str]) -> PerennialError:
     return PerennialError(
-        f"{dossier.title} cannot be reproduced from what it carries",
+        f"{version_record.title} cannot be reproduced from what it carries",
         evidence=f"it lacks a readable {' and '.join(names)}",
         action="it was registered by other means, or by another version of Perennial: install "
         "that one (`perennial explain` names its commit)",

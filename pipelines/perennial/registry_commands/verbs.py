@@ -46,13 +46,13 @@ def compare(options: argparse.Namespace) -> int:
 
     catalogue = Catalogue(_home(options))
     first, second = (catalogue.find(place) for place in (options.place_a, options.place_b))
-    dossiers = (catalogue.dossier(first), catalogue.dossier(second))
+    version_records = (catalogue.version_record(first), catalogue.version_record(second))
     if options.json:
         from perennial.registry_commands.records import as_json, comparison_record
 
-        print(as_json(comparison_record(*dossiers)))
+        print(as_json(comparison_record(*version_records)))
         return 0
-    _show(comparison_lines(*dossiers))
+    _show(comparison_lines(*version_records))
     return 0
 
 
@@ -62,15 +62,15 @@ def explain(options: argparse.Namespace) -> int:
     from perennial.registry_commands.explanation import explanation_lines, write_explanation
 
     catalogue = Catalogue(_home(options))
-    dossier = catalogue.dossier(catalogue.find(options.place))
+    version_record = catalogue.version_record(catalogue.find(options.place))
     if options.out:
-        write_explanation(dossier, options.out)
+        write_explanation(version_record, options.out)
     if options.json:
         from perennial.registry_commands.records import as_json, explanation_record
 
-        print(as_json(explanation_record(dossier)))
+        print(as_json(explanation_record(version_record)))
         return 0
-    _show(explanation_lines(dossier))
+    _show(explanation_lines(version_record))
     if options.out:
         print(f"\npage: {options.out}")
     return 0
@@ -78,8 +78,8 @@ def explain(options: argparse.Namespace) -> int:
 
 def promote(options: argparse.Namespace) -> int:
     """Make a version champion, if the gate finds it better than the present one."""
+    from perennial.registry_commands.alias_changes import Request, promote
     from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.moves import Request, promote
 
     _find_code(options.code)
     request = Request(options.reason, options.force)
@@ -89,8 +89,8 @@ def promote(options: argparse.Namespace) -> int:
 
 def rollback(options: argparse.Namespace) -> int:
     """Take the champion out of production; the version that it replaced is champion again."""
+    from perennial.registry_commands.alias_changes import Request, rollback
     from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.moves import Request, rollback
 
     _find_code(options.code)
     request = Request(options.reason, options.force)
@@ -108,18 +108,18 @@ def reproduce(options: argparse.Namespace) -> int:
 
     home = _home(options)
     catalogue = Catalogue(home)
-    dossier = catalogue.dossier(catalogue.find(f"{options.model}@{options.version}"))
+    version_record = catalogue.version_record(catalogue.find(f"{options.model}@{options.version}"))
     data = options.data if "://" in options.data else str(Path(options.data).resolve())
     moved = ["--data", data] if options.data else []
     repository = options.repository or Path()
-    folder = options.code or sources.folder_of_then(dossier, repository)
+    folder = options.code or sources.find_training_sources(version_record, repository)
     if folder is None:
         more = [*moved, *(["--anyway"] if options.anyway else [])]
         again = ("reproduce", options.model, options.version, "--home", str(home.path), *more)
         say = partial(print, flush=True)
-        return sources.run_in_checkout(dossier, sources.Again(again, repository), say)
+        return sources.run_in_checkout(version_record, sources.CheckoutRun(again, repository), say)
     _find_code(folder)
-    record = training_record(catalogue, dossier)
+    record = training_record(catalogue, version_record)
     if moved:
         record = record.moved_to(data)
     found = reproduction.reproduce(record, folder, anyway=options.anyway)

@@ -2,9 +2,9 @@
 
 from perennial.check_skeleton.battery import CHECKS
 from perennial.check_skeleton.examination import examine
-from perennial.clients.dataset import Dataset
 from perennial.console import Console
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
+from perennial.data.dataset import Dataset
 from perennial.sanity.answers import Sanity, result_lines
 
 

@@ -25,12 +25,12 @@ from perennial.check_skeleton.trials.comparison import (
 )
 from perennial.check_skeleton.trials.digests import digests_of
 from perennial.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
-from perennial.check_skeleton.trials.quiet import quiet_of
+from perennial.check_skeleton.trials.randomness_off import find_randomness_switch
 from perennial.check_skeleton.trials.supervisor import (
     Outcome,
     contracted_training,
+    fork_server_environment,
     make_trials,
-    nursery_environment,
     stages_of,
 )
 from perennial.engine.config import TrainingSection
@@ -141,16 +141,16 @@ def test_the_resumed_training_is_the_contract_s_own():
 
 
 @pytest.mark.parametrize(
-    ("task_type", "quiet"),
+    ("task_type", "randomness_off"),
     [
         (TabularClassification, "dropout"),
         (rank_bound_tasks.DrawsInForward, "evaluation"),
         (rank_bound_tasks.MixesUp, "noise"),
     ],
 )
-def test_no_more_is_switched_off_than_it_takes(task_type, quiet, datasets):
+def test_no_more_is_switched_off_than_it_takes(task_type, randomness_off, datasets):
     subject = prepared(task_type, datasets("binary"), options={"dropout": 0.5})
-    assert quiet_of(subject) == quiet
+    assert find_randomness_switch(subject) == randomness_off
 
 
 def test_a_task_that_no_other_process_can_make_is_skipped_with_the_reason(datasets):
@@ -186,8 +186,8 @@ def test_no_folder_for_the_trials_is_a_reason_to_skip_them(datasets, tmp_path, m
 
 
 def test_no_network_between_processes_is_a_reason_to_skip_the_trials(datasets, monkeypatch):
-    missing = nursery_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
-    monkeypatch.setattr(supervisor, "nursery_environment", lambda: missing)
+    missing = fork_server_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
+    monkeypatch.setattr(supervisor, "fork_server_environment", lambda: missing)
     trials = make_trials(prepared(TabularClassification, datasets("binary")))
     assert "processes on this machine cannot talk" in trials.reason
 
@@ -244,9 +244,9 @@ def test_the_nursery_clears_up_when_whoever_wants_the_trials_is_killed(datasets,
     plan = Plan(sleeper, {}, "dropout", stages, most_seconds=600.0)
     (folder / PLAN).write_bytes(pickle.dumps(plan))
     write_rows(folder, subject.train)
-    command = [sys.executable, "-m", supervisor.NURSERY, str(folder)]
+    command = [sys.executable, "-m", supervisor.FORK_SERVER, str(folder)]
     start = f"import os, subprocess; subprocess.run([*{command}, str(os.getpid())])"
-    wanting = subprocess.Popen([sys.executable, "-c", start], env=nursery_environment())
+    wanting = subprocess.Popen([sys.executable, "-c", start], env=fork_server_environment())
     assert within(60, lambda: pid_file.exists() and pid_file.read_text())
     wanting.kill()
     wanting.wait()

@@ -6,9 +6,9 @@ import pytest
 
 from fake_operator import step_pod
 from launching import launcher_for
-from perennial.clean_up.leftovers import still_goes_on
 from perennial.clean_up.step import clean_up_step
 from perennial.contracts.errors import PerennialError
+from perennial.training_jobs.leftovers import still_goes_on
 
 
 def job(*conditions, **metadata):

@@ -1,55 +1,5 @@
 """What tests of the clients share."""
 
-import contextlib
-import os
-import shutil
-
-import pytest
-
+from empty_stores import as_nobody, empty_database, environment
 from outages import road
-from perennial.clients.environment import Environment
-from perennial.clients.tracking import open_mlflow
 from s3_server import bucket, s3_endpoint
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """MLflow's database as it makes it, once: making it takes seconds."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    open_mlflow(_environment(folder)).search_experiments()
-    return folder / "mlflow.db"
-
-
-@pytest.fixture
-def environment(tmp_path, empty_database) -> Environment:
-    """A laptop: a local store and MLflow's database without a server."""
-    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
-    return _environment(tmp_path)
-
-
-@pytest.fixture
-def as_nobody():
-    """Gives up root's right to read everything, for the time of a `with` block."""
-
-    @contextlib.contextmanager
-    def unprivileged():
-        before = os.geteuid()
-        os.seteuid(65534 if before == 0 else before)
-        try:
-            yield
-        finally:
-            os.seteuid(before)
-
-    return unprivileged()
-
-
-def _environment(folder) -> Environment:
-    return Environment(
-        store_uri=str(folder / "store"),
-        tracking_uri=f"sqlite:///{folder / 'mlflow.db'}",
-        run_id="run-1",
-        run_folder=None,
-        code_digest="code",
-        commit="abc",
-        tracking_run_id="",
-    )

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from perennial.clean_up.step import close_tracking_runs
-from perennial.clients import environment as names
 from perennial.clients.abandoned_runs import ENDED_TAG, close_abandoned_runs
 from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.tracking import RUN_TAG, open_tracking
+from perennial.contracts import environment as names
 from perennial.train_model.step import join_tracking
 
 

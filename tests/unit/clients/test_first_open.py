@@ -10,7 +10,7 @@ import pytest
 # One warm process forks the openers, so that they arrive together.
 PROGRAM = """
 import json, os, signal, sys
-from perennial.clients.environment import Environment
+from perennial.contracts.environment import Environment
 from perennial.clients.tracking import open_mlflow, open_tracking
 
 place, openers, fatal = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -8,9 +8,9 @@ import pytest
 
 from hostile_store import HTML, Answer, hostile_store, page
 from perennial.clients.deadline import Patience
-from perennial.clients.partitions import find_partitions
 from perennial.clients.s3_store import S3ObjectStore
 from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.data.partitions import find_partitions
 
 pytestmark = pytest.mark.hostile
 

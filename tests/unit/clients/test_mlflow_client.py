@@ -12,9 +12,9 @@ from mlflow.exceptions import MlflowException
 
 from perennial.clients import mlflow_client
 from perennial.clients.mlflow_client import MlflowError
-from perennial.clients.model_registry import open_registry
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.errors import PerennialError
+from perennial.registry.model_registry import open_registry
 
 pytestmark = pytest.mark.hostile
 

@@ -12,12 +12,12 @@ import pytest
 from torch.distributed.elastic.utils.distributed import get_free_port
 
 from outages import Road
-from perennial.clients.environment import Environment
 from perennial.clients.mlflow_client import MlflowError, open_mlflow
-from perennial.clients.model_registry import open_registry
 from perennial.clients.outages import OUTAGE_SECONDS, waiting_out_outages
 from perennial.clients.tracking import open_tracking
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import OutageError
+from perennial.registry.model_registry import open_registry
 
 pytestmark = pytest.mark.full  # a server takes long to start
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

@@ -12,9 +12,7 @@ from torch import nn
 
 from perennial.check_skeleton.battery import run_checks
 from perennial.cli import main
-from perennial.clients import environment
-from perennial.clients.journal import Journal
-from perennial.clients.steps import StepResult, pipeline_step
+from perennial.contracts import environment
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.user_code import (
@@ -28,6 +26,8 @@ from perennial.contracts.user_code import (
 from perennial.engine.task import load_task, load_task_type
 from perennial.local import record_silent_ends
 from perennial.runs import step_records
+from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.steps.journal import Journal
 from tiny_training import TinyTask
 
 pytestmark = pytest.mark.hostile

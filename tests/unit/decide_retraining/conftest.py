@@ -10,7 +10,7 @@ from perennial.contracts.monitoring import (
     RetrainingDecision,
     WindowDrift,
 )
-from perennial.decide_retraining.policy import Occasion
+from perennial.decide_retraining.policy import SnapshotInfo
 from perennial.decide_retraining.state import Retraining
 
 NOW = datetime(2024, 6, 6)
@@ -61,4 +61,4 @@ def past():
 
 @pytest.fixture(scope="session")
 def occasion():
-    return Occasion(snapshot_digest="new", data_time=NOW, rows=10_000)
+    return SnapshotInfo(snapshot_digest="new", data_time=NOW, rows=10_000)

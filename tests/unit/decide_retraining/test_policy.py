@@ -2,13 +2,13 @@ import dataclasses
 
 import pytest
 
-from perennial.clients.parcels import TRIGGER_BYTES
 from perennial.contracts.block import BlockFile
 from perennial.contracts.section import canonical_json
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.state import TriggerState
 from perennial.decide_retraining.step import trigger_evidence
+from perennial.steps.large_parameters import TRIGGER_BYTES
 
 EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
 

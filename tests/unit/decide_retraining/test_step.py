@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perennial.clients.champion_records import UnclearChampionError
 from perennial.clients.object_store import open_store
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.config import DecideRetrainingConfig
-from perennial.decide_retraining.look import newest_look
+from perennial.decide_retraining.monitoring_record import load_monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
+from perennial.registry.champion_records import UnclearChampionError
 
 CONFIG = DecideRetrainingConfig(model=ModelSection(name="demo", task="a:B")).to_json()
 LOCAL_RUN = """
@@ -68,7 +68,7 @@ def decide_once(root):
 
 def test_what_was_seen_and_decided_is_kept_for_the_exporter(inputs):
     made = decide_once(inputs)
-    look = newest_look(open_store(str(inputs / "store")), "demo")
+    look = load_monitoring_record(open_store(str(inputs / "store")), "demo")
     assert look.run_id == "run-1"
     assert (look.champion_version, look.drifted, look.decayed) == ("3", True, False)
     assert look.data_time == datetime(2024, 6, 6)

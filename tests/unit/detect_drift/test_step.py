@@ -6,12 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.clients.champion_records import UnclearChampionError
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
 from perennial.clients.object_store import sha256_of_file
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import DriftReport, Reference
@@ -22,6 +20,8 @@ from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.config import DetectDriftConfig
 from perennial.detect_drift.step import detect_drift_step
 from perennial.engine.export import write_weights
+from perennial.registry.champion_records import UnclearChampionError
+from perennial.registry.model_registry import open_registry
 from perennial.tasks.tabular import TabularOptions, TabularRegression
 
 FIRST = datetime(2024, 1, 4)

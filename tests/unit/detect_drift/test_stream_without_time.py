@@ -6,21 +6,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.environment import Environment
-from perennial.clients.model_registry import open_registry
 from perennial.clients.tracking import open_mlflow
 from perennial.contract import load_contract
 from perennial.contracts.data import Split
+from perennial.contracts.environment import Environment
 from perennial.contracts.monitoring import DriftReport, Reference
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.contracts.validation import ValidationReport
+from perennial.data.dataset import Dataset
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.detect_drift.step import detect_drift_step
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import write_weights
-from perennial.evaluate_model.figures import performance_by_file
+from perennial.gate.figures import performance_by_file
+from perennial.registry.model_registry import open_registry
 from perennial.snapshot_data.step import snapshot_data_step
 from perennial.tasks.tabular import TabularOptions, TabularRegression
 

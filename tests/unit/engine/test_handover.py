@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from perennial.clients.environment import CACHE
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import CACHE
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
-from perennial.engine.handover import fetch_errors, hand_over, obtain_result, read_end, receive_job
+from perennial.engine.handover import fetch_errors, fetch_result, hand_over, read_end, receive_job
 from perennial.engine.job import RankFailure
 from tiny_training import TinyOptions, run_ranks_at, tiny_job
 
@@ -26,7 +26,7 @@ def test_a_training_needs_nothing_but_its_address(root, bucket, tmp_path, monkey
     assert run_ranks_at(job.address, job.num_processes) == [0, 0]
     end = read_end(job)
     assert (end.is_finished, end.ranks) == (True, (0, 1))
-    assert obtain_result(job)
+    assert fetch_result(job)
     result = TrainingResult.read(job.root)
     assert result.steps == 20
     assert all(kept.uri.startswith(bucket) for kept in result.checkpoints)

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.model_registry import open_registry
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection, Split, SplitSection
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Verdict
-from perennial.evaluate_model.config import EvaluateModelConfig, GateSection
+from perennial.data.dataset import Dataset
 from perennial.evaluate_model.step import evaluate_model_step
+from perennial.gate.config import GateSection, JudgementConfig
+from perennial.registry.model_registry import open_registry
 from small_models import (
     GOOD,
     NOISY,
@@ -49,7 +49,7 @@ def judged(environment, snapshot, tmp_path):
         write_skeleton(tmp_path / "skeleton", **baselines)
         if constant is not None:
             write_baseline_rows(tmp_path / "skeleton", snapshot, constant)
-        config = EvaluateModelConfig(
+        config = JudgementConfig(
             model=ModelSection(name=NAME, task="perennial.tasks.tabular:TabularClassification"),
             gate=gate or GateSection(resamples=300),
         )

@@ -2,11 +2,11 @@
 
 import pytest
 
-from perennial.clients.journal import Journal
 from perennial.contract import Contract
 from perennial.contracts.data import DataSection, ModelSection
 from perennial.contracts.errors import PerennialError
 from perennial.runs import Home, code_digest, step_records
+from perennial.steps.journal import Journal
 
 
 @pytest.fixture

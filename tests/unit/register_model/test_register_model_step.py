@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from perennial.clients.champion_records import UnclearChampionError
-from perennial.clients.dataset import Dataset
-from perennial.clients.model_registry import MlflowModelRegistry, open_registry
 from perennial.clients.tracking import open_mlflow
+from perennial.contracts.alias_decisions import GATE, REPLACED_TAG, AliasDecision, tags_of_rollback
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import Reference
-from perennial.contracts.moves import GATE, REPLACED_TAG, Said, tags_of_rollback
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
 from perennial.register_model.config import RegistrySection
 from perennial.register_model.step import register_model_step
+from perennial.registry.champion_records import UnclearChampionError
+from perennial.registry.model_registry import MlflowModelRegistry, open_registry
 from registration_inputs import CONTRACT, NAME, TRIGGER, step_arguments, write_inputs
 from small_models import GOOD, NOISY
 
@@ -96,7 +96,7 @@ def test_uncommitted_changes_travel_with_the_version(register, environment, tmp_
 def test_the_version_says_who_promoted_it_and_why(register, environment):
     register()
     tags = open_registry(environment).version_by_alias(NAME, "champion").tags
-    said = Said.of(tags, "promoted")
+    said = AliasDecision.of(tags, "promoted")
     assert (said.by, said.reason) == (GATE, "Promote: it is better.")
     assert tags[REPLACED_TAG] == ""
 
@@ -128,7 +128,7 @@ def test_a_champion_that_moved_meanwhile_is_compared_with(register, environment,
     assert found.tags["perennial.parent_version"] == found.tags[REPLACED_TAG] == "1"
     verdict = Verdict.read(registry.download(found, tmp_path / "downloads"))
     assert verdict.champion_version == "1"
-    assert Said.of(found.tags, "promoted").reason == verdict.summary
+    assert AliasDecision.of(found.tags, "promoted").reason == verdict.summary
 
 
 def test_a_champion_that_moved_meanwhile_and_is_not_beaten_stays(register, environment, tmp_path):
@@ -166,12 +166,17 @@ def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
     register(NOISY)
     register(GOOD, champion="1")
     registry = open_registry(environment)
-    registry.promote(NAME, "1", "2", tags_of_rollback("2", "1", Said.now("ada", "clicks fell")))
+    registry.promote(
+        NAME, "1", "2", tags_of_rollback("2", "1", AliasDecision.now("ada", "clicks fell"))
+    )
     with pytest.raises(PerennialError, match=r"version 2, which was taken out .*\n.*clicks fell"):
         register(GOOD, champion="1")
     assert registry.aliases(NAME) == {"champion": "1", "challenger": "2"}
     registry.promote(
-        NAME, "2", "1", {"2": Said("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")}
+        NAME,
+        "2",
+        "1",
+        {"2": AliasDecision("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")},
     )
     assert register(GOOD, champion="1").version == champion_of(environment) == "2"
 

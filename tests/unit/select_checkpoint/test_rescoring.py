@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.training import ScoredCandidate
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import block_columns, blocks_of
 from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_split
 from perennial.engine.export import WEIGHTS_FILE

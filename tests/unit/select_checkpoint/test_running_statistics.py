@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.data.dataset import Dataset
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.running_statistics import (
     BATCH_ROWS,

@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from perennial.clients.dataset import Dataset
-from perennial.clients.environment import CACHE
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection, Split
+from perennial.contracts.environment import CACHE
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import (
     Challenger,
     EvaluationPoint,
     TrainingResult,
 )
+from perennial.data.dataset import Dataset
+from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     committed,
     partial_path,
 )
-from perennial.engine.checkpoints.shelf import open_shelf
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
 from perennial.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
@@ -197,15 +197,15 @@ def test_the_page_says_what_other_ways_would_have_shipped(selected, tmp_path):
 def test_candidates_are_read_from_an_s3_store(selected, snapshot, bucket, tmp_path, monkeypatch):
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     local, _ = selected({10: NOISY, 20: GOOD})
-    shelf = open_shelf(f"{bucket}/training/checkpoints")
+    store = open_checkpoint_store(f"{bucket}/training/checkpoints")
     for path in committed(tmp_path / "checkpoints"):
         manifest = CheckpointManifest.read(path)
-        shutil.copytree(path, partial_path(shelf.folder, manifest.step))
-        shelf.hand_in(manifest.step, manifest.files)
-        shelf.commit(manifest)
+        shutil.copytree(path, partial_path(store.folder, manifest.step))
+        store.upload(manifest.step, manifest.files)
+        store.commit(manifest)
     training = TrainingResult.read(tmp_path / "training")
     records = [
-        record.model_copy(update={"uri": shelf.uri_of(record.step)})
+        record.model_copy(update={"uri": store.uri_of(record.step)})
         for record in training.checkpoints
     ]
     shutil.rmtree(tmp_path / "cache")

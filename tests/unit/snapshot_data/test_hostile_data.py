@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import DataSection, Split, SplitSection
 from perennial.contracts.errors import BadDataError
+from perennial.data.dataset import Dataset
 from perennial.snapshot_data.manifest import take_snapshot
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.facts import gather_facts

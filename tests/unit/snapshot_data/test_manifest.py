@@ -12,8 +12,8 @@ from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.splits import rows_by_block
 from perennial.snapshot_data.manifest import list_partitions, store_snapshot, take_snapshot
-from perennial.snapshot_data.splits import rows_by_block
 
 JANUARY, FEBRUARY, MARCH = (f"month=2024-{month:02}/rows.parquet" for month in (1, 2, 3))
 

@@ -13,10 +13,10 @@ from PIL import Image
 from pydantic import ValidationError
 
 from perennial.check_skeleton.input_preview import _pictures, _pixels
-from perennial.clients.pictures import decode_picture, encode_png
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.contracts.section import canonical_json
+from perennial.data.pictures import decode_picture, encode_png
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.parallelism.parallelize import require_contiguous
 from perennial.engine.task import LABEL, check_options

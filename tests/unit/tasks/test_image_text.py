@@ -9,9 +9,9 @@ import torch
 
 from captioned_shapes import OPTIONS, SIZE, TASK, captioned_shapes, write_shapes
 from perennial.check_skeleton.battery import run_checks
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.data.dataset import Dataset
 from perennial.engine.task import LABEL, check_options, inputs_of, load_task
 from perennial.tasks.image_text import ImageTextContrastive
 from skeleton_tables import prepared

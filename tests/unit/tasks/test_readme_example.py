@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits
 import perennial.tasks
 from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
 from perennial.check_skeleton.step import check_skeleton_step
-from perennial.clients.dataset import split_expression
 from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.data import DataSection, ModelSection, Split, SplitSection
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.data.dataset import split_expression
 from perennial.engine.config import TrainingSection
 from skeleton_tables import TRAINING
 

@@ -11,8 +11,8 @@ from torch import nn
 from documents import SETTINGS, documents, pinned
 from perennial.check_skeleton.battery import CHECKS, run_checks
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.dataset import Dataset
 from perennial.contracts.errors import BadTaskError
+from perennial.data.dataset import Dataset
 from perennial.engine.config import TrainingSection
 from perennial.engine.task import inputs_of
 from perennial.tasks.transformers_models import TransformersCausalLM

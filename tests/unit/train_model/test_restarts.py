@@ -5,8 +5,8 @@ from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.config import TrainingSection
 from perennial.engine.job import RankFailure, TrainingJob
 from perennial.train_model.attempts import run_to_end, training_failed
-from perennial.train_model.launchers.launcher import JobState, Launcher
 from perennial.train_model.restart_policy import decide_restart
+from perennial.training_jobs.launcher import JobState, Launcher
 
 
 def failure(*, is_consequence: bool, time: float = 1.0, rank: int = 0) -> RankFailure:

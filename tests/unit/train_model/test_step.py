@@ -6,18 +6,19 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from perennial.clients.environment import CACHE, LEASE, RUN_FOLDER, Environment
-from perennial.clients.journal import Journal
-from perennial.clients.lease import RunLease
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.data import ModelSection
+from perennial.contracts.environment import CACHE, LEASE, RUN_FOLDER, Environment
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import training_contract, training_fingerprint
-from perennial.train_model.config import ResourcesSection, TrainModelConfig
-from perennial.train_model.launchers.local import LocalLauncher, worker_environment
+from perennial.steps.journal import Journal
+from perennial.steps.lease import RunLease
+from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.step import train_model_step
+from perennial.training_jobs.config import ResourcesSection
+from perennial.training_jobs.local import LocalLauncher, worker_environment
 from tiny_training import TinyOptions, tiny_job, tiny_section
 
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")

@@ -11,7 +11,7 @@ import pytest
 from perennial.clients.object_store import sha256_of_file
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.snapshot import DataFile, Snapshot
-from perennial.snapshot_data.splits import with_split_rows
+from perennial.data.splits import with_split_rows
 
 with warnings.catch_warnings():
     # Great Expectations imports a module that Python has deprecated.

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.clients.dataset import Dataset
+from perennial.data.dataset import Dataset
 from perennial.validate_data import duplicates, facts, sketches
 from perennial.validate_data.config import ExpectationsSection
 from perennial.validate_data.duplicates import KeySample

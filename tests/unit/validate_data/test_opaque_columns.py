@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.clients.pictures import encode_png
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.validation import ValidationReport
+from perennial.data.pictures import encode_png
 
 
 def picture(seed: int, width: int = 8) -> bytes:

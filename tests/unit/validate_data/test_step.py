@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from perennial.clients.dataset import split_expression
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.validation import ValidationReport
+from perennial.data.dataset import split_expression
 
 HELD_OUT = pl.col("at").dt.day() > 25
 

@@ -21,7 +21,7 @@ SAVED_AFTER = 3
 PLAN = "plan.pickle"
 ROWS = "rows"
 
-Quiet = Literal["dropout", "evaluation", "noise"]
+RandomnessOff = Literal["dropout", "evaluation", "noise"]
 """What makes two forward passes equal: dropout layers off, or all of evaluation mode; `noise` is
 left where neither does."""
 
@@ -63,7 +63,7 @@ class Plan:
 
     make_task: Callable[[], Task]
     state: Mapping[str, JsonValue]
-    quiet: Quiet
+    randomness_off: RandomnessOff
     stages: tuple[tuple[Trial, ...], ...]
     most_seconds: float
 

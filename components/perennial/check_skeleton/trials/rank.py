@@ -31,7 +31,7 @@ from perennial.check_skeleton.trials.plan import (
     step_file_of,
     write_record,
 )
-from perennial.check_skeleton.trials.quiet import generator_states, without_dropout
+from perennial.check_skeleton.trials.randomness_off import generator_states, without_dropout
 from perennial.contracts.user_code import user_code
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader, RankBatch
@@ -110,7 +110,7 @@ def _trained(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
     training.model.train()
     if trial.is_exact:
         without_dropout(training.model)
-        if plan.quiet == "evaluation":
+        if plan.randomness_off == "evaluation":
             simplified(training.model)
     before = attributes_of(training)
     _train(folder, trial, training, recorded, record)

@@ -15,12 +15,12 @@ from torch.nn.parameter import is_lazy
 
 from perennial.check_skeleton.subject import Subject, head_of, seeded
 from perennial.check_skeleton.trials.digests import digest_of
-from perennial.check_skeleton.trials.nursery import ENDED, HUNG, PROBLEM, SLOW
+from perennial.check_skeleton.trials.fork_server import ENDED, HUNG, PROBLEM, SLOW
 from perennial.check_skeleton.trials.plan import (
     PLAN,
     STEPS,
     Plan,
-    Quiet,
+    RandomnessOff,
     RankRecord,
     Trial,
     job_of,
@@ -30,8 +30,8 @@ from perennial.check_skeleton.trials.plan import (
     step_file_of,
     write_rows,
 )
-from perennial.check_skeleton.trials.quiet import quiet_of
-from perennial.clients.environment import LEASE, RUN_FOLDER
+from perennial.check_skeleton.trials.randomness_off import find_randomness_switch
+from perennial.contracts.environment import LEASE, RUN_FOLDER
 from perennial.engine.checkpoints.config import Checkpoints
 from perennial.engine.config import Normalization, TrainingSection
 from perennial.engine.data.config import Loading
@@ -46,7 +46,7 @@ from perennial.engine.resilience.config import Stragglers, Watchdog
 # Twelve processes of a few updates each; a model of this size takes about a second per update.
 MOST_PARAMETERS = 30_000_000
 IMPORT_SECONDS = 120.0
-NURSERY = "perennial.check_skeleton.trials.nursery"
+FORK_SERVER = "perennial.check_skeleton.trials.fork_server"
 PROCESSES = 2
 # An epoch ends within a global batch, and two and more of them pass.
 EPOCH_BATCHES = 2.5
@@ -134,7 +134,7 @@ class Trials:
     reason: str = ""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     rows: int = 0
-    quiet: Quiet = "dropout"
+    randomness_off: RandomnessOff = "dropout"
     has_batch_norm: bool = False
     initial: str = ""
 
@@ -155,11 +155,15 @@ def make_trials(subject: Subject) -> Trials:
             f"the model has {size / 1e6:,.0f} million parameters; trials in several processes of "
             f"a CPU are for {MOST_PARAMETERS / 1e6:.0f} million at most: shrink it by its options"
         )
-    quiet = quiet_of(subject)
+    randomness_off = find_randomness_switch(subject)
     sizes = batch_sizes(subject)
-    stages = stages_of(subject, sizes[0], quiet, has_batch_norm=has_batch_norm)
+    stages = stages_of(subject, sizes[0], randomness_off, has_batch_norm=has_batch_norm)
     plan = Plan(
-        subject.make_task, subject.task.state(), quiet, stages, subject.settings.trial_seconds
+        subject.make_task,
+        subject.task.state(),
+        randomness_off,
+        stages,
+        subject.settings.trial_seconds,
     )
     try:
         pickled = pickle.dumps(plan)
@@ -170,13 +174,13 @@ def make_trials(subject: Subject) -> Trials:
             folder = Path(name)
             (folder / PLAN).write_bytes(pickled)
             write_rows(folder, head_of(subject.train, sizes[1]))
-            problem = _run_nursery(folder, plan)
+            problem = _run_fork_server(folder, plan)
             if problem:
                 return Trials(problem)
             outcomes = {each.name: outcome_of(folder, each) for stage in stages for each in stage}
     except OSError as error:  # no folder, no room in it, no more processes
         return Trials(f"the machine does not let the trials be made: {error}")
-    return Trials("", outcomes, sizes[1], quiet, has_batch_norm, initial)
+    return Trials("", outcomes, sizes[1], randomness_off, has_batch_norm, initial)
 
 
 def batch_sizes(subject: Subject) -> tuple[int, int]:
@@ -188,7 +192,7 @@ def batch_sizes(subject: Subject) -> tuple[int, int]:
 
 
 def stages_of(
-    subject: Subject, size: int, quiet: Quiet, *, has_batch_norm: bool
+    subject: Subject, size: int, randomness_off: RandomnessOff, *, has_batch_norm: bool
 ) -> tuple[tuple[Trial, ...], ...]:
     """The trials in their order."""
     exact = exact_training(subject.training, size, has_batch_norm=has_batch_norm)
@@ -200,7 +204,7 @@ def stages_of(
 
     alone = exactly("alone", "single", exact, 1)
     stages: list[tuple[Trial, ...]] = []
-    if subject.training.strategy == "single" or quiet == "noise":
+    if subject.training.strategy == "single" or randomness_off == "noise":
         stages = [(alone,)]
     else:
         passes = exactly("passes", "single", half, 1)
@@ -271,13 +275,13 @@ def outcome_of(folder: Path, trial: Trial) -> Outcome:
     )
 
 
-def _run_nursery(folder: Path, plan: Plan) -> str:
+def _run_fork_server(folder: Path, plan: Plan) -> str:
     """Returns what kept it from starting."""
     stages = len(plan.stages)
     with (folder / "nursery.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", NURSERY, str(folder), str(os.getpid())],
-            env=nursery_environment(), stdin=subprocess.DEVNULL, stdout=log,
+            [sys.executable, "-m", FORK_SERVER, str(folder), str(os.getpid())],
+            env=fork_server_environment(), stdin=subprocess.DEVNULL, stdout=log,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
@@ -301,7 +305,7 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def nursery_environment() -> dict[str, str]:
+def fork_server_environment() -> dict[str, str]:
     """This process's variables, without what belongs to it alone."""
     own = (LEASE, RUN_FOLDER, "_KFP_RUNTIME")
     return {

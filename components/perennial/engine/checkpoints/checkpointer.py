@@ -29,6 +29,12 @@ from torch.distributed.checkpoint.state_dict import (
 from perennial.clients.outages import is_outage
 from perennial.contracts.errors import BadTaskError, OutageError, PerennialError
 from perennial.contracts.training import CheckpointRecord, Direction, TrainingResult
+from perennial.engine.checkpoints.checkpoint_store import (
+    fetch_checkpoint,
+    measured,
+    newest_intact,
+    open_checkpoint_store,
+)
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
     Progress,
@@ -43,12 +49,6 @@ from perennial.engine.checkpoints.reading import (
 )
 from perennial.engine.checkpoints.retention import Retention
 from perennial.engine.checkpoints.shard import Shard, State, Written
-from perennial.engine.checkpoints.shelf import (
-    measured,
-    newest_intact,
-    obtain_checkpoint,
-    open_shelf,
-)
 from perennial.engine.distributed import World
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
@@ -90,7 +90,7 @@ class Checkpointer:
         self._world = world
         self._averaged = averaged
         self._retention = Retention(settings.keep_best, settings.keep_every_steps, *metric)
-        self._shelf = open_shelf(job.checkpoints_uri)
+        self._store = open_checkpoint_store(job.checkpoints_uri)
         self._measured: dict[int, dict[str, float]] = {}
         self._world_sizes: tuple[int, ...] = (world.size,)
         self._shard: Shard | None = None
@@ -107,16 +107,18 @@ class Checkpointer:
         self.wait()
         found = None
         if self._world.is_first:
-            self._shelf.discard_uncommitted()
-            found = newest_intact(self._shelf, self._job.fingerprint, self._job.contract)
-            self._measured = measured(self._shelf)
+            self._store.discard_uncommitted()
+            found = newest_intact(self._store, self._job.fingerprint, self._job.contract)
+            self._measured = measured(self._store)
         manifest = self._world.from_first((found,))[0]
         self._prune_copies()
         if manifest is None:
             return Progress()
-        path = checkpoint_path(self._shelf.folder, manifest.step)
+        path = checkpoint_path(self._store.folder, manifest.step)
         if not self._world.is_first and self._world.local_rank == 0:
-            self._shelf.obtain(manifest.step)  # another machine: what it reads is checked there
+            self._store.fetch_verified(
+                manifest.step
+            )  # another machine: what it reads is checked there
         self._world.barrier()
         state = _state(model, optimizer, self._averaged, has_moments=holds(path, "optimizer"))
         leave_out_absent(state, path)
@@ -124,7 +126,7 @@ class Checkpointer:
             load_state(state, path)
         _take_over(model, optimizer, state)
         self._note_world_size(manifest.progress.world_sizes)
-        logger.info("resumed_from=%s step=%d", self._shelf.uri_of(manifest.step), manifest.step)
+        logger.info("resumed_from=%s step=%d", self._store.uri_of(manifest.step), manifest.step)
         resumes = manifest.progress.num_resumes + 1
         return manifest.progress.model_copy(update={"num_resumes": resumes})
 
@@ -181,13 +183,13 @@ class Checkpointer:
         return self._in_flight is not None and not self._in_flight.done()
 
     def discard_from(self, step: int) -> None:
-        """Forget the checkpoints of a step and of all after it: they hold spoilt weights."""
+        """Forget the checkpoints of a step and of all after it: they hold corrupt weights."""
         self.wait()
         if self._world.is_first:
-            for spoilt in sorted(self._measured, reverse=True):
-                if spoilt >= step:
-                    self._shelf.delete(spoilt)
-                    del self._measured[spoilt]
+            for corrupt in sorted(self._measured, reverse=True):
+                if corrupt >= step:
+                    self._store.delete(corrupt)
+                    del self._measured[corrupt]
         self._world.barrier()
 
     def close(self) -> None:
@@ -202,7 +204,7 @@ class Checkpointer:
         self.wait()
         return tuple(
             CheckpointRecord(
-                step=step, uri=self._shelf.uri_of(step), metrics=self._measured[step],
+                step=step, uri=self._store.uri_of(step), metrics=self._measured[step],
                 kept_as=reasons,
             )
             for step, reasons in self._retention.choose(self._measured).items()
@@ -220,10 +222,10 @@ class Checkpointer:
     def _write(self, shard: Shard, manifest: CheckpointManifest) -> None:
         """Write this rank's part, and commit when all have; every rank learns how it went."""
         start = time.monotonic()
-        partial = partial_path(self._shelf.folder, manifest.step)
+        partial = partial_path(self._store.folder, manifest.step)
         try:
             written = shard.write(partial)
-            self._shelf.hand_in(manifest.step, written.files)
+            self._store.upload(manifest.step, written.files)
         except Exception as error:  # whatever it is, the other ranks wait to hear of it
             problem = f"{type(error).__name__}: {error}"
             written = Written({}, [], 0, problem, is_outage=is_outage(error))
@@ -259,14 +261,14 @@ class Checkpointer:
             return Written({}, [], 0, "; ".join(problems), is_outage=are_outages)
         files = {name: digest for each in written for name, digest in each.files.items()}
         try:
-            shard.write_metadata(partial_path(self._shelf.folder, manifest.step), written)
-            self._shelf.hand_in(manifest.step, [".metadata"])
-            self._shelf.commit(manifest.model_copy(update={"files": files}))
+            shard.write_metadata(partial_path(self._store.folder, manifest.step), written)
+            self._store.upload(manifest.step, [".metadata"])
+            self._store.commit(manifest.model_copy(update={"files": files}))
         except Exception as error:  # whatever it is, the other ranks wait to hear of it
             problem = f"rank 0: {type(error).__name__}: {error}"
             return Written({}, [], 0, problem, is_outage=is_outage(error))
         self._measured[manifest.step] = manifest.metrics
-        # A jump of the loss is noticed some steps late: the newest may be spoilt by then, and the
+        # A jump of the loss is noticed some steps late: the newest may be corrupt by then, and the
         # way back is the one before.
         latest = sorted(self._measured)[-2:]
         self._retire({*self._retention.choose(self._measured), *latest})
@@ -275,15 +277,15 @@ class Checkpointer:
     def _prune_copies(self) -> None:
         steps = self._world.from_first(tuple(self._measured))
         if self._world.local_rank == 0:
-            self._shelf.prune_copies(steps)
+            self._store.prune_copies(steps)
 
     def _retire(self, kept: Collection[int]) -> None:
         for step in self._measured.keys() - set(kept):
             try:
-                self._shelf.delete(step)
+                self._store.delete(step)
             except (OSError, PerennialError) as error:
                 logger.warning(
-                    "checkpoint=%s cannot be deleted: %s", self._shelf.uri_of(step), error
+                    "checkpoint=%s cannot be deleted: %s", self._store.uri_of(step), error
                 )
             del self._measured[step]
 
@@ -295,7 +297,7 @@ def load_checkpoint_models(
 
     Its bytes are read and compared once for both. Raises what `load_checkpoint_model` does.
     """
-    folder = obtain_checkpoint(str(checkpoint))
+    folder = fetch_checkpoint(str(checkpoint))
     for averaged in (False, True)[: 1 + holds(folder, "averaged")]:
         yield averaged, *_load_model(folder, result, averaged=averaged)
 
@@ -315,7 +317,7 @@ def load_checkpoint_model(
         PerennialError: it has no averaged weights.
         BadTaskError: the task's model is not the one that was trained.
     """
-    return _load_model(obtain_checkpoint(str(checkpoint)), result, averaged=averaged)
+    return _load_model(fetch_checkpoint(str(checkpoint)), result, averaged=averaged)
 
 
 def _load_model(

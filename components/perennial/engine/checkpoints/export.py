@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.reading import CheckpointReader
-from perennial.engine.checkpoints.shelf import obtain_checkpoint
 from perennial.engine.export import write_tensors
 
 
@@ -26,7 +26,7 @@ def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = Fal
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
     """
-    reader = CheckpointReader(obtain_checkpoint(str(checkpoint)))
+    reader = CheckpointReader(fetch_checkpoint(str(checkpoint)))
     metadata = reader.read_metadata()
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     keys: dict[str, str] = {}

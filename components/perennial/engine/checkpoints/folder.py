@@ -173,7 +173,7 @@ def delete(checkpoint: Path) -> None:
     shutil.rmtree(checkpoint)
 
 
-def set_aside(checkpoint: Path) -> Path:
+def quarantine(checkpoint: Path) -> Path:
     """Keep a damaged checkpoint for people to look at, where it is not taken for one."""
     aside = checkpoint.with_suffix(".damaged")
     shutil.rmtree(aside, ignore_errors=True)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, BadTaskError
+from perennial.data.dataset import Dataset
 from perennial.engine.data.batching import Indices
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch.distributed as dist
 from pydantic import JsonValue
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import encode_split
 from perennial.engine.decisions import keep, known
 from perennial.engine.distributed import World, machine_of_this_process

@@ -20,7 +20,7 @@ from perennial.engine.distributed import World
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
-    from perennial.clients.dataset import Dataset
+    from perennial.data.dataset import Dataset
 
 Floats: TypeAlias = NDArray[np.float64]
 

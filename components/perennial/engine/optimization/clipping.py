@@ -50,7 +50,7 @@ class Clipper:
         largest = torch.stack(torch._foreach_norm(gradients, float("inf"))).max()
         return scalar(largest > self._settings.max_value * scale) * 1.0
 
-    def learn_excess(self, ranks: Scalar) -> None:
+    def observe_clipping(self, ranks: Scalar) -> None:
         """On how many ranks an element is over the limit per value."""
         self._excess = ranks
 

@@ -27,7 +27,7 @@ from perennial.engine.precision import computation, fsdp_policy
 from perennial.engine.task import Batch, Task
 
 # What is added up along with replicated gradients.
-PASSENGERS = ("loss", "stop")
+EXTRA_SCALARS = ("loss", "stop")
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +72,7 @@ def parallelize(
         shard(model, task.blocks(model), experts, training, world)
     elif training.strategy == "ddp":
         is_idle = inputs is not None and has_idle_parameters(model, task, inputs, training, world)
-        model = Replica(model, num_passengers=len(PASSENGERS), has_idle=is_idle)
+        model = Replica(model, num_scalars=len(EXTRA_SCALARS), has_idle=is_idle)
     require_strategy(model, training)
     return model
 
@@ -221,7 +221,7 @@ def _placements(parameter: nn.Parameter) -> dict[str, Placement]:
     return dict(zip(names, parameter.placements, strict=True))
 
 
-def settle_buckets(
+def warm_up_buckets(
     model: nn.Module, inputs: Batch, training: TrainingSection, device: torch.device
 ) -> None:
     """Let DDP arrange its buckets before the first update; other strategies need nothing.
@@ -242,7 +242,7 @@ def settle_buckets(
         return
     with _trial_output(model, inputs, training, device) as output:
         objective = output.float().sum()
-        model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
+        model.backward(objective, torch.ones_like(objective), [0.0] * len(EXTRA_SCALARS))
         model.arrived()
         model.zero_grad(set_to_none=True)
 

@@ -18,19 +18,19 @@ class Replica(DistributedDataParallel):
 
     Args:
         model: On its device.
-        num_passengers: How many numbers travel.
+        num_scalars: How many numbers travel.
         has_idle: Whether some parameters get no gradient. DDP then looks for them in every update,
             which takes a while, and leaves them as they are.
     """
 
-    def __init__(self, model: nn.Module, num_passengers: int, *, has_idle: bool = False) -> None:
+    def __init__(self, model: nn.Module, num_scalars: int, *, has_idle: bool = False) -> None:
         device = next(model.parameters()).device
-        carrier = nn.Parameter(torch.zeros(num_passengers, device=device))
-        model.register_parameter("passengers", carrier)
+        carrier = nn.Parameter(torch.zeros(num_scalars, device=device))
+        model.register_parameter("extra_scalars", carrier)
         # Buffers are synchronised by `synchronize_buffers`, the same way for every strategy.
         super().__init__(model, forward_sync_buffers=False, find_unused_parameters=has_idle)
         # DDP knows it now; nobody who walks over the model shall meet it.
-        del model._parameters["passengers"]
+        del model._parameters["extra_scalars"]
         self._carrier = [carrier]  # in a list, where no module looks for parameters
         if has_idle:
             # What DDP looks for in the graph of the output, it must find there.
@@ -40,21 +40,23 @@ class Replica(DistributedDataParallel):
 
             model.register_forward_hook(carry)
 
-    def backward(self, objective: Tensor, gradient: Tensor, passengers: Sequence[Scalar]) -> None:
+    def backward(
+        self, objective: Tensor, gradient: Tensor, extra_scalars: Sequence[Scalar]
+    ) -> None:
         """Like `torch.autograd.backward`, for a pass whose gradients are reduced.
 
         Args:
             objective: A number.
             gradient: Of whatever follows with respect to it.
-            passengers: As many as promised.
+            extra_scalars: As many as promised.
         """
         (carrier,) = self._carrier
         # DDP divides by the number of processes.
-        sums = vector(passengers, carrier.device) * self.process_group.size()
+        sums = vector(extra_scalars, carrier.device) * self.process_group.size()
         torch.autograd.backward([objective, carrier], [gradient, sums.to(carrier.dtype)])
 
     def arrived(self) -> list[Scalar]:
-        """The sums of the passengers over all processes, in float32; once after each `backward`."""
+        """The sums of the extra scalars over all processes, in float32; once per `backward`."""
         (carrier,) = self._carrier
         sums, carrier.grad = carrier.grad, None
         if sums is None:
@@ -63,7 +65,7 @@ class Replica(DistributedDataParallel):
 
 
 class _Carried(torch.autograd.Function):
-    """The output as it is, with the carrier of passengers in its graph."""
+    """The output as it is, with the carrier of the scalars in its graph."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, output: Tensor, carrier: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.parallelism.plan import ParallelPlan
 
 
-class Elsewhere(nn.Module):
+class Passthrough(nn.Module):
     """Stands where another stage has a part: what would go in comes out."""
 
     def forward(self, activation: Tensor, *_: object, **__: object) -> Tensor:
@@ -126,7 +126,7 @@ def _without(module: nn.Module, absent: set[str], prefix: str) -> nn.Module:
     for name, child in module._modules.items():
         path = f"{prefix}{name}"
         if path in absent:
-            copied._modules[name] = Elsewhere()
+            copied._modules[name] = Passthrough()
         elif child is not None and any(part.startswith(f"{path}.") for part in absent):
             copied._modules[name] = _without(child, absent, f"{path}.")
     return copied

@@ -241,7 +241,7 @@ class Update:
         """Clip and update; leave it out when float16 gradients overflowed, as the loop does."""
         scale = self._scale.value
         norm = scalar(local_squared_norm(self._parameters, None)) ** 0.5 / scale
-        self._clipper.learn_excess(self._clipper.local_excess(self._parameters, scale))
+        self._clipper.observe_clipping(self._clipper.local_excess(self._parameters, scale))
         clipped: Scalar = 0.0
         ratio = 0.0
         if math.isfinite(norm) or not self._scale.overflowed():

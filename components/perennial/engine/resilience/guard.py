@@ -56,7 +56,7 @@ class Guard:
     spike_start: int = 0
     trusted_step: int = 0
     bad_step: int = 0
-    unread: list[Scalar] = field(default_factory=list)
+    pending_losses: list[Scalar] = field(default_factory=list)
 
     @classmethod
     def resume(cls, section: TrainingSection, progress: Progress) -> Self:
@@ -108,7 +108,7 @@ class Guard:
         """
         first = step - len(losses) + 1
         bad = (at for at, loss in enumerate(losses, start=first) if not math.isfinite(loss))
-        # The norms before are not known, but what they spoilt would show in the next loss.
+        # The norms before are not known, but what they corrupted would show in the next loss.
         self.bad_step = next(bad, step)
         is_loss_finite = all(map(math.isfinite, losses))
         if is_loss_finite and math.isfinite(norm):
@@ -139,7 +139,7 @@ class Guard:
         return Judgement.APPLY
 
     def begin_rewind(self) -> int:
-        """Count a return to a checkpoint; the step from which on checkpoints are spoilt.
+        """Count a return to a checkpoint; the step from which on checkpoints are corrupt.
 
         The update before the first bad loss may be the one that spoilt the weights, unless a good
         loss came of these weights before.

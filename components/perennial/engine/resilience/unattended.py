@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from perennial.clients.outages import single_attempts
 from perennial.contracts.errors import PerennialError
-from perennial.engine.handover import read_sign_of_life
+from perennial.engine.handover import read_heartbeat
 from perennial.engine.job import EXIT_INTERRUPTED, TrainingJob
 
 POLL_SECONDS = 30.0
@@ -45,7 +45,7 @@ def _watch(job: TrainingJob, ended: threading.Event) -> None:
     while not ended.wait(min(POLL_SECONDS, limit / 4)):
         try:
             with single_attempts():
-                sign = read_sign_of_life(job)
+                sign = read_heartbeat(job)
         except PerennialError as error:
             logger.warning("whether the launcher lives is not known: %s", error.problem)
             since = time.monotonic()  # it cannot write either

@@ -32,7 +32,7 @@ GRACE_SECONDS = 5.0  # for the other ranks' files, whose clocks started within a
 logger = logging.getLogger(__name__)
 
 
-class Standstill(Section):
+class Hang(Section):
     """Where one rank stands."""
 
     rank: int
@@ -121,7 +121,7 @@ class Watchdog:
 
     def _report(self, current: _Current, limit: float) -> None:
         """Leave this rank's place and stacks, then say who is behind."""
-        own = Standstill(
+        own = Hang(
             rank=self._world.rank, step=current.step, phase=current.phase,
             collectives=collectives_started(),
         )  # fmt: skip
@@ -138,18 +138,18 @@ class Watchdog:
         if self._current is current:
             with single_attempts():
                 fetch_errors(self._job)
-            logger.error("%s", describe(standstills(folder), self._world.size))
+            logger.error("%s", describe(read_hangs(folder), self._world.size))
 
     def _fail(self, current: _Current, seconds: float) -> None:
         """End this process, whose main thread cannot be reached."""
         with single_attempts():
             fetch_errors(self._job)
-        seen = standstills(self._job.errors)
+        seen = read_hangs(self._job.errors)
         late = behind(seen, self._world.size)
         present = sorted(each.rank for each in seen)
         speakers = sorted(late & set(present)) or present
         failure = RankFailure(
-            rank=self._world.rank, step=current.step + 1, type="Standstill",
+            rank=self._world.rank, step=current.step + 1, type="Hang",
             message=f"no progress for {seconds:.0f} s; {describe(seen, self._world.size)}",
             traceback=(self._job.errors / f"hang-rank-{self._world.rank}.txt").read_text(),
             time=time.time(), is_consequence=self._world.rank != speakers[0], is_hang=True,
@@ -164,12 +164,12 @@ class Watchdog:
         os._exit(1)
 
 
-def standstills(folder: Path) -> list[Standstill]:
+def read_hangs(folder: Path) -> list[Hang]:
     """Where the ranks that wrote it down stand."""
-    return [Standstill.from_json(path.read_bytes()) for path in folder.glob("hang-rank-*.json")]
+    return [Hang.from_json(path.read_bytes()) for path in folder.glob("hang-rank-*.json")]
 
 
-def behind(seen: Iterable[Standstill], world_size: int) -> set[int]:
+def behind(seen: Iterable[Hang], world_size: int) -> set[int]:
     """The ranks that the others wait for; empty when all are equally far."""
     places = {each.rank: (each.step, each.collectives) for each in seen}
     silent = set(range(world_size)) - set(places)
@@ -179,7 +179,7 @@ def behind(seen: Iterable[Standstill], world_size: int) -> set[int]:
     return {rank for rank, place in places.items() if place == least} if least < most else set()
 
 
-def describe(seen: list[Standstill], world_size: int) -> str:
+def describe(seen: list[Hang], world_size: int) -> str:
     """Who stands where, in one line."""
     late = behind(seen, world_size)
     places = "; ".join(_place(each) for each in sorted(seen, key=lambda each: each.rank))
@@ -201,7 +201,7 @@ def collectives_started() -> int:
     )
 
 
-def _place(at: Standstill) -> str:
+def _place(at: Hang) -> str:
     return (
         f"rank {at.rank} finished step {at.step} and {at.collectives} collectives, then stopped "
         f"in its next {at.phase}"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import polars as pl
 
-from perennial.clients.dataset import Dataset
 from perennial.clients.pyfunc_flavor import write_flavor
 from perennial.contracts.data import Split
 from perennial.contracts.training import Challenger
+from perennial.data.dataset import Dataset
 from perennial.engine.export import load_model
 from perennial.engine.serving import pyfunc
 from perennial.engine.serving.sources import sources_of

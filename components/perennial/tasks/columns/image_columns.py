@@ -9,10 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 from PIL import Image
 
-from perennial.clients.pictures import decode_picture
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.section import Section
+from perennial.data.pictures import decode_picture
 
 FIT_ROWS = 2_048  # values read at once, as they are stored
 FIT_BYTES = 64 * 1024 * 1024  # of decoded pictures at once; their sums need a few times as much

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perennial.clients.environment import CACHE
+from perennial.contracts.environment import CACHE
 from s3_server import bucket, s3_endpoint
 
 

@@ -14,10 +14,10 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
 from perennial.engine.checkpoints import checkpointer as module
+from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer, CheckpointNotWrittenError
 from perennial.engine.checkpoints.folder import Progress, committed, verify
 from perennial.engine.checkpoints.shard import Shard
-from perennial.engine.checkpoints.shelf import LocalShelf
 from perennial.engine.config import TrainingSection
 from perennial.engine.distributed import World
 from perennial.engine.job import TrainingJob
@@ -139,7 +139,7 @@ def test_the_next_save_waits_for_the_one_before(open_checkpointer, trained, held
     checkpointer.save(model, optimizer, Progress(step=1), {"loss": 1.0})
     threading.Timer(0.2, held.set).start()
     checkpointer.save(model, optimizer, Progress(step=2), {"loss": 2.0})
-    assert committed(checkpointer._shelf.folder), "the first is there before the second is taken"
+    assert committed(checkpointer._store.folder), "the first is there before the second is taken"
     checkpointer.wait()
 
 
@@ -216,13 +216,13 @@ def test_the_new_one_is_on_disk_before_an_old_one_is_deleted(
     model, optimizer = trained
     checkpointer = open_checkpointer(keep_best=1)
     seen = []
-    delete = LocalShelf.delete
+    delete = LocalCheckpointStore.delete
 
     def watched(self, step):
         seen.append((step, self.steps()))
         delete(self, step)
 
-    monkeypatch.setattr(LocalShelf, "delete", watched)
+    monkeypatch.setattr(LocalCheckpointStore, "delete", watched)
     for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0)):
         checkpointer.save(model, optimizer, Progress(step=step), {"loss": loss})
     checkpointer.wait()
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_cannot_be_deleted_is_a_warning(
     def refuse(self, step):
         raise PermissionError("not yours")
 
-    monkeypatch.setattr(LocalShelf, "delete", refuse)
+    monkeypatch.setattr(LocalCheckpointStore, "delete", refuse)
     checkpointer = open_checkpointer(keep_best=1)
     with caplog.at_level(logging.WARNING):
         for step in (1, 2, 3):
@@ -252,13 +252,13 @@ def test_the_one_before_the_last_is_a_way_back_until_the_end(open_checkpointer, 
     for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0), (40, 9.0)):
         checkpointer.save(model, optimizer, Progress(step=step), {"loss": loss})
     checkpointer.wait()
-    assert checkpointer._shelf.steps() == [10, 30, 40]
+    assert checkpointer._store.steps() == [10, 30, 40]
     checkpointer.discard_from(35)  # the jump began there
     assert checkpointer.restore(model, optimizer).step == 30
     checkpointer.save(model, optimizer, Progress(step=40), {"loss": 4.0})
     checkpointer.close()
     kept = [record.step for record in checkpointer.records()]
-    assert checkpointer._shelf.steps() == kept == [10, 40]
+    assert checkpointer._store.steps() == kept == [10, 40]
 
 
 def test_taking_a_checkpoint_before_the_first_update_changes_nothing(open_checkpointer, trained):

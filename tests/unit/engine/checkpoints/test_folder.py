@@ -2,7 +2,8 @@ import shutil
 
 import pytest
 
-from checkpoint_files import FILES, flip_a_bit, hand_in, manifest, put
+from checkpoint_files import FILES, flip_a_bit, manifest, put, upload
+from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
 from perennial.engine.checkpoints.folder import (
     MARKER,
     DamagedCheckpointError,
@@ -12,12 +13,11 @@ from perennial.engine.checkpoints.folder import (
     delete,
     discard_uncommitted,
     partial_path,
+    quarantine,
     read_manifest,
     seal,
-    set_aside,
     verify,
 )
-from perennial.engine.checkpoints.shelf import LocalShelf
 
 ALL_FILES = [*FILES, "checkpoint.json", MARKER]
 
@@ -25,7 +25,7 @@ ALL_FILES = [*FILES, "checkpoint.json", MARKER]
 @pytest.fixture
 def write(tmp_path):
     def made(step):
-        put(LocalShelf(tmp_path), step)
+        put(LocalCheckpointStore(tmp_path), step)
         return checkpoint_path(tmp_path, step)
 
     return made
@@ -76,8 +76,8 @@ def test_a_listing_forged_together_with_its_tensors_is_found(write):
 
 
 def test_a_digest_known_from_writing_is_not_computed_again(tmp_path):
-    shelf = LocalShelf(tmp_path)
-    hand_in(shelf, 10)
+    store = LocalCheckpointStore(tmp_path)
+    upload(store, 10)
     known = manifest(10).model_copy(update={"files": {"__0_0.distcp": "digest while writing"}})
     sealed = seal(tmp_path, known)
     assert sealed.files["__0_0.distcp"] == "digest while writing"
@@ -108,7 +108,7 @@ def test_what_was_never_committed_does_not_count_and_is_deleted(tmp_path, write)
 
 
 def test_a_sealed_checkpoint_without_its_final_name_does_not_count(tmp_path):
-    hand_in(LocalShelf(tmp_path), 10)
+    upload(LocalCheckpointStore(tmp_path), 10)
     seal(tmp_path, manifest(10))
     assert committed(tmp_path) == []
     discard_uncommitted(tmp_path)
@@ -129,7 +129,7 @@ def test_a_deletion_that_was_cut_short_leaves_no_half_checkpoint(tmp_path, write
 
 def test_a_damaged_checkpoint_is_set_aside_for_people(tmp_path, write):
     for _ in range(2):  # the same step may be damaged again
-        aside = set_aside(write(10))
+        aside = quarantine(write(10))
         assert (aside / "__0_0.distcp").is_file()
         assert committed(tmp_path) == []
     discard_uncommitted(tmp_path)

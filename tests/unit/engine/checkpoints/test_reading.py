@@ -10,6 +10,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
 from perennial.check_skeleton.trials.plan import RankRecord, read_record, write_record
+from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import (
     CheckpointManifest,
@@ -24,7 +25,6 @@ from perennial.engine.checkpoints.reading import (
     leave_out_absent,
     load_state,
 )
-from perennial.engine.checkpoints.shelf import obtain_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 STATE = {
@@ -89,7 +89,7 @@ def test_code_in_the_metadata_is_not_run_although_every_digest_fits(tmp_path, ho
     target = tmp_path / "ran"
     damage = pickled(Malicious(target)) if how == "alone" else inside(target)
     checkpoint = committed(tmp_path / "checkpoints", STATE, damage=damage)
-    assert obtain_checkpoint(str(checkpoint)) == checkpoint, "the digests do not help here"
+    assert fetch_checkpoint(str(checkpoint)) == checkpoint, "the digests do not help here"
     for use in (
         lambda: CheckpointReader(checkpoint).read_metadata(),
         lambda: load_state(empty_state(), checkpoint, no_dist=True),

@@ -9,35 +9,35 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from checkpoint_files import FILES, flip_a_bit, hand_in, manifest, put
+from checkpoint_files import FILES, flip_a_bit, manifest, put, upload
 from perennial.contracts.errors import PerennialError
+from perennial.engine.checkpoints.checkpoint_store import (
+    LocalCheckpointStore,
+    RemoteCheckpointStore,
+    fetch_checkpoint,
+    folder_for,
+    measured,
+    newest_intact,
+    open_checkpoint_store,
+)
 from perennial.engine.checkpoints.folder import (
     MARKER,
     DamagedCheckpointError,
     checkpoint_path,
     partial_path,
 )
-from perennial.engine.checkpoints.shelf import (
-    LocalShelf,
-    StoreShelf,
-    folder_for,
-    measured,
-    newest_intact,
-    obtain_checkpoint,
-    open_shelf,
-)
 
 
 @pytest.fixture(params=["folder", "store"])
-def shelf(request, tmp_path, cache):
+def store(request, tmp_path, cache):
     if request.param == "folder":
-        return open_shelf(str(tmp_path / "checkpoints"))
-    return open_shelf(f"{request.getfixturevalue('bucket')}/training/checkpoints")
+        return open_checkpoint_store(str(tmp_path / "checkpoints"))
+    return open_checkpoint_store(f"{request.getfixturevalue('bucket')}/training/checkpoints")
 
 
 @pytest.fixture
-def remote(bucket, cache) -> StoreShelf:
-    return StoreShelf(f"{bucket}/training/checkpoints")
+def remote(bucket, cache) -> RemoteCheckpointStore:
+    return RemoteCheckpointStore(f"{bucket}/training/checkpoints")
 
 
 def objects(bucket: str) -> dict[str, bytes]:
@@ -57,54 +57,54 @@ def write_object(bucket: str, key: str, content: bytes) -> None:
     )
 
 
-def test_what_was_committed_is_found_and_obtained(shelf):
+def test_what_was_committed_is_found_and_obtained(store):
     for step in (20, 10):
-        put(shelf, step)
-    assert shelf.steps() == [10, 20]
-    assert shelf.obtain(20).files.keys() == FILES.keys()
-    found = obtain_checkpoint(shelf.uri_of(20))
+        put(store, step)
+    assert store.steps() == [10, 20]
+    assert store.fetch_verified(20).files.keys() == FILES.keys()
+    found = fetch_checkpoint(store.uri_of(20))
     assert {name: (found / name).read_bytes() for name in FILES} == FILES
 
 
-def test_what_was_handed_in_is_invisible_until_it_is_committed(shelf):
-    hand_in(shelf, 10)
-    assert shelf.steps() == []
-    assert newest_intact(shelf, "f", {}) is None
-    shelf.discard_uncommitted()
-    assert list(shelf.folder.iterdir()) == []
+def test_what_was_handed_in_is_invisible_until_it_is_committed(store):
+    upload(store, 10)
+    assert store.steps() == []
+    assert newest_intact(store, "f", {}) is None
+    store.discard_uncommitted()
+    assert list(store.folder.iterdir()) == []
 
 
-def test_a_deleted_checkpoint_is_gone(shelf):
-    put(shelf, 10)
-    put(shelf, 20)
-    shelf.delete(10)
-    assert shelf.steps() == [20]
-    assert not checkpoint_path(shelf.folder, 10).exists()
+def test_a_deleted_checkpoint_is_gone(store):
+    put(store, 10)
+    put(store, 20)
+    store.delete(10)
+    assert store.steps() == [20]
+    assert not checkpoint_path(store.folder, 10).exists()
 
 
-def test_there_may_be_nothing_to_resume_from(shelf):
-    shelf.discard_uncommitted()
-    assert newest_intact(shelf, "f", {}) is None
+def test_there_may_be_nothing_to_resume_from(store):
+    store.discard_uncommitted()
+    assert newest_intact(store, "f", {}) is None
 
 
-def test_another_trainings_checkpoint_is_an_error_that_names_the_settings(shelf):
-    put(shelf, 10, fingerprint="other", contract={"training": {"seed": 3}})
+def test_another_trainings_checkpoint_is_an_error_that_names_the_settings(store):
+    put(store, 10, fingerprint="other", contract={"training": {"seed": 3}})
     with pytest.raises(PerennialError, match=r"training\.seed: 3 in the checkpoint, 4 now"):
-        newest_intact(shelf, "f", {"training": {"seed": 4}})
+        newest_intact(store, "f", {"training": {"seed": 4}})
 
 
 def test_falls_back_over_several_damaged_checkpoints(tmp_path, caplog):
-    shelf = LocalShelf(tmp_path)
+    store = LocalCheckpointStore(tmp_path)
     for step in (10, 20, 30):
-        put(shelf, step)
+        put(store, step)
     for step, name in ((20, "__0_0.distcp"), (30, "__1_0.distcp")):
         flip_a_bit(checkpoint_path(tmp_path, step) / name)
     with caplog.at_level(logging.WARNING):
-        assert newest_intact(shelf, "f", {}).step == 10
+        assert newest_intact(store, "f", {}).step == 10
     assert caplog.text.count("falling back to the one before") == 2
     assert (tmp_path / "step-00000030.damaged").is_dir()
-    put(shelf, 20)
-    assert newest_intact(shelf, "f", {}).step == 20
+    put(store, 20)
+    assert newest_intact(store, "f", {}).step == 20
 
 
 @pytest.mark.parametrize("name", ["__1_0.distcp", ".metadata", "checkpoint.json", MARKER])
@@ -124,11 +124,11 @@ def test_falls_back_over_an_object_that_was_changed(remote, bucket, cache, name,
 
 
 def test_an_older_checkpoint_that_cannot_be_read_is_no_candidate(tmp_path, caplog):
-    shelf = LocalShelf(tmp_path)
+    store = LocalCheckpointStore(tmp_path)
     for step in (10, 20):
-        put(shelf, step, loss=float(step))
+        put(store, step, loss=float(step))
     flip_a_bit(checkpoint_path(tmp_path, 10) / "checkpoint.json")
-    assert measured(shelf) == {20: {"loss": 20.0}}
+    assert measured(store) == {20: {"loss": 20.0}}
     assert "step-00000010 is damaged" in caplog.text
 
 
@@ -171,11 +171,11 @@ def test_nothing_is_downloaded_that_this_machine_has_intact(remote, bucket):
         "provide-client-params.s3.GetObject",
         lambda params, **rest: downloads.append(Path(params["Key"]).name),
     )
-    remote.obtain(10)
+    remote.fetch_verified(10)
     assert set(downloads) == {"checkpoint.json", MARKER}
     flip_a_bit(checkpoint_path(remote.folder, 10) / "__1_0.distcp")
     downloads.clear()
-    remote.obtain(10)
+    remote.fetch_verified(10)
     assert set(downloads) - {"checkpoint.json", MARKER} == {"__1_0.distcp"}
     local = checkpoint_path(remote.folder, 10)
     assert {name: (local / name).read_bytes() for name in FILES} == FILES
@@ -184,7 +184,7 @@ def test_nothing_is_downloaded_that_this_machine_has_intact(remote, bucket):
 def test_another_machine_downloads_what_it_needs(remote, cache):
     put(remote, 10)
     shutil.rmtree(cache)
-    remote.obtain(10)
+    remote.fetch_verified(10)
     local = checkpoint_path(remote.folder, 10)
     assert {name: (local / name).read_bytes() for name in FILES} == FILES
     assert not partial_path(remote.folder, 10).exists()
@@ -192,17 +192,18 @@ def test_another_machine_downloads_what_it_needs(remote, cache):
 
 def test_files_of_two_machines_make_one_checkpoint(bucket, tmp_path):
     first, second = (
-        StoreShelf(f"{bucket}/training/checkpoints", tmp_path / name) for name in ("a", "b")
+        RemoteCheckpointStore(f"{bucket}/training/checkpoints", tmp_path / name)
+        for name in ("a", "b")
     )
-    for shelf, name in ((first, "__0_0.distcp"), (second, "__1_0.distcp")):
-        partial_path(shelf.folder, 10).mkdir(parents=True)
-        (partial_path(shelf.folder, 10) / name).write_bytes(FILES[name])
-        shelf.hand_in(10, [name])
+    for store, name in ((first, "__0_0.distcp"), (second, "__1_0.distcp")):
+        partial_path(store.folder, 10).mkdir(parents=True)
+        (partial_path(store.folder, 10) / name).write_bytes(FILES[name])
+        store.upload(10, [name])
     digests = dict.fromkeys(["__1_0.distcp"], "digest of the other machine")
     first.commit(manifest(10).model_copy(update={"files": digests}))
     assert first.manifest(10).files.keys() == {"__0_0.distcp", "__1_0.distcp"}
     with pytest.raises(DamagedCheckpointError, match="its SHA-256 is not digest of th"):
-        second.obtain(10)
+        second.fetch_verified(10)
 
 
 def test_a_missing_object_is_damage(remote, bucket, cache):
@@ -212,25 +213,26 @@ def test_a_missing_object_is_damage(remote, bucket, cache):
         Bucket=urlparse(bucket).netloc, Key="training/checkpoints/step-00000010/__0_0.distcp"
     )
     with pytest.raises(DamagedCheckpointError, match=r"__0_0\.distcp is missing"):
-        remote.obtain(10)
+        remote.fetch_verified(10)
 
 
 def test_a_file_that_only_another_machine_sees_is_an_error(tmp_path):
-    shelf = LocalShelf(tmp_path)
-    hand_in(shelf, 10)
+    store = LocalCheckpointStore(tmp_path)
+    upload(store, 10)
     listed = dict.fromkeys(["__0_0.distcp", "__2_0.distcp"], "digest of its rank")
     with pytest.raises(PerennialError, match=r"other ranks wrote __2_0\.distcp, which are not in"):
-        shelf.commit(manifest(10).model_copy(update={"files": listed}))
-    assert shelf.steps() == []
+        store.commit(manifest(10).model_copy(update={"files": listed}))
+    assert store.steps() == []
 
 
 def test_every_machine_forgets_copies_of_what_is_gone(bucket, tmp_path):
     first, second = (
-        StoreShelf(f"{bucket}/training/checkpoints", tmp_path / name) for name in ("a", "b")
+        RemoteCheckpointStore(f"{bucket}/training/checkpoints", tmp_path / name)
+        for name in ("a", "b")
     )
     for step in (10, 20):
         put(first, step)
-        second.obtain(step)
+        second.fetch_verified(step)
     partial_path(second.folder, 30).mkdir()
     first.delete(10)
     second.prune_copies(first.steps())
@@ -243,7 +245,7 @@ def test_without_the_right_to_list_uploads_training_goes_on(remote, caplog):
         "before-call.s3.ListMultipartUploads",
         lambda **rest: (AWSResponse("", 403, {}, None), denied | {"ResponseMetadata": {}}),
     )
-    hand_in(remote, 10)
+    upload(remote, 10)
     remote.discard_uncommitted()
     assert "never ended are left" in caplog.text
     assert "AccessDenied" in caplog.text
@@ -257,7 +259,7 @@ def test_addresses_have_folders_of_their_own(cache):
 
 
 def test_a_checkpoint_that_cannot_be_deleted_from_a_folder_says_so(tmp_path):
-    put(LocalShelf(tmp_path), 10)
+    put(LocalCheckpointStore(tmp_path), 10)
     shutil.rmtree(checkpoint_path(tmp_path, 10))
     with pytest.raises(OSError, match="No such file"):
-        LocalShelf(tmp_path).delete(10)
+        LocalCheckpointStore(tmp_path).delete(10)

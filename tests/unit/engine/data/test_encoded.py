@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, BadTaskError
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.data import encoded
 from perennial.engine.data.encoded import DIGEST, EncodedSplit, encode_split
 from perennial.engine.task import LABEL

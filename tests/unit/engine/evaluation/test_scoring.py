@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from captioned_shapes import OPTIONS, TASK, write_shapes
-from perennial.clients import dataset as datasets
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import Snapshot
+from perennial.data import dataset as datasets
+from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import Share, joined, score_share, score_split
 from perennial.engine.task import load_task
 from scoring_ranks import KEPT, score_validation, trained

@@ -8,10 +8,10 @@ import torch
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
 from metric_ranks import add_up_together, graded_reading
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.data.batching import fixed_sample
 from perennial.engine.evaluation.resampling import Blocks, resample
 from perennial.engine.evaluation.scoring import Scored

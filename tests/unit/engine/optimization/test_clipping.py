@@ -61,7 +61,7 @@ def test_clipping_by_value_equals_pytorchs(max_value, is_clipped, scale):
     for parameter in ours:
         parameter.grad *= scale
     subject = clipper("value", max_value=max_value)
-    subject.learn_excess(subject.local_excess(ours, scale))
+    subject.observe_clipping(subject.local_excess(ours, scale))
     assert float(subject.clip(ours, norm_of(ours) / scale, scale)) == is_clipped
     for one, other in zip(ours, theirs, strict=True):
         assert torch.equal(one.grad, other.grad)
@@ -71,7 +71,7 @@ def test_an_update_counts_as_clipped_when_another_rank_is_over_the_limit():
     ours, _ = two_layers()
     subject = clipper("value", max_value=1e3)
     assert float(subject.local_excess(ours, 1.0)) == 0.0
-    subject.learn_excess(torch.tensor(1.0, dtype=torch.float64))
+    subject.observe_clipping(torch.tensor(1.0, dtype=torch.float64))
     assert float(subject.clip(ours, norm_of(ours), 1.0)) == 1.0
 
 

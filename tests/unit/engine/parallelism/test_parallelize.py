@@ -12,7 +12,7 @@ from perennial.engine.parallelism.parallelize import (
     free_gathered_parameters,
     parallelize,
     require_strategy,
-    settle_buckets,
+    warm_up_buckets,
 )
 from perennial.engine.parallelism.replica import Replica
 from tiny_training import TinyOptions, TinyTask
@@ -84,8 +84,8 @@ class Recording(nn.Linear):
 def test_buckets_settle_in_the_types_of_the_training(alone_in_a_group):
     training = TrainingSection(strategy="ddp", precision="bf16")
     layer = Recording(2, 2, bias=False)
-    model = Replica(layer, num_passengers=2)
-    settle_buckets(model, {"x": torch.ones(2, 2)}, training, ALONE.device)
+    model = Replica(layer, num_scalars=2)
+    warm_up_buckets(model, {"x": torch.ones(2, 2)}, training, ALONE.device)
     assert layer.seen == (2, torch.bfloat16)
     assert layer.weight.grad is None
 

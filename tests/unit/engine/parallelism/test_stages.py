@@ -5,7 +5,7 @@ from torch import nn
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.parallelism.plan import ParallelPlan
 from perennial.engine.parallelism.stages import (
-    Elsewhere,
+    Passthrough,
     assign_parts,
     cut,
     divide_blocks,
@@ -59,7 +59,7 @@ def test_stages_in_turn_compute_what_the_whole_model_computes(num_stages):
     for stage in range(num_stages):
         activation = cut(model, stages, (stage,))(activation, scale=1.5)
     assert torch.equal(activation, model(tokens, scale=1.5))
-    assert not any(isinstance(module, Elsewhere) for module in model.modules())
+    assert not any(isinstance(module, Passthrough) for module in model.modules())
 
 
 class Shifted(Chain):

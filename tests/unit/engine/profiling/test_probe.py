@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from perennial.clients.dataset import Dataset
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
+from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
 from perennial.engine.normalization import GhostBatchNorm
 from perennial.engine.profiling.probe import (

@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from faulty_training import FaultyOptions, faulty_job
-from perennial.clients.environment import CACHE
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
-from perennial.engine.handover import give_sign_of_life, hand_over, read_end
+from perennial.engine.handover import hand_over, read_end, write_heartbeat
 from tiny_training import run_ranks_at
 
 SLOW = FaultyOptions(trouble="slow forward", trouble_rank=-1, seconds=0.1)
@@ -23,7 +23,7 @@ def job(root, bucket, tmp_path, monkeypatch):
 
 
 def test_a_training_whose_launcher_is_gone_stops_at_a_checkpoint_and_resumes(job):
-    give_sign_of_life(job, "the last one")
+    write_heartbeat(job, "the last one")
     hand_over(job)
     assert run_ranks_at(job.address, job.num_processes) == [75, 75]
     end = read_end(job)
@@ -44,7 +44,7 @@ def test_a_training_that_is_followed_goes_on(job):
         number = 0
         while not ended.wait(0.2):
             number += 1
-            give_sign_of_life(job, str(number))
+            write_heartbeat(job, str(number))
 
     launcher = threading.Thread(target=follow)
     hand_over(job)

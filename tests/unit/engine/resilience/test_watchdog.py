@@ -1,10 +1,10 @@
 import pytest
 
-from perennial.engine.resilience.watchdog import Standstill, behind, describe, standstills
+from perennial.engine.resilience.watchdog import Hang, behind, describe, read_hangs
 
 
-def at(rank, step=7, collectives=21) -> Standstill:
-    return Standstill(rank=rank, step=step, phase="update", collectives=collectives)
+def at(rank, step=7, collectives=21) -> Hang:
+    return Hang(rank=rank, step=step, phase="update", collectives=collectives)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_the_rank_that_the_others_wait_for_is_named(seen, expected, tmp_path):
     assert behind(seen, 3) == expected
     for each in seen:
         (tmp_path / f"hang-rank-{each.rank}.json").write_text(each.to_json())
-    text = describe(standstills(tmp_path), 3)
+    text = describe(read_hangs(tmp_path), 3)
     names = ", ".join(map(str, sorted(expected)))
     assert (f"rank {names} is behind" in text) is bool(expected)
     assert ("no sign of life" in text) is (len(seen) < 3)

@@ -5,7 +5,7 @@ import pytest
 from deployments import contract, profile
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.desired import desire
-from perennial.train_model.config import ResourcesSection
+from perennial.training_jobs.config import ResourcesSection
 
 ASKED = {"service_account": "mine", "shared_memory_gib": 8.0}
 

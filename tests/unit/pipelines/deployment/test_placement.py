@@ -6,11 +6,11 @@ from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2
 
 from deployments import DIGEST, profile
-from perennial.clients import environment
-from perennial.clients.training_jobs import LEFT_IN_PLACE
 from perennial.compilation import PIPELINES, compile_pipeline
+from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.placement import place, settings_in
+from perennial.training_jobs.selectors import LEFT_IN_PLACE
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-access/word"}
 

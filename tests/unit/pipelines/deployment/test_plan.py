@@ -13,7 +13,7 @@ from perennial.deployment.plan import (
     DisableSchedule,
     Observed,
     plan,
-    remarks,
+    plan_warnings,
 )
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -75,13 +75,13 @@ def test_a_schedule_with_a_run_under_way_is_disabled_and_kept(desired, other):
     old, new = scheduled(other, 1), scheduled(desired, 2)
     state = observed(desired, old, new, busy=["s1"])
     assert plan(desired, state) == [DisableSchedule(old)]
-    assert "until its run is over" in " ".join(remarks(desired, state))
+    assert "until its run is over" in " ".join(plan_warnings(desired, state))
 
 
 def test_a_paused_schedule_stays_paused_and_is_said_to_be(desired):
     state = observed(desired, scheduled(desired, 1, enabled=False))
     assert plan(desired, state) == []
-    assert "is paused and stays so" in " ".join(remarks(desired, state))
+    assert "is paused and stays so" in " ".join(plan_warnings(desired, state))
 
 
 def test_the_successor_of_a_paused_schedule_is_paused(desired, other):
@@ -115,7 +115,7 @@ def test_a_schedule_made_by_hand_is_left_alone_and_mentioned(desired):
     mine = scheduled(desired, 1, description="nightly, by the analysts")
     state = observed(desired, mine, scheduled(desired, 2))
     assert plan(desired, state) == []
-    assert "made by hand" in " ".join(remarks(desired, state))
+    assert "made by hand" in " ".join(plan_warnings(desired, state))
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ from deployments import contract, profile
 from iam_s3 import allows, enforcing_server
 from perennial import cli
 from perennial.clients.object_store import open_store
-from perennial.clients.parcels import CARRIED_BYTES, Parcel, receive
 from perennial.contracts.errors import PerennialError
-from perennial.decide_retraining.look import newest_look
+from perennial.decide_retraining.monitoring_record import load_monitoring_record
 from perennial.deployment.s3_policy import GRANTS, s3_policy
 from perennial.deployment.signed_event import Event, Gate, sign
+from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
 
 STORE = "s3://models/store"
 CLICKS = contract("clicks", "s3://streams/clicks")
 PROFILE = profile(stores={"store_uri": STORE})
 RECORDED = json.loads(Path(__file__).with_name("s3_calls.json").read_text())
-# What a healthy run does not do, and `tests/unit/clients/test_parcels.py` and `test_steps.py` do.
+# What a healthy run does not do, and `tests/unit/steps/test_large_parameters.py` and `test_steps.py` do.
 RARE = {
     "steps": [
         ["s3:GetObject", "models", "store/parcels/0.json"],
@@ -124,10 +124,10 @@ def act_as(monkeypatch):
 def test_the_small_accounts_do_their_work_within_their_rights(act_as):
     long = json.dumps({"a": "x" * CARRIED_BYTES})
     act_as("deployer")
-    address = Parcel(long, STORE).send()
+    address = LargeParameter(long, STORE).send()
     for role in ("deployer", "receiver", "watcher", "steps"):
         act_as(role)
-        assert receive(address) == long
+        assert resolve(address) == long
 
     key, now = b"k" * 32, datetime.now(UTC)
     body = sign(Event(model="clicks", reason="r"), key, now)
@@ -140,7 +140,7 @@ def test_the_small_accounts_do_their_work_within_their_rights(act_as):
     watcher.replace("watch/clicks/state.json", b"{}", previous=None)
     assert open_store(CLICKS.data.uri).list() == []
 
-    assert newest_look(act_as("exporter"), "clicks") is None
+    assert load_monitoring_record(act_as("exporter"), "clicks") is None
     assert set(act_as.calls) == {"admin", "deployer", "receiver", "watcher", "steps", "exporter"}
 
 

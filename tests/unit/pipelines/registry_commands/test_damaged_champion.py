@@ -12,11 +12,11 @@ import pytest
 from perennial.cli import main
 from perennial.clients.object_store import sha256_of_file
 from perennial.clients.tracking import open_mlflow
-from perennial.clients.version_files import FILES_TAG, RegisteredFiles
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
-from perennial.evaluate_model.config import EvaluateModelConfig, GateSection
-from perennial.evaluate_model.judgement import judge_challenger
+from perennial.gate.config import GateSection, JudgementConfig
+from perennial.gate.judgement import judge_challenger
+from perennial.registry.version_files import FILES_TAG, RegisteredFiles
 from registered_versions import NAME, registrar
 from small_models import GOOD, TASK, lay_out
 
@@ -232,7 +232,7 @@ RECORDS = {
 
 def judge(folder):
     """What `evaluate_model` decides of a copy of version 2."""
-    config = EvaluateModelConfig(
+    config = JudgementConfig(
         model=ModelSection(name=NAME, task=TASK), gate=GateSection(resamples=300)
     )
     return judge_challenger(config, folder, folder, folder, page=folder / "page.html")

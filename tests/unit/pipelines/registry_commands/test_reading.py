@@ -6,13 +6,13 @@ import shutil
 import pytest
 
 from perennial.cli import main
-from perennial.clients.journal import Journal
-from perennial.clients.model_registry import open_registry
 from perennial.contract import Contract
 from perennial.contracts.gate import Verdict
 from perennial.contracts.snapshot import Snapshot
+from perennial.registry.model_registry import open_registry
 from perennial.registry_commands.verbs import fitted
 from perennial.runs import Home
+from perennial.steps.journal import Journal
 from registered_versions import NAME, contract_of
 from small_models import GOOD, NOISY, USELESS
 

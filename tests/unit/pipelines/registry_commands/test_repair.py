@@ -5,9 +5,9 @@ import json
 import pytest
 
 from perennial.cli import main
-from perennial.clients.model_registry import open_registry
 from perennial.clients.tracking import open_mlflow
-from perennial.clients.version_files import FILES_TAG
+from perennial.registry.model_registry import open_registry
+from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.repair import RepairEntry
 from registered_versions import NAME
 from small_models import GOOD, USELESS

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perennial.cli import main
-from perennial.clients.model_registry import open_registry
 from perennial.contracts.lineage import Lineage
+from perennial.registry.model_registry import open_registry
 from registered_versions import NAME
 from small_models import GOOD
 

@@ -20,7 +20,7 @@ from perennial.check_skeleton.trials.replay import (
     Answer,
     Request,
 )
-from perennial.check_skeleton.trials.supervisor import nursery_environment
+from perennial.check_skeleton.trials.supervisor import fork_server_environment
 from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 
@@ -121,7 +121,7 @@ def _answer(subject: Subject, rows: pl.DataFrame) -> Answer:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", REPLAY, temporary], capture_output=True, text=True,
-                env={**nursery_environment(), "PYTHONHASHSEED": other},
+                env={**fork_server_environment(), "PYTHONHASHSEED": other},
                 timeout=TIMEOUT_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

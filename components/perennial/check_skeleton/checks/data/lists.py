@@ -10,9 +10,9 @@ from perennial.check_skeleton.checks.data.signals import Numbers
 from perennial.check_skeleton.checks.data.teeth import sawtooth
 from perennial.check_skeleton.subject import Subject, head_of
 from perennial.check_skeleton.verdict import Judge
-from perennial.clients.pictures import decode_picture
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.skeleton import CheckResult
+from perennial.data.pictures import decode_picture
 from perennial.engine.task import inputs_of
 
 ROWS = 512

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.pictures import decode_picture
 from perennial.contracts.errors import BadDataError
+from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch
 
 COMPARED = 16

@@ -11,8 +11,8 @@ import polars as pl
 
 from perennial.check_skeleton.checks.data.signals import Numbers
 from perennial.check_skeleton.subject import Subject
-from perennial.clients.pictures import decode_picture, encode_png
 from perennial.contracts.errors import BadDataError
+from perennial.data.pictures import decode_picture, encode_png
 from perennial.engine.task import LABEL, inputs_of
 
 ROWS, FEWEST_ROWS = 32, 8

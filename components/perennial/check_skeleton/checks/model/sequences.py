@@ -8,10 +8,10 @@ from perennial.check_skeleton.checks.model.fill import filled_texts, learned_bey
 from perennial.check_skeleton.checks.model.padding import padding_of
 from perennial.check_skeleton.checks.model.token_positions import (
     AGREEMENT,
-    Asked,
+    TargetOffset,
     agreements,
-    asked_of,
     dependencies,
+    find_target_offset,
     moves,
     tokens_of,
 )
@@ -111,7 +111,7 @@ def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
     if found is None:
         return None
     batch, fill = found
-    asks = asked_of(subject, batch)
+    asks = find_target_offset(subject, batch)
     if isinstance(asks, str) or asks.offset != 1:
         return None
     # Of a run all want one code: what ends the text, or begins it, was left out before.
@@ -166,7 +166,7 @@ def next_token(subject: Subject) -> CheckResult:
             hint="the loss pairs outputs with labels of other positions: look for view or reshape "
             "where permute is meant, and for a softmax over the wrong dimension",
         )
-    found = asked_of(subject, batch)
+    found = find_target_offset(subject, batch)
     if not isinstance(found, str) and found.offset == 0 and subject.task.reconstructs_inputs:
         found = "each position is asked for its own token, as the task says"
     if isinstance(found, str):
@@ -219,7 +219,7 @@ def future_independence(subject: Subject) -> CheckResult:
     parting = _parting(rows[label], subject.train[LABEL].shape[1] // 2)
     with made_up("texts with other characters of theirs in their second half"):
         other = subject.task.encode(rows.with_columns(parting))
-    found = asked_of(subject, batch)
+    found = find_target_offset(subject, batch)
     if isinstance(found, str):
         return judge.skipped(found)
     if bool(_shared(found, batch, other).all()):
@@ -236,7 +236,7 @@ def future_independence(subject: Subject) -> CheckResult:
 
 
 def _judged_outputs(
-    judge: Judge, subject: Subject, found: Asked, texts: tuple[Batch, Batch]
+    judge: Judge, subject: Subject, found: TargetOffset, texts: tuple[Batch, Batch]
 ) -> CheckResult:
     """Outputs of texts that only then part."""
     model, (batch, other) = stirred_model(subject), texts
@@ -258,7 +258,7 @@ def _judged_outputs(
     )
 
 
-def _shared(found: Asked, batch: Batch, other: Batch) -> Tensor:
+def _shared(found: TargetOffset, batch: Batch, other: Batch) -> Tensor:
     """Positions before the first token in which two texts differ, [B, T]."""
     return (batch[found.tokens] != other[found.tokens]).cumsum(dim=1) == 0
 

@@ -12,7 +12,11 @@ from perennial.check_skeleton.checks.model.padding import Padding, padding_of
 from perennial.check_skeleton.checks.model.pooling import pooled_padding
 from perennial.check_skeleton.checks.model.reading import long_texts, parts_seen, told_by
 from perennial.check_skeleton.checks.model.sequences import other_characters
-from perennial.check_skeleton.checks.model.token_positions import asked_of, tokens_of, watched
+from perennial.check_skeleton.checks.model.token_positions import (
+    find_target_offset,
+    tokens_of,
+    watched,
+)
 from perennial.check_skeleton.checks.model.words import Words, words_as_padding, words_of
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.made_up_inputs import made_up
@@ -196,7 +200,7 @@ def position_use(subject: Subject) -> CheckResult:
         tolerance=f"{ORDER:g} of what other tokens change",
     )
     batch = probe(subject)
-    found = asked_of(subject, batch)
+    found = find_target_offset(subject, batch)
     if isinstance(found, str):
         return _judged_whole(judge, subject, batch) or judge.skipped(found)
     places = torch.arange(found.wanted.shape[1])

@@ -26,7 +26,7 @@ SHORTEST = 8
 
 
 @dataclass(frozen=True)
-class Asked:
+class TargetOffset:
     """What the loss asks for, against the tokens that the model is given.
 
     Attributes:
@@ -48,12 +48,12 @@ class Asked:
         return best if self.agreement[best] >= AGREEMENT else None
 
 
-def asked_of(subject: Subject, batch: Batch) -> Asked | str:
+def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
     """What the loss asks for of a batch; or why that is no question."""
     output = output_of(subject, batch)
     if not is_per_token(output, batch[LABEL]):
         return "the model's output is not one row of scores per label"
-    found = asked(wanted_tokens(subject.task, output, batch), batch)
+    found = measure_target_offset(wanted_tokens(subject.task, output, batch), batch)
     if found is None:
         return "no input is laid out like the labels"
     if found.is_hidden:
@@ -61,10 +61,10 @@ def asked_of(subject: Subject, batch: Batch) -> Asked | str:
     return found
 
 
-def asked(wanted: Tensor, batch: Batch) -> Asked | None:
+def measure_target_offset(wanted: Tensor, batch: Batch) -> TargetOffset | None:
     """Compare what is wanted with the input that holds it most often; None without tokens."""
     found = [
-        Asked(name, wanted, agreements(tensor, wanted), _is_hidden(tensor, wanted))
+        TargetOffset(name, wanted, agreements(tensor, wanted), _is_hidden(tensor, wanted))
         for name, tensor in inputs_of(batch).items()
         if tensor.shape == wanted.shape and not tensor.is_floating_point()
     ]

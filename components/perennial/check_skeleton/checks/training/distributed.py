@@ -56,7 +56,7 @@ def rank_equivalence(subject: Subject) -> CheckResult:
         return speak(
             f"the engine cannot train it in one process: {alone.problem}", hint=cause_of(alone)
         )
-    if trials.quiet == "noise":
+    if trials.randomness_off == "noise":
         return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
     return _judge_equivalence(judge, trials, subject.training.strategy)
 
@@ -206,7 +206,7 @@ def _is_division(trials: Trials, names: Sequence[str]) -> bool:
 def _how(trials: Trials) -> dict[str, object]:
     """What differed from the contract's own training."""
     notes = ["plain gradient descent in float32, without augmentation and dropout"]
-    if trials.quiet == "evaluation":
+    if trials.randomness_off == "evaluation":
         notes.append("in evaluation mode, because forward draws random numbers by itself")
     if trials.has_batch_norm:
         notes.append("batch normalisation over all processes, as under batch_norm = 'sync'")

@@ -43,7 +43,7 @@ TELLING_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Contest:
+class InputAblation:
     """Two trainings alike but for their inputs, at the evaluation where real ones led most.
 
     Attributes:
@@ -80,7 +80,7 @@ def input_independent_baseline(subject: Subject) -> CheckResult:
         source="guides: train on zeroed inputs; paired over validation rows, with a linear "
         "model as control for what the sample can show",
     )
-    contest = _best_contest(subject)
+    contest = _best_ablation(subject)
     evidence: dict[str, JsonValue] = {
         CURVES: contest.curves,
         "z_score": contest.z_score,
@@ -126,7 +126,7 @@ def input_independent_baseline(subject: Subject) -> CheckResult:
     )
 
 
-def _told_alone(subject: Subject, contest: Contest) -> str:
+def _told_alone(subject: Subject, contest: InputAblation) -> str:
     """What makes a result too good to be true; empty where many inputs make it good.
 
     Digits, and labels that follow a rule, are learned at once by right. A leak is one input.
@@ -148,20 +148,20 @@ def z_score(differences: NDArray[np.float64]) -> float:
     return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
 
 
-def _best_contest(subject: Subject) -> Contest:
+def _best_ablation(subject: Subject) -> InputAblation:
     """The contest at the first learning rate that is won clearly, else the best one."""
-    contests: list[Contest] = []
+    contests: list[InputAblation] = []
     ways = [(rate, False) for rate in subject.settings.learning_rates]
     if trains_otherwise(subject.task):
         ways.append((subject.settings.learning_rates[0], True))
     for rate, as_trained in ways:
-        contests.append(_contest(subject, rate, as_trained=as_trained))
+        contests.append(_run_ablation(subject, rate, as_trained=as_trained))
         if contests[-1].z_score >= subject.settings.significance:
             return contests[-1]
     return max(contests, key=lambda contest: contest.z_score)
 
 
-def _contest(subject: Subject, rate: float, *, as_trained: bool) -> Contest:
+def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
     real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
     zeroed = _without_inputs(subject, rate)
     # Against the best of all rivals: a model that merely finds the label's mean faster on real
@@ -175,7 +175,7 @@ def _contest(subject: Subject, rate: float, *, as_trained: bool) -> Contest:
     still_leads = z_score(rival - real.losses[max(real.losses)]) >= subject.settings.significance
     reliance = real.reliance if still_leads else math.inf
     curves: JsonValue = {"real inputs": real.curve(), "zeroed inputs": zeroed.curve()}
-    return Contest(
+    return InputAblation(
         float(best.mean()), float(rival.mean()), z_score(rival - best), real.varies,
         reliance, curves,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.token_positions import asked_of
+from perennial.check_skeleton.checks.model.token_positions import find_target_offset
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.free_outputs import free_outputs, output_of, stepped
 from perennial.check_skeleton.short_training import simplified, trains_otherwise, updates
@@ -190,7 +190,7 @@ def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
 
 def _prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
     """The least loss of texts of which some begin alike: what goes on is known by its shares."""
-    found = asked_of(subject, batch)
+    found = find_target_offset(subject, batch)
     if isinstance(found, str) or found.offset != 1:
         return -math.inf
     tokens, wanted = batch[found.tokens], found.wanted

@@ -1,0 +1,97 @@
+"""Who moved the champion, why and when, as tags of the model versions that the move concerns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from perennial.contracts.errors import PerennialError
+
+GATE = "the gate"
+REASON_CHARACTERS = 1000
+"""MLflow refuses longer tags in some of its databases."""
+DESCRIPTION_CHARACTERS = 5000
+"""So long are MLflow's columns for descriptions; PostgreSQL refuses more."""
+
+
+@dataclass(frozen=True)
+class AliasDecision:
+    """One decision about a version.
+
+    Attributes:
+        by: The person, or the gate.
+        reason: In their words.
+        at: In UTC, to the second; such times sort as text.
+    """
+
+    by: str
+    reason: str
+    at: str
+
+    @classmethod
+    def now(cls, by: str, reason: str) -> "AliasDecision":
+        """A decision taken now."""
+        return cls(by, reason[:REASON_CHARACTERS], f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+
+    def as_tags(self, event: str) -> dict[str, str]:
+        """Its tags; `event` is `promoted`, `restored` or `rolled_back`."""
+        return {
+            f"perennial.{event}_by": self.by,
+            f"perennial.{event}_reason": self.reason,
+            f"perennial.{event}_at": self.at,
+        }
+
+    @classmethod
+    def of(cls, tags: Mapping[str, str], event: str) -> "AliasDecision | None":
+        """The latest decision of a kind, from a version's tags; None if it was never taken."""
+        at = tags.get(f"perennial.{event}_at", "")
+        by, reason = (tags.get(f"perennial.{event}_{what}", "") for what in ("by", "reason"))
+        return cls(by, reason, at) if at else None
+
+
+REPLACED_TAG = "perennial.replaced"
+"""The version that was champion before this one was promoted; empty for none."""
+
+
+def tags_of_promotion(
+    version: str, replaced: str, said: AliasDecision
+) -> dict[str, dict[str, str]]:
+    """Version → tags of a promotion."""
+    return {version: {**said.as_tags("promoted"), REPLACED_TAG: replaced}}
+
+
+def tags_of_rollback(version: str, restored: str, said: AliasDecision) -> dict[str, dict[str, str]]:
+    """Version → tags of a rollback.
+
+    The restored version keeps what it had replaced, so that a second rollback goes further back
+    and not forth again.
+    """
+    return {version: said.as_tags("rolled_back"), restored: said.as_tags("restored")}
+
+
+def is_rolled_back(tags: Mapping[str, str]) -> bool:
+    """Whether a person took the version out of production and nobody put it back since."""
+    out = AliasDecision.of(tags, "rolled_back")
+    back = [
+        found.at for event in ("promoted", "restored") if (found := AliasDecision.of(tags, event))
+    ]
+    return out is not None and all(out.at >= moment for moment in back)
+
+
+def refuse_rolled_back(title: str, tags: Mapping[str, str], action: str) -> None:
+    """Refuse to promote what a person took out of production.
+
+    Args:
+        title: What people call the version.
+        tags: Of the version.
+        action: What they can do instead.
+
+    Raises:
+        PerennialError: a person took it out, and nobody put it back since.
+    """
+    said = AliasDecision.of(tags, "rolled_back")
+    if said is not None and is_rolled_back(tags):
+        raise PerennialError(
+            f"{title} was taken out of production",
+            evidence=f"rolled back {said.at} UTC by {said.by}: {said.reason}",
+            action=action,
+        )

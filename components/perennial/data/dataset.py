@@ -1,0 +1,351 @@
+"""Dataset: streams the rows of a snapshot, split by split, verified against its pinned digests."""
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from perennial.clients.object_store import open_store, sha256_of_file
+from perennial.contracts.data import DataSection, Split, SplitSection
+from perennial.contracts.environment import data_cache
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.snapshot import DataFile, Snapshot
+from perennial.data.parquet_files import LIBRARY_ERRORS, unreadable
+
+SPLIT_COLUMN = "__split__"
+FILE_COLUMN = "__partition_file__"
+_PERIODS = {"week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
+# Values of these columns take kilobytes each: 2,048 pictures of 100 kB are 0.2 GB.
+_WIDE_TYPES = ("Binary", "List", "Array")
+_WIDE_ROWS = 2_048
+_MICROSECONDS = timedelta(microseconds=1)
+_ZONE = re.compile(r"time_zone='([^']+)'")
+
+
+class Dataset:
+    """The rows of a snapshot.
+
+    Args:
+        snapshot: What to read.
+        cache: Where files of a remote store are kept between reads.
+
+    Raises:
+        BadDataError: a file is gone or is not the file that the snapshot pinned.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache: Path | None = None) -> None:
+        self.snapshot = snapshot
+        self._cache = cache or data_cache()
+        self._store = functools.cache(open_store)
+        self._stamps: dict[Path, tuple[int, int, int]] = {}
+        self._paths = [self._verified(file) for file in snapshot.files]
+
+    def scan(self, split: Split | None = None, *, with_file: bool = False) -> pl.LazyFrame:
+        """All columns of the rows of one split, or of every row, in file order.
+
+        Args:
+            split: Which rows; None for all.
+            with_file: Add the position of each row's file in the snapshot, as `FILE_COLUMN`.
+        """
+        columns = list(self.snapshot.columns)
+        if with_file:
+            names = [str(path) for path in self._paths]
+            position = pl.col(FILE_COLUMN).replace_strict(
+                names, list(range(len(names))), return_dtype=pl.Int64
+            )
+            frame = _scan(self._paths, FILE_COLUMN).select(*columns, position)
+        else:
+            frame = _scan(self._paths).select(columns)
+        if split is None:
+            return frame
+        return frame.filter(split_filter(self.snapshot, split))
+
+    def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
+        """The result of a query on `scan`, computed without holding the dataset in memory.
+
+        Raises:
+            BadDataError: a file cannot be decoded.
+        """
+        with self._decoded():
+            found = query.collect(engine="streaming")
+        self._check_unchanged()
+        return found
+
+    def batches(
+        self, split: Split, rows: int, *, together: int = 1, part: "slice | None" = None
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of one split in file order, `batch_rows` at a time, the last with what is left.
+
+        Args:
+            split: Which rows.
+            rows: At most so many at a time, if whole groups allow it.
+            together: Size of the groups of neighbours that no batch divides.
+            part: Of the split's rows, from start to stop; None for all.
+
+        Raises:
+            BadDataError: a file cannot be decoded.
+        """
+        frame = self.scan(split)
+        if part is not None:
+            frame = frame.slice(part.start, part.stop - part.start)
+        yield from self._stream(frame, self.batch_rows(rows, together))
+
+    def batch_rows(self, rows: int, together: int = 1) -> int:
+        """How many rows a batch holds: `rows`, or fewer where each may take kilobytes."""
+        types = self.snapshot.columns.values()
+        if self.snapshot.data.text or any(each.startswith(_WIDE_TYPES) for each in types):
+            rows = min(rows, _WIDE_ROWS)
+        return max(rows // together, 1) * together
+
+    def count(self, split: Split) -> int:
+        """The number of rows of one split."""
+        return int(self.collect(self.scan(split).select(pl.len())).item())
+
+    def count_by_file(self, split: Split) -> list[int]:
+        """The number of rows of one split in each file, in the order of the snapshot."""
+        rows = self.scan(split, with_file=True).group_by(FILE_COLUMN).len()
+        counts = dict(self.collect(rows).iter_rows())
+        return [counts.get(position, 0) for position in range(len(self._paths))]
+
+    def labelled_batches(self, rows: int, *, with_file: bool = False) -> Iterator[pl.DataFrame]:
+        """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`.
+
+        Args:
+            rows: At most so many at a time.
+            with_file: Add `FILE_COLUMN`, as `scan` does.
+
+        Raises:
+            BadDataError: a file cannot be decoded.
+        """
+        split = selected_split(self.snapshot).alias(SPLIT_COLUMN)
+        frame = self.scan(with_file=with_file).with_columns(split)
+        yield from self._stream(frame, self.batch_rows(rows))
+
+    def _stream(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        batches = frame.collect_batches(chunk_size=rows, maintain_order=True)
+        while True:
+            with self._decoded():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            for start in range(0, batch.height, rows):
+                yield batch.slice(start, rows)
+        self._check_unchanged()
+
+    @contextmanager
+    def _decoded(self) -> Iterator[None]:
+        """Explain what polars raises; files that were replaced meanwhile come first."""
+        try:
+            yield
+        except LIBRARY_ERRORS as error:
+            self._check_unchanged()
+            raise self._decoding_error(error) from error
+
+    def _check_unchanged(self) -> None:
+        for file, path in zip(self.snapshot.files, self._paths, strict=True):
+            if self._stamps[path] != _stamp(path):
+                raise BadDataError(
+                    f"{file.uri} changed while it was read",
+                    evidence="its size or its time of change is another than at the start",
+                    action="write partitions once; corrections go into a new partition",
+                )
+
+    def files_with(self, rows: pl.Expr) -> list[str]:
+        """The partitions that hold such rows; for messages, since it reads each one."""
+        return [
+            file.uri
+            for file, path in zip(self.snapshot.files, self._paths, strict=True)
+            if not _scan([path]).filter(rows).head(1).collect().is_empty()
+        ]
+
+    def rows_by_file(self) -> dict[str, int]:
+        """The rows that each partition really has, column by column; for messages."""
+        return {
+            file.uri: _scan([path]).collect(engine="streaming").height
+            for file, path in zip(self.snapshot.files, self._paths, strict=True)
+        }
+
+    def _decoding_error(self, error: BaseException) -> BadDataError:
+        for file, path in zip(self.snapshot.files, self._paths, strict=True):
+            try:
+                _scan([path]).collect(engine="streaming")
+            except LIBRARY_ERRORS as found:
+                return unreadable(
+                    file.uri,
+                    found,
+                    problem="cannot be decoded",
+                    action="write it again under a new name and remove this one: its footer is "
+                    "whole but its pages are damaged",
+                )
+        return BadDataError("the partitions cannot be read together", evidence=str(error))
+
+    def _verified(self, file: DataFile) -> Path:
+        root = self.snapshot.data.uri.rstrip("/")
+        key = file.uri.removeprefix(f"{root}/")
+        if key == file.uri:  # a snapshot of a place that has moved since
+            root, _, key = file.uri.rpartition("/")
+        store = self._store(root)
+        path = store.fetch(key, self._cache)
+        if not self._is_pinned(file, path) and path.parent == self._cache:
+            path.unlink(missing_ok=True)  # the copy may be what is damaged
+            path = store.fetch(key, self._cache)
+        if not self._is_pinned(file, path):
+            raise BadDataError(
+                f"{file.uri} changed after the snapshot was taken",
+                evidence=f"expected {file.size_bytes} bytes with SHA-256 {file.sha256[:12]}…",
+                action="put the original file back: partitions of the dataset are written once; "
+                "corrections go into a new partition",
+            )
+        return path
+
+    def _is_pinned(self, file: DataFile, path: Path) -> bool:
+        self._stamps[path] = _stamp(path)
+        return path.stat().st_size == file.size_bytes and sha256_of_file(path) == file.sha256
+
+
+def _scan(paths: list[Path], file_column: str | None = None) -> pl.LazyFrame:
+    """The rows of files whose names are no patterns and add no columns but the one asked for."""
+    return pl.scan_parquet(
+        paths,
+        glob=False,
+        hive_partitioning=False,
+        missing_columns="raise",
+        extra_columns="ignore",
+        include_file_paths=file_column,
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        info = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (info.st_ino, info.st_size, info.st_mtime_ns)
+
+
+def split_filter(snapshot: Snapshot, split: Split) -> pl.Expr:
+    """Selects the rows that one split trains or judges on."""
+    return selected_split(snapshot) == split.value
+
+
+def selected_split(snapshot: Snapshot) -> pl.Expr:
+    """The split's name for each row that is used: it has a label and lies within the window.
+
+    `train_days` and `test_days` select whole days, the newest first, so that no day is cut.
+    """
+    data, rule = snapshot.data, snapshot.split
+    name = split_expression(data, rule)
+    used = pl.col(data.label).is_not_null()
+    if snapshot.columns.get(data.label, "").startswith("Float"):
+        used &= pl.col(data.label).is_not_nan()
+    if data.time and snapshot.time_max is not None:
+        newest = pl.lit(_microseconds(snapshot.time_max)).cast(pl.Datetime("us"))
+        for days, is_inside in (
+            (rule.train_days, name != Split.TEST.value),
+            (rule.test_days, name == Split.TEST.value),
+        ):
+            if days is not None:
+                first = _local_day(newest, snapshot) - timedelta(days=days - 1)
+                used &= ~is_inside | (pl.col(data.time).dt.date() >= first)
+    return pl.when(used).then(name)
+
+
+def split_expression(data: DataSection, split: SplitSection) -> pl.Expr:
+    """The split's name for each row, from the row alone: growing data moves no row.
+
+    Under `time` calendar days, in the column's own time zone, are never cut, so that blocks of
+    time stay whole. Rows without the needed column value get null and belong to no split.
+
+    Raises:
+        BadDataError: the method needs a column role that the data section does not name.
+    """
+    method = split.resolved_method(data)
+    if method == "time" and data.time:
+        # Dates, not times: a day of 23 hours at the start of summer time still counts as a day.
+        day = pl.col(data.time).dt.date()
+        start = period_start(data, split)
+        length = start.dt.offset_by(_PERIODS[split.period]) - start
+        position = (day - start).dt.total_days() / length.dt.total_days()
+    elif method == "group" and data.group:
+        position = _stable_uniform(pl.col(data.group), split.salt)
+    elif method == "hash" and data.ids:
+        key = pl.concat_str([pl.col(name).cast(pl.String) for name in data.ids], separator="\x1f")
+        position = _stable_uniform(key, split.salt)
+    else:
+        raise _lacks_column(method)
+    test_start = 1.0 - split.test_fraction
+    # A hair below the boundary counts as on it: 21/28 must not depend on rounding.
+    margin = 1e-9
+    return (
+        pl.when(position.is_null())
+        .then(None)
+        .when(position < test_start - split.validation_fraction - margin)
+        .then(pl.lit(Split.TRAIN.value))
+        .when(position < test_start - margin)
+        .then(pl.lit(Split.VALIDATION.value))
+        .otherwise(pl.lit(Split.TEST.value))
+    )
+
+
+def period_start(data: DataSection, split: SplitSection) -> pl.Expr:
+    """The first day of the calendar period that each row lies in, which `split.period` cuts."""
+    return pl.col(data.time or "").dt.date().dt.truncate(_PERIODS[split.period])
+
+
+def block_start(data: DataSection) -> pl.Expr:
+    """The first day of the block of time that each row lies in, on a grid that starts in 1970.
+
+    The grid depends on nothing but `data.block_days`, so the blocks of two snapshots line up.
+    """
+    epoch = date(1970, 1, 1)
+    day = (pl.col(data.time or "").dt.date() - epoch).dt.total_days()
+    length = data.block_days
+    return pl.lit(epoch) + pl.duration(days=day // length * length)
+
+
+def block_key(data: DataSection) -> pl.Expr:
+    """Each row's block: the first day of its block of time or, without a time, its file.
+
+    Files are numbered as in the snapshot; `Dataset.scan` must have been asked for them.
+    """
+    return block_start(data) if data.time else pl.col(FILE_COLUMN)
+
+
+def _lacks_column(method: str) -> BadDataError:
+    role = {"time": "time", "group": "group", "hash": "ids"}[method]
+    return BadDataError(
+        f"split.method = {method!r} needs data.{role}",
+        evidence=f"data.{role} is not set, so nothing stable tells one row's split",
+        action=f"name the column{'s' if role == 'ids' else ''} under data.{role}, or data.time for "
+        "a split by time",
+    )
+
+
+def _local_day(moment: pl.Expr, snapshot: Snapshot) -> pl.Expr:
+    """The calendar day of a moment, given in UTC, in the time column's own zone."""
+    zone = _ZONE.search(snapshot.columns[snapshot.data.time or ""])
+    if zone is None:
+        return moment.dt.date()
+    return moment.dt.replace_time_zone("UTC").dt.convert_time_zone(zone[1]).dt.date()
+
+
+def _microseconds(moment: datetime) -> int:
+    """Microseconds since 1970 of a moment; one without a zone is taken as it stands."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS
+
+
+def _stable_uniform(key: pl.Expr, salt: str) -> pl.Expr:
+    """A number in [0, 1) from each key; unlike polars' own hash, the same in every version."""
+
+    def uniform(value: str) -> float:
+        digest = hashlib.blake2b(f"{salt}\x1f{value}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64
+
+    return key.cast(pl.String).map_elements(uniform, return_dtype=pl.Float64)

@@ -1,0 +1,395 @@
+"""Shelf: where a training's checkpoints are kept: a folder, or an object store with one before it.
+
+Checkpoints are written and read in a folder of this machine. On a shelf in an object store every
+rank uploads its own files, the marker follows last, and what the folder still holds intact is not
+downloaded again.
+"""
+
+import hashlib
+import logging
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlparse
+
+from pydantic import JsonValue, ValidationError
+from typing_extensions import override
+
+from perennial.clients.object_store import open_store
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import data_cache
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.engine.checkpoints.contract import require_same_training
+from perennial.engine.checkpoints.folder import (
+    MARKER,
+    CheckpointManifest,
+    DamagedCheckpointError,
+    checkpoint_path,
+    commit,
+    committed,
+    damaged,
+    delete,
+    discard_uncommitted,
+    partial_path,
+    problem_of,
+    publish,
+    quarantine,
+    read_manifest,
+    seal,
+    step_of,
+    verify,
+)
+
+LISTING = CheckpointManifest.file_name
+HIDDEN = ".metadata"  # of PyTorch's checkpoints; stores do not list names that start with a dot
+ASIDE = "DAMAGED"
+logger = logging.getLogger(__name__)
+
+
+class CheckpointStore(ABC):
+    """Checkpoints by step.
+
+    Attributes:
+        folder: Where this machine writes and reads them.
+    """
+
+    folder: Path
+
+    @abstractmethod
+    def uri_of(self, step: int) -> str:
+        """Where a committed checkpoint is found."""
+
+    @abstractmethod
+    def steps(self) -> list[int]:
+        """The committed checkpoints, oldest first."""
+
+    @abstractmethod
+    def manifest(self, step: int) -> CheckpointManifest:
+        """What a committed checkpoint says about itself.
+
+        Raises:
+            DamagedCheckpointError: it is not what was written.
+        """
+
+    @abstractmethod
+    def fetch_verified(self, step: int) -> CheckpointManifest:
+        """Make sure that this machine's folder holds a committed checkpoint, every byte of it.
+
+        Raises:
+            DamagedCheckpointError: it is not what was written.
+        """
+
+    @abstractmethod
+    def upload(self, step: int, names: Iterable[str]) -> None:
+        """Take files from the step's partial folder; every rank hands in its own."""
+
+    @abstractmethod
+    def commit(self, manifest: CheckpointManifest) -> None:
+        """Make what all ranks have handed in a checkpoint.
+
+        Raises:
+            PerennialError: files that the manifest lists are not there.
+        """
+
+    @abstractmethod
+    def delete(self, step: int) -> None:
+        """Delete a committed checkpoint.
+
+        Raises:
+            OSError: it cannot be deleted from this machine.
+            PerennialError: it cannot be deleted from the store.
+        """
+
+    @abstractmethod
+    def quarantine(self, step: int) -> str:
+        """Keep a damaged checkpoint where it is not taken for one; returns where."""
+
+    @abstractmethod
+    def discard_uncommitted(self) -> None:
+        """Delete what a killed attempt was writing; the first rank does it."""
+
+    @abstractmethod
+    def prune_copies(self, steps: Collection[int]) -> None:
+        """Delete what this machine holds beside copies of these checkpoints; each does it."""
+
+
+class LocalCheckpointStore(CheckpointStore):
+    """A folder that all ranks see."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @override
+    def uri_of(self, step: int) -> str:
+        return str(checkpoint_path(self.folder, step))
+
+    @override
+    def steps(self) -> list[int]:
+        return [step_of(path) for path in committed(self.folder)]
+
+    @override
+    def manifest(self, step: int) -> CheckpointManifest:
+        return read_manifest(checkpoint_path(self.folder, step))
+
+    @override
+    def fetch_verified(self, step: int) -> CheckpointManifest:
+        return verify(checkpoint_path(self.folder, step))
+
+    @override
+    def upload(self, step: int, names: Iterable[str]) -> None:
+        pass  # they are where they belong
+
+    @override
+    def commit(self, manifest: CheckpointManifest) -> None:
+        partial = partial_path(self.folder, manifest.step)
+        missing = [name for name in sorted(manifest.files) if not (partial / name).is_file()]
+        if missing:
+            raise PerennialError(
+                f"files of the checkpoint of step {manifest.step} are not in {self.folder}",
+                evidence=f"other ranks wrote {', '.join(missing)}, which are not in {partial}",
+                action="keep checkpoints in a folder that all machines share, or in an object "
+                "store",
+            )
+        commit(self.folder, manifest)
+
+    @override
+    def delete(self, step: int) -> None:
+        delete(checkpoint_path(self.folder, step))
+
+    @override
+    def quarantine(self, step: int) -> str:
+        return str(quarantine(checkpoint_path(self.folder, step)))
+
+    @override
+    def discard_uncommitted(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        discard_uncommitted(self.folder)
+
+    @override
+    def prune_copies(self, steps: Collection[int]) -> None:
+        pass  # there are none
+
+
+class RemoteCheckpointStore(CheckpointStore):
+    """A prefix of an object store; the folder holds copies.
+
+    Args:
+        uri: `s3://bucket/prefix`.
+        folder: By default the one that belongs to this address on this machine.
+    """
+
+    def __init__(self, uri: str, folder: Path | None = None) -> None:
+        self._store = open_store(uri)
+        self.folder = folder or folder_for(uri)
+
+    @override
+    def uri_of(self, step: int) -> str:
+        return f"{self._store.uri}/{_name(step)}"
+
+    @override
+    def steps(self) -> list[int]:
+        return sorted(step for step, names in self._names().items() if MARKER in names)
+
+    @override
+    def manifest(self, step: int) -> CheckpointManifest:
+        return self._parsed(step, self._sealed(step)[LISTING])
+
+    @override
+    def fetch_verified(self, step: int) -> CheckpointManifest:
+        sealed = self._sealed(step)
+        manifest = self._parsed(step, sealed[LISTING])
+        target, partial = checkpoint_path(self.folder, step), partial_path(self.folder, step)
+        if self._is_copied(target, sealed, manifest):
+            return manifest
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for name in manifest.files:
+            if not problem_of(target / name, manifest):
+                (target / name).rename(partial / name)
+            else:
+                self._download(step, name, partial, manifest)
+        for name, content in sealed.items():  # the marker last
+            write_atomically(partial / name, content)
+        shutil.rmtree(target, ignore_errors=True)
+        publish(self.folder, step)
+        return manifest
+
+    def _sealed(self, step: int) -> dict[str, bytes]:
+        """The listing of a checkpoint's files, and the marker that vouches for it."""
+        listing, marker = (self._store.read(_key(step, name)) for name in (LISTING, MARKER))
+        if listing is None or marker is None:
+            raise damaged(self.uri_of(step), "it was never committed")
+        if hashlib.sha256(listing).hexdigest().encode() != marker:
+            raise damaged(self.uri_of(step), f"{LISTING} or {MARKER} was changed")
+        return {LISTING: listing, MARKER: marker}
+
+    def _parsed(self, step: int, listing: bytes) -> CheckpointManifest:
+        try:
+            return CheckpointManifest.from_json(listing)
+        except ValidationError as error:
+            raise damaged(self.uri_of(step), f"{LISTING} does not fit: {error}") from error
+
+    def _is_copied(
+        self, target: Path, sealed: Mapping[str, bytes], manifest: CheckpointManifest
+    ) -> bool:
+        for name, content in sealed.items():
+            here = target / name
+            if not here.is_file() or here.read_bytes() != content:
+                return False
+        return not any(problem_of(target / name, manifest) for name in manifest.files)
+
+    def _download(self, step: int, name: str, partial: Path, manifest: CheckpointManifest) -> None:
+        try:
+            self._store.download(_key(step, name), partial / name)
+        except BadDataError as error:
+            raise damaged(self.uri_of(step), f"{name} is missing") from error
+        problem = problem_of(partial / name, manifest)
+        if problem:
+            raise damaged(self.uri_of(step), problem)
+
+    @override
+    def upload(self, step: int, names: Iterable[str]) -> None:
+        for name in names:
+            self._store.upload(_key(step, name), partial_path(self.folder, step) / name)
+
+    @override
+    def commit(self, manifest: CheckpointManifest) -> None:
+        step = manifest.step
+        seal(self.folder, manifest)
+        self._store.delete(_key(step, ASIDE))
+        self.upload(step, [LISTING])
+        self.upload(step, [MARKER])
+        publish(self.folder, step)
+
+    @override
+    def delete(self, step: int) -> None:
+        # The marker first, what is not listed next: a deletion cut short leaves nothing unseen.
+        listed = self._names().get(step, set()) - {MARKER}
+        for name in (MARKER, HIDDEN, *sorted(listed)):
+            self._store.delete(_key(step, name))
+        if (checkpoint_path(self.folder, step) / MARKER).exists():
+            delete(checkpoint_path(self.folder, step))
+
+    @override
+    def quarantine(self, step: int) -> str:
+        self._store.write(_key(step, ASIDE), b"its bytes are not those that were written")
+        self._store.delete(_key(step, MARKER))
+        shutil.rmtree(checkpoint_path(self.folder, step), ignore_errors=True)
+        return f"{self.uri_of(step)}/{ASIDE}"
+
+    @override
+    def discard_uncommitted(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        discard_uncommitted(self.folder)
+        self._discard_uploads()
+        for step, names in self._names().items():
+            if not names & {MARKER, ASIDE}:
+                logger.warning("checkpoint=%s was never finished and is deleted", self.uri_of(step))
+                self.delete(step)
+
+    def _discard_uploads(self) -> None:
+        try:
+            stopped = self._store.discard_uploads("step-")
+        except PerennialError as error:
+            # A right of its own, which training does not need: they cost room, nothing else.
+            logger.warning("uploads to %s that never ended are left: %s", self._store.uri, error)
+            return
+        if stopped:
+            logger.warning("uploads=%d to %s never ended and are deleted", stopped, self._store.uri)
+
+    @override
+    def prune_copies(self, steps: Collection[int]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        discard_uncommitted(self.folder)
+        for copy in committed(self.folder):
+            if step_of(copy) in steps:
+                continue
+            try:
+                delete(copy)
+            except OSError as error:
+                logger.warning("copy=%s cannot be deleted: %s", copy, error)
+
+    def _names(self) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for item in self._store.list("step-"):
+            folder, _, name = item.key.partition("/")
+            found.setdefault(step_of(Path(folder)), set()).add(name)
+        return found
+
+
+def open_checkpoint_store(uri: str) -> CheckpointStore:
+    """The shelf at a folder or at an object store's address."""
+    return (
+        RemoteCheckpointStore(uri)
+        if is_remote(uri)
+        else LocalCheckpointStore(Path(urlparse(uri).path))
+    )
+
+
+def is_remote(uri: str) -> bool:
+    """Whether an address is not one of a folder."""
+    return urlparse(uri).scheme not in ("", "file")
+
+
+def folder_for(uri: str) -> Path:
+    """Where this machine keeps copies of what lies at a store's address."""
+    parts = urlparse(uri)
+    return data_cache() / "stores" / parts.netloc / parts.path.strip("/")
+
+
+def fetch_checkpoint(uri: str) -> Path:
+    """A local folder with a committed checkpoint, every byte of which is the one written.
+
+    Args:
+        uri: As in `CheckpointRecord.uri`.
+
+    Raises:
+        DamagedCheckpointError: it is not what was written.
+    """
+    parent, _, name = uri.rstrip("/").rpartition("/")
+    if not is_remote(uri):
+        verify(Path(uri))
+        return Path(uri)
+    store, step = open_checkpoint_store(parent), step_of(Path(name))
+    store.fetch_verified(step)
+    return checkpoint_path(store.folder, step)
+
+
+def newest_intact(
+    store: CheckpointStore, fingerprint: str, contract: Mapping[str, JsonValue]
+) -> CheckpointManifest | None:
+    """The checkpoint to resume from; damaged ones are set aside with a loud warning.
+
+    Raises:
+        PerennialError: the checkpoint belongs to another training.
+    """
+    for step in reversed(store.steps()):
+        try:
+            manifest = store.fetch_verified(step)
+        except DamagedCheckpointError as error:
+            aside = store.quarantine(step)
+            logger.warning("%s; kept as %s, falling back to the one before", error, aside)
+            continue
+        require_same_training(store.uri_of(step), manifest, fingerprint, contract)
+        return manifest
+    return None
+
+
+def measured(store: CheckpointStore) -> dict[int, dict[str, float]]:
+    """Step → metrics of the committed checkpoints, oldest first; unreadable ones are set aside."""
+    found = {}
+    for step in store.steps():
+        try:
+            found[step] = store.manifest(step).metrics
+        except DamagedCheckpointError as error:
+            logger.warning("%s; kept as %s", error, store.quarantine(step))
+    return found
+
+
+def _name(step: int) -> str:
+    return checkpoint_path(Path(), step).name
+
+
+def _key(step: int, name: str) -> str:
+    return f"{_name(step)}/{name}"

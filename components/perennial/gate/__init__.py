@@ -1,0 +1,1 @@
+"""Judging: is a challenger better than the champion, and for whom?"""

@@ -1,0 +1,79 @@
+"""Baselines: the challenger beside each on the same rows, with the bound of the difference."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perennial.contracts.gate import Comparison
+from perennial.contracts.skeleton import SkeletonReport
+from perennial.engine.evaluation.baseline_rows import BaselineRows
+from perennial.engine.evaluation.scoring import Scored
+from perennial.gate.comparison import Contender, Match, compare, undefined
+
+
+@dataclass(frozen=True)
+class MeasuredBaselines:
+    """What check_skeleton measured.
+
+    Attributes:
+        scores: Baseline → metrics on the test split.
+        rows: The predictions behind them.
+    """
+
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    rows: BaselineRows = field(default_factory=BaselineRows)
+
+    @classmethod
+    def read(cls, skeleton: Path) -> "MeasuredBaselines":
+        """From the folder of the `SkeletonReport`.
+
+        Raises:
+            PerennialError: a file is damaged.
+        """
+        return cls(SkeletonReport.read(skeleton).baselines, BaselineRows.read(skeleton))
+
+
+def compare_with_baselines(
+    match: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
+) -> dict[str, Comparison]:
+    """The comparison with each baseline whose rows are on record and give its score.
+
+    Args:
+        match: The challenger on all test rows.
+        baselines: On all of them, or a sample.
+        names: Which ones.
+        metric: The gate's.
+    """
+    found, rows = {}, baselines.rows
+    for name in names:
+        predicted, score = rows.predictions.get(name), baselines.scores.get(name, {}).get(metric)
+        if predicted is None or score is None or metric == "loss":
+            continue
+        selected = np.zeros(len(match.challenger.scored.labels), dtype=bool)
+        if len(rows.positions) and rows.positions[-1] >= len(selected):
+            continue  # of another split
+        selected[rows.positions] = True
+        part = match if selected.all() else match.at(selected)
+        rivals = replace(part, champion=_contender(part, predicted, rows.labels), decisive=None)
+        if undefined(rivals, [metric]):
+            continue
+        comparison = compare(rivals, (metric,))[0]
+        # The task may measure differently once it is fitted to all rows.
+        own = comparison.champion
+        if own is not None and math.isclose(own, score, rel_tol=1e-6, abs_tol=1e-9):
+            found[name] = comparison
+    return found
+
+
+def _contender(
+    match: Match, predicted: NDArray[np.float64], labels: NDArray[np.float64]
+) -> Contender:
+    """A baseline as if it were a model; its losses are not known."""
+    ours = match.challenger.scored
+    unknown = np.full(len(labels), np.nan)
+    scored = Scored(unknown, predicted, labels, ours.weights, ours.rows)
+    return Contender(match.challenger.task, scored)

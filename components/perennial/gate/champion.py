@@ -1,0 +1,178 @@
+"""Champion: the model to beat, scored on the same rows, and what makes the comparison unfair."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+
+from perennial.clients.pyfunc_flavor import CODE_FOLDER
+from perennial.contracts.artifact import Artifact
+from perennial.contracts.data import Split
+from perennial.contracts.errors import DamagedModelError, PerennialError
+from perennial.contracts.gate import Serving
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.data.dataset import Dataset, selected_split
+from perennial.engine.evaluation.resampling import block_columns
+from perennial.engine.evaluation.scoring import blames_machine, score_split, scoring_device
+from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.engine.serving.sources import changed_sources
+from perennial.gate.comparison import Anchor, Contender
+from perennial.gate.serving import model_megabytes
+from perennial.registry.model_registry import ModelVersion
+from perennial.registry.version_files import damaged_file
+
+A = TypeVar("A", bound=Artifact)
+# A model beside its own copy: the bound lay below 1.00 in 40 of 40 measurements on a busy machine.
+# A twentieth more, because a difference that small is gone on the next machine.
+ALIKE = 0.05
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The current champion.
+
+    Attributes:
+        version: Its number; empty when there is none.
+        contender: None when there is none, or it cannot be scored.
+        failure: Why it cannot be scored.
+        weights_sha256: Of its weights.
+        notes: What to know about the comparison.
+        outdated: Its data end before the challenger's.
+        megabytes: Of its weights and preprocessing.
+        folder: Its files, as long as the step runs.
+        anchor: Whom it may not be worse than either; None for nobody else.
+    """
+
+    version: str = ""
+    contender: Contender | None = None
+    failure: str = ""
+    weights_sha256: str = ""
+    notes: tuple[str, ...] = ()
+    outdated: bool = False
+    megabytes: float = 0.0
+    folder: Path | None = None
+    anchor: Anchor | None = None
+
+    def gains(self, serving: Serving | None) -> dict[str, bool]:
+        """What the challenger is better in, beside the metrics."""
+        size = serving.model_megabytes if serving is not None else None
+        smaller = size is not None and size < self.megabytes
+        times = serving.times_as_fast if serving is not None else None
+        faster = times is not None and times > 1.0 + ALIKE
+        return {"fresher": self.outdated, "smaller": smaller, "faster": faster}
+
+
+def read_champion(
+    folder: Path, registered: ModelVersion, dataset: Dataset, challenger: Contender
+) -> Champion:
+    """Load and score a downloaded champion.
+
+    Args:
+        folder: Its files.
+        registered: Its version.
+        dataset: Holds the test rows.
+        challenger: Already scored on them.
+
+    Raises:
+        DamagedModelError: its files are not those that were exported.
+    """
+    version = registered.version
+    record = _read(registered, folder, Challenger)
+    then_snapshot = _read(registered, folder, Snapshot)
+    try:
+        task, model = load_model(folder, scoring_device())
+        scored = score_split(
+            task, model, dataset, Split.TEST, keep=block_columns(dataset.snapshot.data)
+        )
+    except DamagedModelError as error:
+        raise damaged_file(registered, WEIGHTS_FILE, error) from error
+    except (Exception, SystemExit) as error:  # its code is the user's, of years ago
+        if isinstance(error, Exception) and blames_machine(error):
+            raise
+        first = str(error).splitlines()[0] if str(error) else ""
+        return Champion(version=version, failure=f"{type(error).__name__}: {first}")
+    weights = record.weights_sha256
+    notes = _notes(folder, version, record, then_snapshot, dataset)
+    differs = not np.array_equal(scored.labels, challenger.scored.labels)
+    if differs and task.kind == "statistic":
+        # Whether a metric compares all the same is judged one by one.
+        notes = (*notes, f"version {version} weighs the rows differently")
+    elif differs:
+        failure = "it encodes the labels differently: the label's values have changed"
+        return Champion(version, None, failure, weights, notes)
+    if not (np.isfinite(scored.predictions).all() and np.isfinite(scored.losses).all()):
+        return Champion(version, None, "its predictions are not finite", weights, notes)
+    now, then = dataset.snapshot.time_max, then_snapshot.time_max
+    return Champion(
+        version,
+        Contender(task, scored),
+        "",
+        weights,
+        notes,
+        outdated=now is not None and then is not None and then < now,
+        megabytes=model_megabytes(folder),
+        folder=folder,
+    )
+
+
+def _read(registered: ModelVersion, folder: Path, kind: type[A]) -> A:
+    try:
+        return kind.read(folder)
+    except PerennialError as error:
+        raise damaged_file(registered, kind.file_name, error) from error
+
+
+def _notes(
+    folder: Path, version: str, record: Challenger, then: Snapshot, dataset: Dataset
+) -> tuple[str, ...]:
+    now = dataset.snapshot
+    notes = []
+    if record.columns != now.task_columns:
+        gone = sorted(set(record.columns.features) - set(now.task_columns.features))
+        new = sorted(set(now.task_columns.features) - set(record.columns.features))
+        changed = [f"without {', '.join(new)}"] * bool(new) + [f"with {', '.join(gone)}"] * bool(
+            gone
+        )
+        how = " and ".join(changed) or "with other column types"
+        notes.append(f"version {version} was trained {how}")
+    if changed := changed_sources(folder / CODE_FOLDER, record.task):
+        notes.append(
+            f"version {version} is scored with the task's code of now, and {', '.join(changed)} "
+            "changed since it was registered: in production, it may predict otherwise"
+        )
+    if _rule(then) != _rule(now):
+        notes.append(_overlap_note(version, then, dataset))
+    return tuple(notes)
+
+
+def _rule(snapshot: Snapshot) -> tuple[object, ...]:
+    """All that decides in which split a row falls."""
+    data = snapshot.data
+    return snapshot.split, data.time, data.group, data.ids
+
+
+def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
+    """How many of today's test rows the champion was trained or selected on."""
+    data = then.data
+    needed = {data.label, *(name for name in (data.time, data.group) if name), *data.ids}
+    if needed - set(dataset.snapshot.columns):
+        return (
+            f"the split rule changed since version {version} was trained and cannot be applied to "
+            "this data: it may have been trained on test rows"
+        )
+    seen = selected_split(then).is_in([Split.TRAIN.value, Split.VALIDATION.value])
+    if data.time and then.time_max is not None:
+        seen &= pl.col(data.time).dt.epoch("us") <= pl.lit(then.time_max).dt.epoch("us")
+    count = dataset.scan(Split.TEST).select(seen.sum()).collect().item()
+    if not count:
+        return (
+            f"the split rule changed since version {version} was trained; it was trained on none "
+            "of the test rows"
+        )
+    return (
+        f"the split rule changed since version {version} was trained: {count:,} of the test rows "
+        "were training or validation rows then, which flatters the champion"
+    )

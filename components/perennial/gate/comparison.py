@@ -1,0 +1,294 @@
+"""Comparison: two models on the same rows, with the uncertainty of their difference."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.gate import AnchorComparison, Comparison
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Direction
+from perennial.engine.evaluation.reference_tests import reference_test
+from perennial.engine.evaluation.resampling import (
+    Blocks,
+    Counts,
+    block_columns,
+    independent_error,
+    influences,
+    resample,
+    sign_of,
+)
+from perennial.engine.evaluation.scoring import Scored
+from perennial.engine.evaluation.uncertainty import Estimate, Spread
+from perennial.engine.metrics.metric import UndefinedMetricError
+from perennial.engine.task import Task
+from perennial.gate.conditions import Conditions, Drawn, estimate_of
+from perennial.gate.config import GateSection
+from perennial.gate.hidden_slices import searchable_columns
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model, scored on the test rows with its own preprocessing."""
+
+    task: Task
+    scored: Scored
+
+    def at(self, selected: NDArray[np.bool_]) -> "Contender":
+        """The same model on some of the rows."""
+        scored = self.scored
+        rows = scored.rows.filter(pl.Series(selected))
+        part = scored.at(selected)
+        return Contender(
+            self.task, Scored(part.losses, part.predictions, part.labels, part.weights, rows)
+        )
+
+
+@dataclass(frozen=True)
+class Match:
+    """Challenger and champion on the same rows.
+
+    Attributes:
+        challenger: Who wants to become champion.
+        champion: Who is; None when there is none that can be scored.
+        blocks: Of the rows.
+        draws: Shared by both, so that every difference is paired.
+        confidence: Of each bound.
+        conditions: Of the test days; None where they cannot be known.
+        decisive: Confidence of the gate's metric, less where days judged before; None for the same.
+    """
+
+    challenger: Contender
+    champion: Contender | None
+    blocks: Blocks
+    draws: Counts
+    confidence: float
+    conditions: Conditions | None = None
+    decisive: float | None = None
+
+    def at(self, selected: NDArray[np.bool_]) -> "Match":
+        """The same match on some of the rows, whose conditions are not known."""
+        blocks = self.blocks.at(selected)
+        return Match(
+            self.challenger.at(selected),
+            self.champion.at(selected) if self.champion else None,
+            blocks,
+            blocks.draws(len(self.draws)),
+            self.confidence,
+        )
+
+
+def searched_columns(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
+    """The columns in which hidden slices are looked for."""
+    return searchable_columns(snapshot, gate.slices) if gate.hidden_slices != "off" else ()
+
+
+def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
+    """The columns of the test rows that blocks and slices need.
+
+    Raises:
+        PerennialError: a slice column does not exist.
+    """
+    unknown = sorted(set(gate.slices) - set(snapshot.columns))
+    if unknown:
+        raise PerennialError(
+            f"gate.slices names {', '.join(unknown)}, which the data does not have",
+            evidence=f"its columns are {', '.join(snapshot.columns)}",
+            action="correct the names in the contract",
+        )
+    return (*block_columns(snapshot.data), *gate.slices, *searched_columns(snapshot, gate))
+
+
+def finite_contender(task: Task, scored: Scored) -> Contender:
+    """The challenger, if every test row got a number.
+
+    Raises:
+        BadTaskError: some did not.
+    """
+    broken = ~np.isfinite(scored.losses)
+    broken |= ~np.isfinite(scored.predictions.reshape(len(broken), -1)).all(axis=1)
+    if broken.any():
+        raise BadTaskError(
+            f"the challenger's predictions or losses are not finite on {broken.sum():,} test rows",
+            evidence=f"the first is row {int(broken.argmax())} of the test split",
+            action="look for values that encode or predict cannot take, such as infinities",
+        )
+    return Contender(task, scored)
+
+
+def direction_of(task: Task, metric: str) -> Direction:
+    """Which way a metric is better.
+
+    Raises:
+        PerennialError: the task has no such metric.
+    """
+    if metric == "loss":
+        return "minimize"
+    if metric not in task.metrics:
+        raise PerennialError(
+            f"the gate names the metric {metric!r}, which the task does not compute",
+            evidence=f"it has {', '.join(task.metrics)} and loss",
+            action="correct the contract's gate section",
+        )
+    return task.metrics[metric]
+
+
+def incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
+    """Why a metric does not mean the same for both, and what to do about it; empty if it does."""
+    task = challenger.task
+    if task.kind != "statistic":
+        return ""
+    ours, theirs = (
+        each.task.exposure(each.scored.predictions, each.scored.weights)
+        for each in (challenger, champion)
+    )
+    if not np.array_equal(ours, theirs):
+        return (
+            f"{metric} does not compare: the models were measured on different parts of "
+            f"{np.count_nonzero(ours != theirs):,} of {len(ours):,} rows; train with settings that "
+            "cut rows where the champion's do"
+        )
+    weighs_alike = np.array_equal(challenger.scored.weights, champion.scored.weights)
+    if weighs_alike or metric in task.invariant_metrics:
+        return ""
+    others = ", ".join(sorted(task.invariant_metrics)) or "a metric that the weights do not enter"
+    return (
+        f"{metric} does not compare: the models weigh the rows differently, as two vocabularies "
+        f"do; take {others} in its place"
+    )
+
+
+def figures(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
+    """A model's own figure of each metric.
+
+    Raises:
+        UndefinedMetricError: the rows do not define one of them.
+    """
+    return {name: contender.scored.metric(contender.task, name) for name in metrics}
+
+
+def undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
+    """Which metrics the rows do not define, for one of the models at least, and why."""
+    found = {}
+    for name in metrics:
+        try:
+            for each in (match.challenger, match.champion):
+                if each is not None:
+                    figures(each, [name])
+        except UndefinedMetricError as error:
+            found[name] = f"{error.problem}: {error.evidence}"
+    return found
+
+
+def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
+    """Each metric of both models, the gate's first, with the interval of the improvement.
+
+    Raises:
+        UndefinedMetricError: the test rows do not define one of them.
+    """
+    ours = figures(match.challenger, metrics)
+    if match.champion is None:
+        return tuple(
+            Comparison(metric=name, challenger=ours[name], champion=None, improvement=None)
+            for name in metrics
+        )
+    theirs = figures(match.champion, metrics)
+    comparisons = []
+    for name in metrics:
+        if why := incomparable(match.challenger, match.champion, name):
+            comparisons.append(
+                Comparison(
+                    metric=name,
+                    challenger=ours[name],
+                    champion=None,
+                    improvement=None,
+                    incomparable=why,
+                )
+            )
+            continue
+        confidence = match.decisive if name == metrics[0] else None
+        comparisons.append(_compared(match, name, (ours[name], theirs[name]), confidence))
+    return tuple(comparisons)
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The last champion that was shown to be better than the one before it.
+
+    Attributes:
+        version: Its number.
+        contender: None when it cannot be scored.
+        failure: Why it cannot be.
+    """
+
+    version: str
+    contender: Contender | None = None
+    failure: str = ""
+
+
+def compare_with_anchor(
+    match: Match, anchor: Anchor | None, metric: str
+) -> AnchorComparison | None:
+    """The challenger beside the anchor on the same rows; None where the champion is the anchor."""
+    if anchor is None:
+        return None
+    failure, comparison = anchor.failure, None
+    if anchor.contender is not None:
+        rivals = replace(match, champion=anchor.contender, decisive=None)
+        failure = undefined(rivals, [metric]).get(metric, "")
+        if not failure:
+            comparison = compare(rivals, (metric,))[0]
+            failure = comparison.incomparable
+    return AnchorComparison(version=anchor.version, comparison=comparison, failure=failure)
+
+
+def _compared(
+    match: Match, name: str, figures_of_both: tuple[float, float], confidence: float | None
+) -> Comparison:
+    ours, theirs = figures_of_both
+    estimate, task = improvement_of(match, name, ours, theirs), match.challenger.task
+    opinion = None
+    if match.champion is not None:
+        scored = match.challenger.scored, match.champion.scored
+        opinion = reference_test(task, name, *scored, match.confidence)
+    known = match.blocks.count > 1
+    return Comparison(
+        metric=name,
+        challenger=ours,
+        champion=theirs,
+        improvement=estimate.interval(confidence or match.confidence) if known else None,
+        luck=estimate.luck,
+        standard_error=estimate.error if known else None,
+        degrees=estimate.degrees if known else None,
+        effective_blocks=estimate.effective if known else None,
+        correlation=estimate.correlation if known else None,
+        confidence=confidence,
+        second_opinion=opinion,
+    )
+
+
+def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
+    """The improvement, given both figures on all rows, with its error."""
+    sign = sign_of(direction_of(match.challenger.task, metric))
+    drawn = _differences(match, metric, sign)
+    return estimate_of(sign * (ours - theirs), drawn, match.blocks, match.draws, match.conditions)
+
+
+def figure_of(match: Match, metric: str, value: float) -> Estimate:
+    """The challenger's own figure, with its error by the same draws."""
+    task, scored = match.challenger.task, match.challenger.scored
+    values = resample(task, metric, scored, match.blocks, match.draws)
+    spread = Spread.of(influences(task, metric, scored, match.blocks), match.blocks)
+    return Estimate.of(value, independent_error(values, match.blocks), spread)
+
+
+def _differences(match: Match, metric: str, sign: float) -> Drawn:
+    """Challenger less champion on every draw, and block by block."""
+    both = [each for each in (match.challenger, match.champion) if each is not None]
+    values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
+    pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
+    draws = min(map(len, values))  # a metric may have its fast form for one model only
+    return Drawn(sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1]))

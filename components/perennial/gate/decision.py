@@ -1,0 +1,343 @@
+"""Gate: may the challenger become champion? One reason per condition, all must hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perennial.contracts.gate import (
+    AnchorComparison,
+    Comparison,
+    Figure,
+    GateReason,
+    Repeats,
+    Serving,
+    SliceComparison,
+)
+from perennial.contracts.training import Direction
+from perennial.engine.evaluation.resampling import sign_of
+from perennial.gate.config import GateSection
+
+RANKING = ("roc_auc", "average_precision")
+
+
+@dataclass(frozen=True)
+class RareClass:
+    """The rarer of two classes.
+
+    Attributes:
+        rows: Test rows of it.
+        blocks: Blocks that hold one.
+    """
+
+    rows: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the gate judges.
+
+    Attributes:
+        comparisons: The gate's metric first.
+        directions: Which way each metric is better.
+        slices: The gate's metric by slice.
+        baselines: Baseline → its metrics on the test split.
+        champion_version: Empty when there is none.
+        champion_failure: Why the champion could not be scored; empty when it was, or there is none.
+        same_weights: The challenger is the champion, bit for bit.
+        test_rows: Rows judged on.
+        test_blocks: Independent blocks among them.
+        unit: What one block is.
+        serving: The challenger in a clean process; None when nobody looked.
+        gains: What else the challenger may be better in → whether it is.
+        rare: The rarer of two classes on the test rows; None where there are not two.
+        repeats: Earlier tests of the champion on these days; None where nobody counted.
+        figures: Of the challenger by itself, with their bounds.
+        anchor: Beside the last champion that was shown to be better; None for the champion itself.
+        beside_baselines: Baseline → the comparison with it; only where there is none with a
+            champion, and the baseline's rows are on record.
+    """
+
+    comparisons: Sequence[Comparison]
+    directions: Mapping[str, Direction]
+    slices: Sequence[SliceComparison]
+    baselines: Mapping[str, Mapping[str, float]]
+    champion_version: str
+    champion_failure: str
+    same_weights: bool
+    test_rows: int
+    test_blocks: int
+    unit: str
+    serving: Serving | None = None
+    gains: Mapping[str, bool] = field(default_factory=dict)
+    rare: RareClass | None = None
+    repeats: Repeats | None = None
+    anchor: AnchorComparison | None = None
+    figures: Sequence[Figure] = ()
+    beside_baselines: Mapping[str, Comparison] = field(default_factory=dict)
+
+
+def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
+    """Every condition that applies, the decisive ones first."""
+    reasons = [*_against_champion(section, evidence), *_guards(section, evidence)]
+    reasons += [*_slices(section, evidence), *_baselines(section, evidence)]
+    reasons += _required(section, evidence)
+    reasons += _serving(section, evidence.serving)
+    reasons += [
+        _at_least("enough test rows", evidence.test_rows, section.min_test_rows, "rows"),
+        _at_least(
+            "enough independent blocks",
+            evidence.test_blocks,
+            section.min_test_blocks,
+            f"{evidence.unit}s",
+        ),
+    ]
+    return (*reasons, *_enough_to_compare(section, evidence))
+
+
+def summarize(reasons: Sequence[GateReason]) -> str:
+    """The decision and its main reason, in a sentence."""
+    broken = [reason for reason in reasons if not reason.held]
+    if not broken:
+        return f"Promote: {reasons[0].detail}."
+    others = f" ({len(broken) - 1} more conditions not met)" if len(broken) > 1 else ""
+    return f"Do not promote: {broken[0].detail}{others}."
+
+
+def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    lenient = section.mode == "non_inferior"
+    condition = "not worse than the champion" if lenient else "better than the champion"
+    comparison = evidence.comparisons[0]
+    if not evidence.champion_version:
+        return [_reason(condition, True, "there is no champion yet")]
+    name = f"champion version {evidence.champion_version}"
+    if evidence.same_weights:
+        return [_reason("differs from the champion", False, f"its weights are those of {name}")]
+    if comparison.incomparable:
+        return [_reason(condition, False, f"beside {name}, {comparison.incomparable}")]
+    if comparison.champion is None:
+        return [_unscored(section, condition, name, evidence.champion_failure)]
+    figures = f"{comparison.metric} {comparison.challenger:.5g} against {comparison.champion:.5g}"
+    if comparison.improvement is None:
+        return [_reason(condition, False, f"{figures}, but one block tells nothing about noise")]
+    improvement = comparison.improvement
+    span = (
+        f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
+    )
+    least = -section.margin if lenient else section.min_improvement
+    held = improvement.low > least
+    verb = "above" if held else "not above"
+    detail = f"{figures} of {name}, {span}, lower bound {verb} {least:g}"
+    detail += _repetition(evidence.repeats)
+    reasons = [_reason(condition, held, detail), *_anchor(section, evidence.anchor)]
+    return [*reasons, *_gains(section, evidence, name)]
+
+
+def _repetition(repeats: Repeats | None) -> str:
+    if repeats is None or not repeats.earlier:
+        return ""
+    others = f"{repeats.earlier} challenger{'s' if repeats.earlier > 1 else ''}"
+    return f" at {1.0 - repeats.level:.2%} confidence, because these days judged {others} before"
+
+
+def _anchor(section: GateSection, anchor: AnchorComparison | None) -> list[GateReason]:
+    if anchor is None:
+        return []
+    lenient, name = section.mode == "non_inferior", f"version {anchor.version}"
+    found = anchor.comparison.improvement if anchor.comparison is not None else None
+    if found is None:
+        why = anchor.failure or "one block tells nothing about noise"
+        detail = f"{name}, the last champion that was shown to be better, is not compared: {why}"
+        if lenient:
+            detail += "; promote by hand, or set gate.anchor_days = 0, to begin the record again"
+        return [_reason("not worse than the anchor", not lenient, detail)]
+    span = f"improvement {found.estimate:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
+    held = found.low > -section.margin if lenient else found.high >= 0
+    rule = f"lower bound must exceed {-section.margin:g}" if lenient else "upper must reach 0"
+    detail = f"beside {name}, the last champion that was shown to be better, {span}: {rule}"
+    return [_reason("not worse than the anchor", held, detail)]
+
+
+def _enough_to_compare(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    """What a comparison needs beside rows and blocks."""
+    decisive = evidence.comparisons[0]
+    if decisive.improvement is None or evidence.same_weights:
+        return []
+    reasons = []
+    if evidence.unit == "day" and decisive.effective_blocks is not None:
+        short = _dependence(section, evidence, decisive)
+        worth = f"{evidence.test_blocks:,} days are worth {decisive.effective_blocks:.1f}"
+        detail = short or f"{worth} independent ones, needed are {section.min_effective_days:g}"
+        reasons.append(_reason("enough independent days", not short, detail))
+    rare, judged = evidence.rare, (decisive.metric, *section.max_regression)
+    if rare is not None and any(metric in RANKING for metric in judged):
+        unit = f"{evidence.unit}s that hold a row of the rarer class"
+        reasons += [
+            _at_least(
+                "enough rows of the rarer class",
+                rare.rows,
+                section.min_rare_rows,
+                "test rows of the rarer class",
+            ),
+            _at_least(f"enough {unit}", rare.blocks, section.min_rare_blocks, unit),
+        ]
+    return reasons
+
+
+def _dependence(section: GateSection, evidence: Evidence, comparison: Comparison) -> str:
+    """Why days are too much alike to judge a metric by; empty if they are not."""
+    worth = comparison.effective_blocks
+    if evidence.unit != "day" or worth is None or worth >= section.min_effective_days:
+        return ""
+    return (
+        f"{evidence.test_blocks:,} days are worth {worth:.1f} independent ones, needed are "
+        f"{section.min_effective_days:g}: the improvement in {comparison.metric} correlates at "
+        f"{comparison.correlation or 0.0:.2f} from one day to the next"
+    )
+
+
+def _unscored(section: GateSection, condition: str, champion: str, failure: str) -> GateReason:
+    """A champion that cannot be compared with is replaced only if a person said so."""
+    detail = f"{champion} could not be scored ({failure})"
+    if section.replace_unscored_champion:
+        detail = f"{detail} and is replaced uncompared: gate.replace_unscored_champion is set"
+        return _reason(condition, True, detail)
+    return _reason(
+        condition,
+        False,
+        f"{detail}; to replace it uncompared, set gate.replace_unscored_champion = true for one "
+        "run, or name another version: `perennial promote MODEL N --force --reason …`",
+    )
+
+
+def _gains(section: GateSection, evidence: Evidence, champion: str) -> list[GateReason]:
+    if section.mode != "non_inferior":
+        return []
+    gains = {gain: evidence.gains.get(gain, False) for gain in section.also_better}
+    return [
+        _reason(
+            f"{gain} than the champion", held, f"{gain if held else f'not {gain}'} than {champion}"
+        )
+        for gain, held in gains.items()
+    ]
+
+
+def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    compared = {comparison.metric: comparison for comparison in evidence.comparisons}
+    reasons = []
+    for metric, limit in section.max_regression.items():
+        comparison = compared[metric]
+        condition = f"no regression of {metric}"
+        if evidence.same_weights:
+            continue
+        if comparison.incomparable:
+            reasons.append(_reason(condition, False, comparison.incomparable))
+            continue
+        if comparison.champion is None:
+            continue
+        improvement = comparison.improvement
+        dependent = _dependence(section, evidence, comparison)
+        held = improvement is not None and improvement.low >= -limit and not dependent
+        shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
+        detail = f"lower bound of the change in {metric} is {shown}, allowed is {-limit:+g}"
+        detail += f"; {dependent}" if dependent else ""
+        reasons.append(_reason(condition, held, detail))
+    return reasons
+
+
+def _slices(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    if evidence.comparisons[0].champion is None or evidence.same_weights:
+        return []
+    reasons = []
+    declared = [entry for entry in evidence.slices if not entry.found]
+    found = [entry for entry in evidence.slices if entry.found]
+    if section.slices:
+        reasons.append(_no_regression("no slice regresses", declared))
+    if section.hidden_slices == "block" and found:
+        reasons.append(_no_regression("no hidden slice regresses", found))
+    return reasons
+
+
+def _no_regression(condition: str, slices: Sequence[SliceComparison]) -> GateReason:
+    worse = [entry for entry in slices if entry.regressed]
+    if not worse:
+        return _reason(condition, True, f"none of {len(slices)} slices is clearly worse")
+    named = ", ".join(f"{entry.title} by {-entry.improvement.estimate:.2g}" for entry in worse[:5])
+    return _reason(condition, False, f"{len(worse)} slices are clearly worse: {named}")
+
+
+def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    comparison = evidence.comparisons[0]
+    metric = comparison.metric
+    sign = sign_of(evidence.directions[metric])
+    reasons = []
+    for name in section.must_beat:
+        condition = f"beats the baseline {name}"
+        score = evidence.baselines.get(name, {}).get(metric)
+        if score is None:
+            measured = ", ".join(evidence.baselines) or "none"
+            detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
+            reasons.append(_reason(condition, False, detail))
+            continue
+        shown, own = comparison.challenger, "estimates alone: there is no bound for the difference"
+        if name == "human":
+            shown, own = _worst(evidence, metric, comparison.challenger)
+        elif comparison.champion is not None:  # which had to beat it by the bound
+            own = "by the estimate, beside a champion"
+        lead = sign * (shown - score)
+        paired = evidence.beside_baselines.get(name)
+        if paired is not None and paired.improvement is not None:
+            lead = paired.improvement.low
+            own = f"lower bound of the difference {lead:+.2g}"
+        held = lead > 0
+        verb = "beats" if held else "does not clearly beat"
+        detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
+        reasons.append(_reason(condition, held, detail))
+    return reasons
+
+
+def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:
+    values = {comparison.metric: comparison.challenger for comparison in evidence.comparisons}
+    reasons = []
+    for metric, limit in section.required.items():
+        shown, own = _worst(evidence, metric, values[metric])
+        held = sign_of(evidence.directions[metric]) * (shown - limit) >= 0
+        detail = f"{metric} is {values[metric]:.5g} ({own}), required is {limit:g}"
+        reasons.append(_reason(f"{metric} is good enough at all", held, detail))
+    return reasons
+
+
+def _worst(evidence: Evidence, metric: str, value: float) -> tuple[float, str]:
+    """The worse bound of the challenger's own figure, and what it is; the figure without one."""
+    for figure in evidence.figures:
+        if figure.metric == metric and figure.interval is not None:
+            upwards = sign_of(evidence.directions[metric]) > 0
+            bound = figure.interval.low if upwards else figure.interval.high
+            return bound, f"{'lower' if upwards else 'upper'} bound {bound:.5g}"
+    return value, "without a bound"
+
+
+def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:
+    if serving is None:
+        return []
+    condition = "serves in a clean process"
+    if serving.failure:
+        return [_reason(condition, False, f"the exported model does not serve: {serving.failure}")]
+    detail = f"it predicts {serving.rows:,} test rows as the evaluation did"
+    reasons = [_reason(condition, True, detail)]
+    measured = (
+        ("small enough", serving.megabytes, section.max_megabytes, "MB"),
+        ("fast enough", serving.milliseconds, section.max_milliseconds, "ms a row"),
+    )
+    for named, value, limit, unit in measured:
+        if limit is not None and value is not None:
+            detail = f"{value:.3g} {unit}, allowed are {limit:g}"
+            reasons.append(_reason(named, value <= limit, detail))
+    return reasons
+
+
+def _at_least(condition: str, count: int, needed: int, unit: str) -> GateReason:
+    return _reason(condition, count >= needed, f"{count:,} {unit}, needed are {needed:,}")
+
+
+def _reason(condition: str, held: bool, detail: str) -> GateReason:
+    return GateReason(condition=condition, held=held, detail=detail)

@@ -1,0 +1,118 @@
+"""Figures: what models measure by themselves, how far that is certain, and how true they are."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, time
+
+import numpy as np
+import polars as pl
+
+from perennial.contracts.block import BlockFile
+from perennial.contracts.data import DataSection, Split
+from perennial.contracts.gate import BlockPerformance, CalibrationBin, Figure, Verdict
+from perennial.data.dataset import Dataset, block_start
+from perennial.engine.evaluation.scoring import Scored, concatenated
+from perennial.engine.metrics.catalogue import named_metrics
+from perennial.engine.metrics.classification import CLASSES
+from perennial.engine.metrics.probabilities import sureness
+from perennial.gate.comparison import Contender, Match, figure_of
+
+CALIBRATION_BINS = 10
+
+
+def described(verdict: Verdict, match: Match, figures: tuple[Figure, ...]) -> Verdict:
+    """The verdict with what the models measure by themselves."""
+    contenders = {"challenger": match.challenger, "champion": match.champion}
+    curves = {name: calibration_of(each) for name, each in contenders.items() if each is not None}
+    return verdict.model_copy(
+        update={
+            "figures": figures,
+            "calibration": curves["challenger"],
+            "champion_calibration": curves.get("champion", ()),
+            "expected_calibration_errors": {
+                name: calibration_error_of(each)
+                for name, each in contenders.items()
+                if each is not None and curves[name]
+            },
+        }
+    )
+
+
+def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
+    """Each metric of the challenger, by the same draws of whole blocks as the comparison's."""
+    values = match.challenger.scored.metrics(match.challenger.task)
+    figures = []
+    for name in metrics:
+        found = figure_of(match, name, values[name])
+        bounds = found.interval(match.confidence) if match.blocks.count > 1 else None
+        figures.append(Figure(metric=name, value=values[name], interval=bounds))
+    return tuple(figures)
+
+
+def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
+    """Probabilities and what came true, in bins with equally many rows; empty without any."""
+    if contender.task.kind not in CLASSES:
+        return ()
+    given, true = sureness(contender.scored.predictions, contender.scored.labels)
+    order = np.argsort(given, kind="stable")
+    return tuple(
+        CalibrationBin(
+            rows=len(part), predicted=float(given[part].mean()), observed=float(true[part].mean())
+        )
+        for part in np.array_split(order, CALIBRATION_BINS)
+        if len(part)
+    )
+
+
+def performance_by_block(
+    scored: Sequence[Scored], data: DataSection
+) -> tuple[BlockPerformance, ...]:
+    """Mean loss in each block of time, by the examples' weights.
+
+    Args:
+        scored: The model on held-out splits, with the time column kept.
+        data: Names the time column and the blocks' length.
+    """
+    starts = pl.concat([part.rows.select(start=block_start(data)) for part in scored])
+    whole = concatenated(scored)
+    sums = pl.DataFrame({"loss": whole.weights * whole.losses, "weight": whole.weights})
+    by_block = pl.concat([starts, sums], how="horizontal").group_by("start")
+    mean = pl.col("loss").sum() / pl.col("weight").sum()
+    table = by_block.agg(pl.len().alias("rows"), mean).sort("start")
+    return tuple(
+        BlockPerformance(start=datetime.combine(start, time()), rows=rows, loss=loss)
+        for start, rows, loss in table.select("start", "rows", "loss").iter_rows()
+    )
+
+
+def performance_by_file(
+    scored: Mapping[Split, Scored], dataset: Dataset
+) -> tuple[BlockPerformance, ...]:
+    """Mean loss on each file's held-out rows, by the examples' weights, in the snapshot's order.
+
+    Args:
+        scored: The model on every row of held-out splits.
+        dataset: The rows; they were scored in the order of its files.
+    """
+    snapshot = dataset.snapshot
+    places = range(len(snapshot.files))
+    found = [np.repeat(places, dataset.count_by_file(split)) for split in scored]
+    whole = concatenated(tuple(scored.values()))
+    rows = np.bincount(np.concatenate(found), minlength=len(places))
+    weights = np.bincount(np.concatenate(found), whole.weights, len(places))
+    losses = np.bincount(np.concatenate(found), whole.weights * whole.losses, len(places))
+    return tuple(
+        BlockPerformance(
+            files=(BlockFile(path=snapshot.paths[place], sha256=snapshot.files[place].sha256),),
+            rows=int(rows[place]),
+            loss=float(losses[place] / weights[place]),
+        )
+        for place in places
+        if weights[place]
+    )
+
+
+def calibration_error_of(contender: Contender) -> float:
+    """The catalogue's expected calibration error of class probabilities."""
+    scored = contender.scored
+    found = named_metrics()["expected_calibration_error"]
+    return found.measure(scored.predictions, scored.labels)

@@ -1,0 +1,74 @@
+"""Power: which improvement can a test split of this size find, and how large must it be?"""
+
+import math
+from bisect import bisect_left
+
+from scipy.special import stdtrit
+
+from perennial.contracts.gate import Comparison, Reach
+from perennial.engine.evaluation.resampling import Blocks
+from perennial.gate.config import GateSection
+
+# The usual power of a planned comparison (Cohen, Statistical Power Analysis, 1988).
+FOUND_IN = 0.8
+MANY = 1000  # times as many blocks: no test split grows so far
+
+
+def least_of(gate: GateSection) -> float:
+    """What the improvement's lower bound must exceed."""
+    return -gate.margin if gate.mode == "non_inferior" else gate.min_improvement
+
+
+def reach_of(
+    gate: GateSection, comparison: Comparison, measured: Blocks, planned: Blocks | None = None
+) -> Reach | None:
+    """What a comparison can find; None where nothing was compared.
+
+    An error falls with the root of the number of blocks.
+
+    Args:
+        gate: The contract's section.
+        comparison: On the gate's metric.
+        measured: The blocks that it rests on.
+        planned: Those of another test split that it is to tell about.
+    """
+    error, degrees = comparison.standard_error, comparison.degrees
+    confidence = gate.confidence
+    if planned is None and comparison.confidence is not None:
+        confidence = comparison.confidence
+    if error is None or degrees is None or not math.isfinite(error):
+        return None
+
+    def detectable(count: int) -> float:
+        left = max((degrees + 1.0) * count / measured.count - 1.0, 1.0)
+        quantiles = float(stdtrit(left, confidence) + stdtrit(left, FOUND_IN))
+        return least_of(gate) + quantiles * error * math.sqrt(measured.count / count)
+
+    count, needed = (planned or measured).count, None
+    if gate.worth_finding is not None:
+        wanted = gate.worth_finding
+        counts = range(gate.min_test_blocks, MANY * measured.count)
+        at = bisect_left(counts, True, key=lambda number: detectable(number) <= wanted)
+        needed = counts[at] if at < len(counts) else None
+    return Reach(
+        detectable=detectable(count),
+        worth_finding=gate.worth_finding,
+        blocks=count,
+        blocks_needed=needed,
+    )
+
+
+def reach_line(reach: Reach, metric: str, unit: str) -> str:
+    """What a test split can find, and how large it must be for what is worth finding."""
+    can = (
+        f"{reach.blocks:,} test {unit}s find an improvement in {metric} of {reach.detectable:.2g} "
+        f"in {FOUND_IN:.0%} of tests"
+    )
+    if reach.sufficient:
+        return can
+    if reach.blocks_needed is None:
+        return f"{can}; no number of {unit}s finds the {reach.worth_finding:g} worth finding"
+    return (
+        f"{can}; the {reach.worth_finding:g} worth finding would take {reach.blocks_needed:,}: "
+        f"judge on more {unit}s, or state what can be found"
+    )

@@ -1,0 +1,165 @@
+"""Repeated tests: how often a champion was challenged on these test days, and what that costs.
+
+Of thirty challengers that are no better, tested against one champion on the same days, a third of
+such families had one promoted at 95% confidence each. So the level is spent: the first challenger
+has all of it, later ones ever less (an alpha-spending rule), until other days judge or another
+version is champion. The sum over thirty tests is 1.7 times the level, which keeps a family's false
+promotions near one in 20, because tests on the same days go wrong together
+(benchmarks/results/gate_characteristics.md). Rejected there: Bonferroni's and 1 / (k (k + 1)),
+which take half of the first challenger's level or more; 1 / (1 + j^2), which promotes too often.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+
+import polars as pl
+
+from perennial.clients.object_store import ObjectStore
+from perennial.clients.stored_record import StoredRecord
+from perennial.contracts.environment import NO_RUN
+from perennial.contracts.gate import Repeats
+from perennial.contracts.section import Section
+from perennial.engine.evaluation.resampling import Blocks
+
+STEEPNESS, POWER = 1.3, 2.5
+KEPT_TESTS = 1000
+"""The newest ones of a model; far more than share test days."""
+
+Days = tuple[tuple[date, date], ...]
+"""First and last of each run of test days."""
+
+
+class PastTest(Section):
+    """One challenger that was compared with one champion."""
+
+    champion: str
+    """Its version."""
+    champion_sha256: str
+    challenger_sha256: str
+    run_id: str
+    blocks: int
+    """Of the test split."""
+    days: Days = ()
+    """Empty for blocks without a date: a smaller set of those is taken to be part of a larger."""
+
+    def overlap(self, earlier: "PastTest") -> float:
+        """Share of this test's blocks that an earlier test had too."""
+        if self.days and earlier.days:
+            ours, theirs = set(_dates(self.days)), set(_dates(earlier.days))
+            return len(ours & theirs) / len(ours)
+        return min(1.0, earlier.blocks / self.blocks)
+
+    def repeats(self, other: "PastTest") -> bool:
+        """Whether it is the same test again: of the same weights, or by the same run."""
+        same_run = self.run_id == other.run_id != NO_RUN
+        return self.rivals(other) and (
+            same_run or self.challenger_sha256 == other.challenger_sha256
+        )
+
+    def rivals(self, other: "PastTest") -> bool:
+        """Whether both challenged the same champion."""
+        return (self.champion, self.champion_sha256) == (other.champion, other.champion_sha256)
+
+
+class PastTests(Section):
+    """The comparisons of one model's challengers, the oldest first."""
+
+    schema_version: int = 1
+    tests: tuple[PastTest, ...] = ()
+
+    def with_test(self, test: PastTest) -> "PastTests":
+        """A copy that holds the test, in the place of its first attempt if it had one."""
+        tests = list(self.tests)
+        for place, known in enumerate(tests):
+            if test.repeats(known):
+                merged = runs_of({*_dates(known.days), *_dates(test.days)})
+                tests[place] = test.model_copy(update={"days": merged})
+                return self.model_copy(update={"tests": tuple(tests)})
+        return self.model_copy(update={"tests": (*tests, test)[-KEPT_TESTS:]})
+
+    def earlier(self, test: PastTest) -> Iterator[float]:
+        """The overlap with each challenger of the same champion that came before."""
+        for known in self.tests:
+            if test.repeats(known):
+                return
+            if test.rivals(known):
+                yield test.overlap(known)
+
+
+def spent_level(level: float, earlier: float) -> float:
+    """What is left of a level after so many earlier tests on the same days."""
+    return level / (1.0 + STEEPNESS * math.pow(earlier, POWER))
+
+
+def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> Repeats:
+    """Put a test on record before it is made, and say how often its days were used before.
+
+    A test that is made again, of the same weights or by the same run, keeps its place. Of two
+    tests at once one writes first, and the other counts it.
+
+    Args:
+        store: Where the record lies, as `gate/<model>/tests.json`.
+        model: The registered model's name.
+        test: What is about to be compared.
+        level: One less the gate's confidence.
+
+    Raises:
+        PerennialError: the record is damaged, or others never stop writing.
+    """
+
+    def claimed(stored: PastTests | None) -> tuple[PastTests, Repeats]:
+        history = stored or PastTests()
+        overlaps = [share for share in history.earlier(test) if share > 0]
+        worth = sum(overlaps)
+        repeats = Repeats(earlier=len(overlaps), worth=worth, level=spent_level(level, worth))
+        return history.with_test(test), repeats
+
+    return StoredRecord(
+        store, f"gate/{model}/tests.json", PastTests, f"the record of earlier tests of {model}",
+        "restore it, or delete it to forget how often these test days were used",
+    ).update(claimed)  # fmt: skip
+
+
+def days_of(rows: pl.DataFrame, time: str | None) -> Days:
+    """The days of the test rows; empty without a time."""
+    if not time:
+        return ()
+    return runs_of(set(rows[time].dt.date().drop_nulls().unique().to_list()))
+
+
+def runs_of(days: set[date]) -> Days:
+    """Days as runs of adjacent ones."""
+    runs: list[tuple[date, date]] = []
+    for day in sorted(days):
+        if runs and day - runs[-1][1] == timedelta(days=1):
+            runs[-1] = (runs[-1][0], day)
+        else:
+            runs.append((day, day))
+    return tuple(runs)
+
+
+def record_of(
+    champion: tuple[str, str], challenger: tuple[str, str], blocks: Blocks, days: Days
+) -> PastTest:
+    """What is about to be compared.
+
+    Args:
+        champion: Version and digest of the weights.
+        challenger: Run and digest of the weights.
+        blocks: Of the test rows.
+        days: Of the same; they count where blocks are days.
+    """
+    return PastTest(
+        champion=champion[0],
+        champion_sha256=champion[1],
+        run_id=challenger[0],
+        challenger_sha256=challenger[1],
+        blocks=blocks.count,
+        days=days if blocks.unit == "day" else (),
+    )
+
+
+def _dates(days: Sequence[tuple[date, date]]) -> Iterator[date]:
+    for first, last in days:
+        yield from (first + timedelta(days=number) for number in range((last - first).days + 1))

@@ -1,0 +1,1 @@
+"""Registered versions: their files, records and promotion."""

@@ -1,0 +1,334 @@
+"""Model registry: versions of a model and the alias `champion`, in MLflow.
+
+MLflow can neither create a version once nor move an alias conditionally. Versions are therefore
+found again by a fingerprint, and every move of the champion is announced by a conditional write to
+the object store before the alias follows (`AliasChange`). Both records are compared at each use
+(`ChampionRecords`), and so are a version's files with their digests (`VersionFiles`).
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow.artifacts import download_artifacts, list_artifacts
+from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
+from mlflow.tracking import MlflowClient
+from typing_extensions import override
+
+from perennial.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
+from perennial.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
+from perennial.clients.outages import outlasting
+from perennial.contracts.environment import Environment
+from perennial.contracts.errors import PerennialError
+from perennial.registry.champion_records import (
+    AliasChange,
+    ChampionMovedError,
+    ChampionRecords,
+    record_key,
+)
+from perennial.registry.registry_interface import (
+    CHALLENGER,
+    CHAMPION,
+    NO_FILES,
+    NO_TAGS,
+    ModelRegistry,
+)
+from perennial.registry.version_files import (
+    FILES_TAG,
+    FINGERPRINT_TAG,
+    ModelVersion,
+    RegisteredFiles,
+    VersionFiles,
+    ways_out,
+)
+
+__all__ = (
+    "CHALLENGER",
+    "CHAMPION",
+    "FINGERPRINT_TAG",
+    "AliasChange",
+    "ChampionMovedError",
+    "MlflowModelRegistry",
+    "ModelRegistry",
+    "ModelVersion",
+    "open_registry",
+)  # fmt: skip
+
+
+class MlflowModelRegistry(ModelRegistry):
+    """The registry of an MLflow server or database.
+
+    Args:
+        client: The server or database.
+        tracking_uri: Its address, which artifact downloads need once more.
+        store: Where moves of the champion are serialised.
+    """
+
+    def __init__(self, client: MlflowClient, tracking_uri: str, store: ObjectStore) -> None:
+        self._client = client
+        self._tracking_uri = tracking_uri
+        self._store = store
+        self._files = VersionFiles(store, proxied=tracking_uri.startswith("http"))
+
+    @override
+    def names(self) -> list[str]:
+        found: list[str] = []
+        token: str | None = None
+        while True:
+            page = self._client.search_registered_models(page_token=token)
+            found += [model.name for model in page]
+            token = page.token
+            if not token:
+                return sorted(found)
+
+    @override
+    def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
+        if alias == CHAMPION:
+            records = self.champion_records(name)
+            return records.versions.get(records.champion())
+        number = self.aliases(name).get(alias)
+        return next((one for one in self.versions(name) if one.version == number), None)
+
+    @override
+    def champion_records(self, name: str) -> ChampionRecords:
+        content = self._store.read(record_key(name))
+        while True:
+            alias = self.aliases(name).get(CHAMPION, "")
+            versions = {version.version: version for version in self.versions(name)}
+            again = self._store.read(record_key(name))
+            if again == content:
+                place = f"{self._store.uri}/{record_key(name)}"
+                return ChampionRecords.of(name, place, alias, content, versions)
+            content = again  # a promotion got in between
+
+    @override
+    def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:
+        content = self._store.read(record_key(name))
+        aside = f"registry/{name}/replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
+        if content is not None:
+            self._store.write(aside, content)
+        if champion:
+            alias = self.aliases(name).get(CHAMPION, "")
+            self._announce(name, champion, alias, tags, previous=content)
+            self._settle(name)
+        else:
+            with tolerated("RESOURCE_DOES_NOT_EXIST"):
+                self._client.delete_registered_model_alias(name, CHAMPION)
+            self._store.delete(record_key(name))
+        return f"{self._store.uri}/{aside}" if content is not None else ""
+
+    @override
+    def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
+        found = self._search(f"name = '{name}' and tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
+        for later in found[1:]:
+            with tolerated("RESOURCE_DOES_NOT_EXIST"):  # its own attempt deleted it
+                self._client.delete_model_version(name, later.version)
+        return found[0] if found else None
+
+    @override
+    def versions(self, name: str) -> list[ModelVersion]:
+        return self._search(f"name = '{name}'")
+
+    @override
+    @outlasting
+    def download(self, version: ModelVersion, to: Path) -> Path:
+        registered = self._files.expected(version)
+        target = to / f"{version.name}-{version.version}"
+        to.mkdir(parents=True, exist_ok=True)
+        try:
+            with TemporaryDirectory(dir=to) as scratch:
+                found = download_artifacts(
+                    artifact_uri=version.source, dst_path=scratch, tracking_uri=self._tracking_uri
+                )
+                copy_tree(Path(found), target)
+        except Exception as error:  # of MLflow, or of the client of whatever store it reads
+            raise _gone(version, error) from error
+        self._files.verify_folder(version, registered, target)
+        return target
+
+    @override
+    @outlasting
+    def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
+        registered = self._files.expected(version)
+        place, found = version.source.rstrip("/"), dict[str, bytes]()
+        try:
+            listed = list_artifacts(artifact_uri=place, tracking_uri=self._tracking_uri)
+            if not listed:
+                raise FileNotFoundError("the folder is empty or gone")
+            present = {Path(file.path).name for file in listed if not file.is_dir}
+            with TemporaryDirectory() as scratch:
+                for name in sorted(present.intersection(names)):
+                    file = download_artifacts(
+                        artifact_uri=f"{place}/{name}",
+                        dst_path=scratch,
+                        tracking_uri=self._tracking_uri,
+                    )
+                    found[name] = Path(file).read_bytes()
+        except Exception as error:  # of MLflow, or of the client of whatever store it reads
+            raise _gone(version, error) from error
+        contents = {name: found.get(name) for name in names}
+        self._files.verify_contents(version, registered, contents)
+        return found
+
+    @override
+    def register(
+        self,
+        name: str,
+        *,
+        source: str,
+        run_id: str,
+        fingerprint: str,
+        tags: Mapping[str, str],
+        description: str,
+        files: Mapping[str, str] = NO_FILES,
+    ) -> ModelVersion:
+        existing = self.take_over(name, fingerprint)
+        if existing is not None:
+            return existing
+        marked = {**tags, FINGERPRINT_TAG: fingerprint}
+        if files:
+            registered = RegisteredFiles(source=source, files=dict(files))
+            marked |= self._files.record(name, registered)
+        created = despite_rivals(
+            self._client.create_model_version,
+            name, source, run_id, tags=marked, description=description,
+        )  # fmt: skip
+        # MLflow counts versions up, so whoever made a later one sees the first from here on.
+        return self.take_over(name, fingerprint) or _version(created)
+
+    @override
+    def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
+        with tolerated("RESOURCE_ALREADY_EXISTS"):
+            self._client.create_registered_model(name)
+        known = self._client.get_registered_model(name)
+        if description and known.description != description:
+            despite_rivals(self._client.update_registered_model, name, description)
+        for key, value in tags.items():
+            if known.tags.get(key) != value:
+                despite_rivals(self._client.set_registered_model_tag, name, key, value)
+
+    @override
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        if alias == CHAMPION:
+            raise ValueError("the champion moves by promote() only")
+        despite_rivals(self._client.set_registered_model_alias, name, alias, version)
+
+    @override
+    def finish_move(self, name: str) -> None:
+        self._settle(name)
+
+    @override
+    def promote(
+        self,
+        name: str,
+        version: str,
+        expected_champion: str,
+        tags: Mapping[str, Mapping[str, str]] = NO_TAGS,
+        *,
+        forced: bool = False,
+    ) -> None:
+        while True:
+            previous = self._settle(name)
+            records = self.champion_records(name)
+            champion = records.alias if forced else records.champion()
+            if champion == version and not (forced and records.problem()):
+                return
+            if champion != expected_champion:
+                raise ChampionMovedError.between(name, expected_champion, champion)
+            try:
+                self._announce(name, version, champion, tags, previous=previous)
+            except ConflictError:
+                continue  # somebody else moved first: look again who is champion now
+            self._settle(name)
+            return
+
+    def _announce(
+        self,
+        name: str,
+        version: str,
+        replaced: str,
+        tags: Mapping[str, Mapping[str, str]],
+        *,
+        previous: bytes | None,
+    ) -> None:
+        said = {moved: dict(own) for moved, own in tags.items()}
+        for one in self.versions(name):
+            if one.version == version and FILES_TAG in one.tags:
+                said[version] = {FILES_TAG: one.tags[FILES_TAG], **said.get(version, {})}
+        move = AliasChange(champion=version, replaced=replaced, done=False, tags=said)
+        self._store.replace(record_key(name), move.to_json().encode(), previous=previous)
+
+    def _settle(self, name: str) -> bytes | None:
+        """Bring the alias after the latest move; returns what is stored about it."""
+        late = False
+        while True:
+            content = self._store.read(record_key(name))
+            if content is None:
+                return None
+            self.champion_records(name).refuse_unusable()
+            move = AliasChange.from_json(content)
+            if move.done and not late:
+                return content
+            self._tag(name, move)
+            despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, move.champion)
+            done = move.model_copy(update={"done": True}).to_json().encode()
+            try:
+                self._store.replace(record_key(name), done, previous=content)
+            except ConflictError:
+                # A newer move overtook this one, and the alias just set may be the older.
+                late = True
+                continue
+            return done
+
+    def _tag(self, name: str, move: AliasChange) -> None:
+        for version, tags in move.tags.items():
+            for key, value in tags.items():
+                # A version that was deleted meanwhile needs no tags, and must block nobody.
+                with tolerated("RESOURCE_DOES_NOT_EXIST"):
+                    despite_rivals(self._client.set_model_version_tag, name, version, key, value)
+
+    @override
+    def aliases(self, name: str) -> dict[str, str]:
+        aliases: Mapping[str, object] = {}
+        with tolerated("RESOURCE_DOES_NOT_EXIST"):
+            aliases = self._client.get_registered_model(name).aliases
+        # A database says 1 where a server says "1".
+        return {alias: str(version) for alias, version in aliases.items()}
+
+    def _search(self, query: str) -> list[ModelVersion]:
+        found: list[ModelVersion] = []
+        token: str | None = None
+        while True:
+            page = self._client.search_model_versions(query, page_token=token)
+            found += [_version(version) for version in page if version.status == "READY"]
+            token = page.token
+            if not token:
+                return sorted(found, key=lambda version: int(version.version))
+
+
+def open_registry(environment: Environment) -> ModelRegistry:
+    """The registry on the environment's MLflow."""
+    client = open_mlflow(environment)
+    store = open_store(environment.store_uri)
+    return MlflowModelRegistry(client, environment.tracking_uri, store)
+
+
+def _gone(version: ModelVersion, error: Exception) -> PerennialError:
+    return PerennialError(
+        f"the files of {version.name} version {version.version} cannot be downloaded",
+        evidence=f"{version.source}: {error}",
+        action=ways_out(version.name, version.version),
+    )
+
+
+def _version(found: MlflowModelVersion) -> ModelVersion:
+    return ModelVersion(
+        name=found.name,
+        version=str(found.version),
+        tags=dict(found.tags),
+        run_id=found.run_id or "",
+        source=found.source or "",
+        created_at=datetime.fromtimestamp(found.creation_timestamp / 1000, UTC),
+        description=found.description or "",
+    )

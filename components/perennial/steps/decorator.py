@@ -1,0 +1,232 @@
+"""Runs a pipeline step: logs it, records it, and reuses its result when the run is continued."""
+
+import hashlib
+import inspect
+import logging
+import shutil
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec
+
+from pydantic import Field, FiniteFloat, JsonValue, ValidationError
+
+from perennial.clients.object_store import copy_tree, open_store, sha256_of_file
+from perennial.clients.outages import single_attempts, waiting_out_outages
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import NO_RUN, Environment, load_secrets
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.user_code import RunStopped, no_silent_exit, user_code
+from perennial.steps.journal import Journal
+from perennial.steps.large_parameters import LargeParameter, resolve
+from perennial.steps.lease import follow_lease
+
+P = ParamSpec("P")
+RESULT_FILE = "result.json"
+REPORT_NAME = "report"
+
+
+class StepResult(Section):
+    """What a step hands to KFP: output parameters and the scalars shown in the dashboard."""
+
+    parameters: dict[str, str | bool] = Field(default_factory=dict)
+    metrics: dict[str, FiniteFloat] = Field(default_factory=dict)
+    summary: str = ""
+    """One line for the console and the run report."""
+
+
+def pipeline_step(
+    name: str, *, outputs: Sequence[str]
+) -> Callable[[Callable[P, StepResult]], Callable[P, StepResult]]:
+    """Make a function a pipeline step.
+
+    The function takes keyword arguments only, all strings: configuration, paths of input artifacts
+    and, named in `outputs`, paths to write. Long texts come and go by their address. An output
+    called `metrics` is written from the result's metrics. In a local run, a step that finished
+    before in the same run, with the same inputs and code, is not run again: its outputs are copied.
+
+    Args:
+        name: The step's name, as in the dashboard.
+        outputs: Which parameters are paths to write.
+    """
+
+    def decorate(work: Callable[P, StepResult]) -> Callable[P, StepResult]:
+        @wraps(work)
+        def run(*args: P.args, **kwargs: P.kwargs) -> StepResult:
+            follow_lease()
+            load_secrets()
+            values = inspect.signature(work).bind(*args, **kwargs).arguments
+            attempt = _Attempt(name, {key: str(value) for key, value in values.items()}, outputs)
+            finished = attempt.finished()
+            if finished is not None:
+                return finished
+            place = f"the step {name}"
+            with attempt.recorded(), waiting_out_outages(), no_silent_exit(), user_code(place):
+                for key, value in kwargs.items():
+                    kwargs[key] = resolve(str(value))
+                result = attempt.sent(work(*args, **kwargs))
+                attempt.keep(result)
+            return result
+
+        return run
+
+    return decorate
+
+
+class _Attempt:
+    """One execution of a step in a run."""
+
+    def __init__(self, name: str, values: dict[str, str], outputs: Sequence[str]) -> None:
+        environment = Environment.read()
+        self.name = name
+        self.store_uri = environment.store_uri
+        self.run_id = environment.run_id
+        self.outputs = {key: Path(values[key]) for key in outputs}
+        self.journal = Journal(environment.run_folder)
+        inputs = {
+            key: _content_digest(value) for key, value in values.items() if key not in self.outputs
+        }
+        identity = canonical_json([name, environment.code_digest, dict(sorted(inputs.items()))])
+        self.key = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        self.folder = (
+            environment.run_folder / "steps" / self.key if environment.run_folder else None
+        )
+
+    def finished(self) -> StepResult | None:
+        """The result of an earlier execution in this run, with its outputs put in place."""
+        if self.folder is None or not (self.folder / RESULT_FILE).exists():
+            return None
+        result = StepResult.from_json((self.folder / RESULT_FILE).read_bytes())
+        for key, path in self.outputs.items():
+            copy_tree(self.folder / key, path)
+        self.journal.append("step_reused", step=self.name, key=self.key, summary=result.summary)
+        return result
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Log to the step's file; journal start, end or failure."""
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        log = str(self.folder / "log.txt") if self.folder else ""
+        self.journal.append("step_started", step=self.name, key=self.key, log=log)
+        with _logging_to(log):
+            try:
+                yield
+            except RunStopped:
+                self.journal.append("step_stopped", step=self.name, key=self.key)
+                raise
+            except BaseException as error:
+                self._keep_report()
+                self._forget(getattr(error, "stale_steps", ()))
+                logging.getLogger(__name__).exception("step=%s failed", self.name)
+                self.journal.append(
+                    "step_failed",
+                    step=self.name,
+                    key=self.key,
+                    log=log,
+                    error=_readable(error),
+                    traceback="".join(traceback.format_exception(error)),
+                )
+                self._publish_report(error)
+                raise
+
+    def _keep_report(self) -> None:
+        """A failed step's report is what people need most: keep it if it was written."""
+        report = self.outputs.get(REPORT_NAME)
+        if self.folder is not None and report is not None and report.exists():
+            copy_tree(report, self.folder / REPORT_NAME)
+
+    def _publish_report(self, error: BaseException) -> None:
+        """On a cluster KFP drops a failed step's report: store it, and let the error say where."""
+        report = self.outputs.get(REPORT_NAME)
+        is_kept = self.folder is not None or self.run_id == NO_RUN
+        if is_kept or report is None or not report.exists():
+            return
+        key = f"reports/{self.run_id}/{self.name}.html"
+        try:
+            with single_attempts():
+                open_store(self.store_uri).write(key, report.read_bytes())
+        except Exception:
+            logging.getLogger(__name__).warning("report=%s could not be stored", key, exc_info=True)
+            return
+        error.add_note(f"  report:   {self.store_uri.rstrip('/')}/{key}")
+
+    def _forget(self, steps: Sequence[str]) -> None:
+        """Drop results that an error proved outdated; continuing the run makes them anew."""
+        if self.folder is not None:
+            for step in steps:
+                for folder in self.folder.parent.glob(f"{step}-*"):
+                    shutil.rmtree(folder)
+
+    def sent(self, result: StepResult) -> StepResult:
+        """The result with output parameters as KFP can carry them."""
+        carried = {
+            key: LargeParameter(value, self.store_uri).send() if isinstance(value, str) else value
+            for key, value in result.parameters.items()
+        }
+        return result.model_copy(update={"parameters": carried})
+
+    def keep(self, result: StepResult) -> None:
+        """Store outputs, then the result as the commit marker, then say so."""
+        if "metrics" in self.outputs:
+            write_atomically(self.outputs["metrics"], canonical_json(dict(result.metrics)).encode())
+        for path in self.outputs.values():
+            if not path.exists():
+                raise RuntimeError(f"step {self.name} ended without writing {path.name}")
+        if self.folder is not None:
+            for key, path in self.outputs.items():
+                copy_tree(path, self.folder / key)
+            write_atomically(self.folder / RESULT_FILE, result.to_json().encode())
+        metrics: dict[str, JsonValue] = dict(result.metrics)
+        self.journal.append(
+            "step_finished", step=self.name, key=self.key, summary=result.summary, metrics=metrics
+        )
+
+
+def _content_digest(value: str) -> str:
+    """Digest of an input: of the bytes under a path, else of the text itself."""
+    path = Path(value)
+    try:
+        if not path.is_absolute() or not path.exists():
+            return hashlib.sha256(value.encode()).hexdigest()
+    except OSError:  # a JSON text is no valid file name
+        return hashlib.sha256(value.encode()).hexdigest()
+    if path.is_file():
+        return sha256_of_file(path)
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            digest.update(file.relative_to(path).as_posix().encode() + b"\0")
+            digest.update(bytes.fromhex(sha256_of_file(file)))
+    return digest.hexdigest()
+
+
+@contextmanager
+def _logging_to(path: str) -> Iterator[None]:
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if path:
+        handlers.append(logging.FileHandler(path))
+    root = logging.getLogger()
+    previous_level = root.level
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(previous_level)
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+def _readable(error: BaseException) -> str:
+    if isinstance(error, PerennialError):
+        return str(error)
+    if isinstance(error, ValidationError):
+        return f"a value does not fit {error.title}: {error}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,100 @@
+"""Parcels: a text that KFP passes to steps as itself or, when it is long, by its address.
+
+All that one task is told must stay below 128 KiB, or a live backend refuses the run; on a laptop
+Linux takes no longer argument of a program.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError
+from perennial.steps.parameters import decode_parameter, encode_parameter
+
+# A step gets at most two such texts, the contract and a part of it, whose quotes are escaped twice.
+CARRIED_BYTES = 32 * 1024
+# The third that register_model gets is the trigger, which always travels as itself.
+TRIGGER_BYTES = 8 * 1024
+ADDRESS = re.compile(r"(?P<store>.+)/(?P<key>parcels/(?P<digest>[0-9a-f]{64})\.json)")
+
+
+@dataclass(frozen=True)
+class LargeParameter:
+    """A text on its way to a step.
+
+    Attributes:
+        text: The text.
+        store_uri: The object store, which sender and step both reach.
+    """
+
+    text: str
+    store_uri: str
+
+    @property
+    def value(self) -> str:
+        """What KFP carries: the encoded text, or where it lies; equal texts have equal addresses.
+
+        Raises:
+            PerennialError: something on the way would change the text, and it is not JSON.
+        """
+        encoded = encode_parameter(self.text)
+        if len(encoded.encode()) <= CARRIED_BYTES:
+            return encoded
+        return f"{self.store_uri.rstrip('/')}/{self._key}"
+
+    @property
+    def exists_in_store(self) -> bool:
+        """Whether a step would get the text, without a further word."""
+        if ADDRESS.fullmatch(self.value) is None:
+            return True
+        return open_store(self.store_uri).read(self._key) == self._content
+
+    def send(self) -> str:
+        """Put the text where the step finds it; returns what KFP carries.
+
+        Raises:
+            PerennialError: it is long and the store cannot be written to.
+        """
+        value = self.value
+        if ADDRESS.fullmatch(value):
+            open_store(self.store_uri).write(self._key, self._content)
+        return value
+
+    @property
+    def _content(self) -> bytes:
+        return self.text.encode()
+
+    @property
+    def _key(self) -> str:
+        return f"parcels/{hashlib.sha256(self._content).hexdigest()}.json"
+
+
+def resolve(value: str) -> str:
+    """The text that was sent.
+
+    Args:
+        value: The encoded text, or its address.
+
+    Raises:
+        PerennialError: what lies at the address is missing or is not what was sent.
+    """
+    address = ADDRESS.fullmatch(value)
+    if address is None:
+        return decode_parameter(value)
+    content = open_store(address["store"]).read(address["key"])
+    if content is None:
+        raise _lost(f"there is no {value}", "it was put there when the run or schedule was made")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != address["digest"]:
+        raise _lost(f"{value} is not what was put there", f"its SHA-256 is {digest}")
+    return content.decode()
+
+
+def _lost(problem: str, evidence: str) -> PerennialError:
+    return PerennialError(
+        problem,
+        evidence=evidence,
+        action="`perennial deploy` or `submit` the contract again, on a laptop `perennial run … "
+        "--new`: that stores it anew; exempt parcels/ from what deletes objects in this store",
+    )

@@ -1,0 +1,125 @@
+"""Run lease: every process of a local run ends when its supervisor does, whatever killed it.
+
+The supervisor holds an exclusive lock on `lease`; the operating system drops it when the process
+dies, even by SIGKILL. Every process of the run holds a shared lock on `members` and watches the
+lease, so a new supervisor can wait until nobody of the old run writes any more. Locks, unlike
+process ids, are never reused, and see through the sessions that torchrun puts its workers in.
+"""
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from perennial.contracts.environment import LEASE
+from perennial.contracts.errors import PerennialError
+
+POLL_SECONDS = 0.3
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+_memberships: list[IO[str]] = []
+
+
+class RunLease:
+    """The supervisor's side.
+
+    Args:
+        folder: The folder that only one run at a time may use.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lease"
+        self.token = f"{os.getpid()}-{time.time_ns()}"
+        self._stream: IO[str] | None = None
+
+    def acquire(self, timeout_seconds: float = 20.0) -> None:
+        """Become the supervisor, after the processes of a dead one have ended.
+
+        Raises:
+            PerennialError: another supervisor is alive, or its processes do not end.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        stream = self.path.open("a+")
+        # A dying member may hold the lock for the instant between noticing and ending.
+        if not _lock_within(stream, 2 * POLL_SECONDS):
+            stream.close()
+            raise PerennialError(
+                f"another run is active in {self.path.parent}",
+                action="wait for it, or stop it with Ctrl-C; `perennial status` shows it",
+            )
+        self._stream = stream
+        stream.truncate(0)
+        stream.write(self.token)
+        stream.flush()
+        if not self.wait_for_members(timeout_seconds):
+            self.release()
+            raise PerennialError(
+                "processes of an earlier run are still alive",
+                evidence=f"{self.path.with_name('members')} is locked",
+                action="wait a little and run again; `fuser` on that file names them",
+            )
+
+    def wait_for_members(self, timeout_seconds: float) -> bool:
+        """Whether every process of the run has ended within the time."""
+        with self.path.with_name("members").open("a+") as members:
+            return _lock_within(members, timeout_seconds)
+
+    @property
+    def address(self) -> str:
+        """What members of this run, and of no later one, are told."""
+        return f"{self.path}#{self.token}"
+
+    def release(self) -> None:
+        """Give the lease up; members that are still alive end themselves."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+def follow_lease() -> None:
+    """Join the run named by the environment: this process ends soon after its supervisor.
+
+    Does nothing outside a local run.
+    """
+    path, _, token = os.environ.get(LEASE, "").rpartition("#")
+    if not path or _memberships:
+        return
+    members = Path(path).with_name("members").open("a+")  # held until the process ends
+    fcntl.flock(members, fcntl.LOCK_SH)
+    _memberships.append(members)
+    # A process that was still starting when its supervisor died must not join the next run.
+    if Path(path).read_text() != token:
+        os._exit(EXIT_CODE)
+    threading.Thread(target=_end_with_supervisor, args=(Path(path), token), daemon=True).start()
+
+
+def _end_with_supervisor(lease: Path, token: str) -> None:
+    with lease.open("a+") as stream:
+        # The next supervisor may lock the file between two looks; then its token stands in it.
+        while not _try_lock(stream, fcntl.LOCK_SH) and _content(stream) == token:
+            time.sleep(POLL_SECONDS)
+    os._exit(EXIT_CODE)
+
+
+def _content(stream: IO[str]) -> str:
+    stream.seek(0)
+    return stream.read()
+
+
+def _lock_within(stream: IO[str], timeout_seconds: float) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not _try_lock(stream, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS / 3)
+    return True
+
+
+def _try_lock(stream: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

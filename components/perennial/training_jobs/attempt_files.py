@@ -1,0 +1,80 @@
+"""Traces: what passes through the object store while an attempt runs on other machines."""
+
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from perennial.clients.object_store import open_store
+from perennial.clients.outages import single_attempts
+from perennial.contracts.errors import PerennialError
+from perennial.engine.handover import CURVES, forget_attempt, is_rendezvous_complete
+from perennial.engine.job import TrainingJob
+from perennial.training_jobs.poll_intervals import PollIntervals
+
+logger = logging.getLogger(__name__)
+
+
+class AttemptFiles:
+    """Of one attempt. A store that is away costs what it would have shown, not the training.
+
+    Args:
+        job: The attempt's job.
+        pace: How often to look.
+    """
+
+    def __init__(self, job: TrainingJob, intervals: PollIntervals) -> None:
+        self._job = job
+        self._intervals = intervals
+        self._have_joined: bool | None = None  # not known yet
+        self._num_bytes = 0
+        self._sizes: dict[Path, int] = {}
+        self._next_curves = 0.0
+        self._next_logs = time.monotonic() + intervals.logs
+
+    def is_rendezvous_complete(self) -> bool:
+        """Whether all ranks have found each other; while that cannot be known, what was last."""
+        if not self._have_joined:
+            try:
+                with single_attempts():
+                    self._have_joined = is_rendezvous_complete(self._job)
+            except PerennialError as error:
+                logger.warning("whether the ranks have joined is not known: %s", error)
+        return self._have_joined is not False
+
+    def fetch_curves(self) -> None:
+        """Append what is new to the local file, which gets the whole content of the attempt's."""
+        if time.monotonic() < self._next_curves:
+            return
+        self._next_curves = time.monotonic() + self._intervals.curves
+        try:
+            with single_attempts():
+                content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
+        except PerennialError as error:
+            logger.warning("curves are not shown for now: %s", error)
+            return
+        with (self._job.logs / CURVES).open("ab") as file:
+            file.write(content[self._num_bytes :])
+        self._num_bytes = len(content)
+
+    def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> None:
+        """Put the pods' logs that have grown where they outlive the pods and this step."""
+        if time.monotonic() < self._next_logs and not is_last:
+            return
+        self._next_logs = time.monotonic() + self._intervals.logs
+        try:
+            for file in files:
+                size = file.stat().st_size
+                if size != self._sizes.get(file):
+                    with single_attempts():
+                        open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
+                    self._sizes[file] = size
+        except PerennialError as error:
+            logger.warning("logs are only in %s: %s", self._job.logs, error)
+
+    def forget(self) -> None:
+        """Drop what would be taken for the words of the pods that come next."""
+        try:
+            forget_attempt(self._job)
+        except PerennialError as error:
+            logger.warning("words of pods that are gone are left behind: %s", error)

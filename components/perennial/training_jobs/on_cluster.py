@@ -1,0 +1,299 @@
+"""Cluster launcher: one training job at a time, as PyTorchJob or TrainJob, followed to its end."""
+
+import logging
+import os
+import secrets
+import threading
+import time
+from dataclasses import replace
+
+from typing_extensions import override
+
+from perennial.clients.api_server import PODS, AlreadyExistsError, ApiError
+from perennial.clients.cluster import Cluster
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import PerennialError, TrainingFailedError
+from perennial.engine.checkpoints.checkpoint_store import is_remote
+from perennial.engine.handover import fetch_errors, fetch_result, hand_over, read_end
+from perennial.engine.job import TrainingJob
+from perennial.training_jobs.admission import read_admission
+from perennial.training_jobs.attempt_files import AttemptFiles
+from perennial.training_jobs.config import ResourcesSection
+from perennial.training_jobs.existing_job import decide_on_existing_job
+from perennial.training_jobs.heartbeat import heartbeats
+from perennial.training_jobs.job_kind import DEADLINE, JobKind, JobView
+from perennial.training_jobs.launcher import JobState, Launcher, forget_last_attempt
+from perennial.training_jobs.pod_logs import PodLogs
+from perennial.training_jobs.poll_intervals import PollIntervals
+from perennial.training_jobs.request import JobRequest, RunIdentity
+from perennial.training_jobs.selectors import pods_of
+from perennial.training_jobs.status import (
+    JobResult,
+    Progress,
+    is_past_deadline,
+    job_result,
+    job_status,
+    rendezvous_pending,
+    stopped_error,
+)
+from perennial.training_jobs.watched_pods import WatchedPods
+
+EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells count
+# A creation that was on its way when the signal came shows within a moment.
+LOOKS, LOOK_SECONDS = 10, 0.05
+logger = logging.getLogger(__name__)
+
+
+class ClusterLauncher(Launcher):
+    """Runs attempts as jobs that an operator on the cluster makes pods of.
+
+    Args:
+        cluster: Where.
+        kind: As what.
+        run: The pipeline run that the jobs belong to.
+        resources: The contract's section.
+        tracking_run_id: An MLflow run that the platform opened.
+        pace: How often to look.
+    """
+
+    def __init__(
+        self, cluster: Cluster, kind: JobKind, run: RunIdentity, resources: ResourcesSection,
+        *, tracking_run_id: str = "", intervals: PollIntervals | None = None,
+    ) -> None:  # fmt: skip
+        self.log = ""
+        self.cause = ""
+        self._cluster = cluster
+        # Of the main thread alone, so that a signal's handler finds it open and idle.
+        self._direct = cluster.twin()
+        self._kind = kind
+        self._run = run
+        self._resources = resources
+        self._tracking_run_id = tracking_run_id
+        self._intervals = intervals or PollIntervals()
+        self._fields = cluster.spec_fields(kind.resource, kind.title)
+        self._job: TrainingJob | None = None
+        self._creating = ""
+        self._followed: JobView | None = None
+
+    @override
+    def start(self, job: TrainingJob) -> None:
+        if not is_remote(job.store_uri):
+            raise PerennialError(
+                f"pods cannot see the store {job.store_uri or job.folder!r}",
+                action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
+            )
+        unattended = 60.0 * self._resources.cluster.budgets.unattended_minutes
+        attempt = {"attempt": secrets.token_hex(4), "unattended_seconds": unattended}
+        job = job.model_copy(update=attempt)
+        forget_last_attempt(job)
+        hand_over(job)
+        request = JobRequest.of(job, self._resources, self._run, self._tracking_run_id)
+        found = self._create_or_adopt(request)
+        self._followed = found
+        self._job = job.model_copy(update={"attempt": found.attempt})
+        self.log = str(job.logs / "job.log")
+        logger.info(
+            "job=%s attempt=%s uid=%s pods=%d", found.name, found.attempt, found.uid,
+            self._resources.cluster.machines,
+        )  # fmt: skip
+
+    @override
+    def wait(self) -> JobState:
+        if self._job is None or self._followed is None:
+            raise RuntimeError("wait() before start()")
+        job, followed, ended = self._job, self._followed, threading.Event()
+        pods = WatchedPods(self._cluster, self._kind, followed.name, ended)
+        logs = PodLogs(
+            self._cluster, self._kind.container, job.logs, job.logs / "job.log",
+            self._intervals.reconnect,
+        )  # fmt: skip
+        traces = AttemptFiles(job, self._intervals)
+        try:
+            with heartbeats(job, self._intervals.heartbeat):
+                view = self._follow(followed, pods, logs, traces)
+            found = (
+                self._handle_deleted_job(followed)
+                if view is None
+                else self._classify(job, view, pods)
+            )
+        finally:
+            ended.set()
+            logs.close()
+            fetch_errors(job)
+            traces.keep_logs(logs.files, is_last=True)
+        if view is not None and view.is_suspended:
+            traces.forget()  # the same attempt goes on with new pods
+        self._followed = None
+        self.cause = found.cause
+        logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
+        return found.state
+
+    @override
+    def stop(self) -> None:
+        """Delete the job and end this process: a step that is terminated has 0.1 s left."""
+        if self._followed is not None:
+            self._delete_at_once(self._followed)
+        elif self._creating:
+            self._delete_what_is_coming()
+        os._exit(EXIT_TERMINATED)
+
+    @override
+    def close(self) -> None:
+        try:
+            if self._followed is not None:
+                self._give_up(self._followed)
+        finally:
+            self._direct.close()
+            self._cluster.close()
+
+    def _create_or_adopt(self, request: JobRequest) -> JobView:
+        """The job that now runs: created, or found and adopted."""
+        body = self._kind.manifest(request, self._fields)
+        wanted = body["metadata"]["annotations"]
+        while True:
+            try:
+                self._creating = request.name
+                view = self._kind.view(self._cluster.create(self._kind.resource, body))
+                logger.info("created %s %s", self._kind.title, request.name)
+                return view
+            except AlreadyExistsError:
+                existing = self._cluster.get(self._kind.resource, request.name)
+            if existing is None:
+                continue
+            view = self._kind.view(existing)
+            if view.attempt == request.attempt:
+                return view  # the answer to the creation was lost, not the creation
+            digest = next(iter(wanted[name] for name in wanted if name.endswith("sha256")))
+            decision = decide_on_existing_job(view, self._run.run_id, digest)
+            logger.info("found job=%s: %s, %s", view.name, decision.reason, decision.action)
+            if decision.action == "adopt":
+                return view
+            if decision.action == "replace":
+                self._cluster.delete(self._kind.resource, view.name, uid=view.uid)
+            self._wait_until_gone(view)
+
+    def _wait_until_gone(self, job: JobView) -> None:
+        """With its pods: a new job's would have the same names."""
+        deadline = time.monotonic() + self._resources.cluster.grace_seconds + self._intervals.settle
+        selector = pods_of(self._kind.resource, job.name)
+        while time.monotonic() < deadline:
+            existing = self._cluster.get(self._kind.resource, job.name)
+            is_gone = existing is None or existing["metadata"]["uid"] != job.uid
+            if is_gone and not self._cluster.list(PODS, selector):
+                return
+            time.sleep(self._intervals.shortest)
+        raise PerennialError(
+            f"the job {job.name} is being deleted and does not go away",
+            evidence=f"uid {job.uid} or one of its pods is still there",
+            action="see what holds its pods: a finalizer, or a machine that does not answer",
+        )
+
+    def _follow(
+        self, followed: JobView, pods: WatchedPods, logs: PodLogs, traces: AttemptFiles
+    ) -> JobView | None:
+        """The job when nothing of the attempt runs any more; None when somebody deleted it."""
+        machines = self._resources.cluster.machines
+        progress = Progress(self._resources.cluster.budgets)
+        while True:
+            pods.wait(self._intervals)
+            view = self._read_job(followed)
+            seen = pods.seen()
+            logs.follow(pods.by_machine())
+            traces.fetch_curves()
+            traces.keep_logs(logs.files)
+            if view is None:
+                return None
+            said = read_admission(self._direct, view.uid) if view.is_suspended else None
+            now = job_status(view, seen, machines, said)
+            if now.phase == "running" and not traces.is_rendezvous_complete():
+                now = rendezvous_pending(machines)
+            reason = progress.update(now, time.monotonic())
+            if is_past_deadline(view, seen):
+                reason = DEADLINE
+            elif now.phase == "ended":
+                settled = self._wait_for_pods(followed, view, pods)
+                if settled is None or not is_past_deadline(settled, pods.seen()):
+                    return settled
+                view, reason = settled, DEADLINE
+            if reason:
+                self._give_up(followed)
+                if view.is_past_deadline:
+                    now = replace(now, reason=f"{view.message}; {now.reason}")
+                raise stopped_error(followed.name, reason, now)
+
+    def _read_job(self, followed: JobView) -> JobView | None:
+        """The job as it is now; None when it is gone, or another one has its name."""
+        found = self._direct.get(self._kind.resource, followed.name)
+        if found is None or found["metadata"]["uid"] != followed.uid:
+            return None
+        return self._kind.view(found)
+
+    def _handle_deleted_job(self, followed: JobView) -> JobResult:
+        """Somebody deleted the job."""
+        if followed.run_id != self._run.run_id:
+            return JobResult(JobState.DISPLACED, f"run {followed.run_id} deleted its job")
+        self._followed = None
+        raise TrainingFailedError(
+            f"the training job {followed.name} was deleted while it ran",
+            action="run the step again to resume from the last checkpoint",
+        )
+
+    def _wait_for_pods(self, followed: JobView, view: JobView, pods: WatchedPods) -> JobView | None:
+        """Wait until none of its pods runs, or delete the job; None when it is gone already."""
+        those = {pod.uid for pod in pods.seen()}
+        grace = self._resources.cluster.grace_seconds + self._intervals.settle
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline:
+            have_ended = all(pod.has_ended for pod in pods.seen() if pod.uid in those)
+            # A job that was suspended gets new pods, now or later: the next attempt's to follow.
+            goes_on = view.is_suspended or bool(pods.present - those)
+            is_over = view.outcome is not None or (goes_on and not pods.present & those)
+            if view.is_past_deadline or (is_over and have_ended):
+                return view
+            pods.wait(self._intervals)
+            found = self._read_job(followed)
+            if found is None:
+                return None
+            view = found
+        if view.outcome is None and not view.is_suspended:
+            self._give_up(followed)
+        return view
+
+    def _classify(self, job: TrainingJob, view: JobView, pods: WatchedPods) -> JobResult:
+        end = read_end(job)
+        ranks = set(end.ranks) if end is not None else set()
+        are_all = ranks == set(range(job.num_processes))
+        if end is not None and end.is_finished and are_all:
+            fetch_result(job)
+        first = open_store(job.attempt_uri).read(job.first_step.name)
+        if first is not None:
+            job.first_step.touch()
+        return job_result(
+            view, pods.seen(),
+            missing=self._resources.cluster.machines - len(pods.machines),
+            all_ranks_finished=end is not None and end.is_finished and are_all,
+            was_interrupted=end is not None and not end.is_finished,
+        )  # fmt: skip
+
+    def _give_up(self, followed: JobView) -> None:
+        if followed.run_id == self._run.run_id:
+            self._cluster.delete(self._kind.resource, followed.name, uid=followed.uid)
+        self._followed = None
+
+    def _delete_at_once(self, job: JobView) -> bool:
+        if job.run_id != self._run.run_id:
+            return True  # another run's, which goes on without us
+        try:
+            return self._direct.delete(self._kind.resource, job.name, uid=job.uid, is_patient=False)
+        except ApiError:
+            return False  # the clean-up at the run's end deletes it
+
+    def _delete_what_is_coming(self) -> None:
+        for _ in range(LOOKS):
+            try:
+                found = self._direct.get(self._kind.resource, self._creating)
+            except ApiError:
+                return  # the clean-up at the run's end deletes it
+            if found is not None and self._delete_at_once(self._kind.view(found)):
+                return
+            time.sleep(LOOK_SECONDS)

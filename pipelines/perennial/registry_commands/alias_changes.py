@@ -1,0 +1,188 @@
+"""Moves: making a version champion, or taking the champion back, by a person who says why."""
+
+import getpass
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perennial.contracts.alias_decisions import (
+    REASON_CHARACTERS,
+    REPLACED_TAG,
+    AliasDecision,
+    refuse_rolled_back,
+    tags_of_promotion,
+    tags_of_rollback,
+)
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Verdict
+from perennial.engine.export import load_model
+from perennial.registry.model_registry import CHAMPION, ChampionMovedError, ModelVersion
+from perennial.registry_commands.catalogue import Catalogue
+from perennial.registry_commands.re_evaluation import re_evaluate
+
+ANYWAY = "--force does it all the same"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks for.
+
+    Attributes:
+        reason: Why, in their words; stands on the version from then on.
+        force: Skip every question but whether the version exists.
+    """
+
+    reason: str
+    force: bool
+
+    def said(self) -> AliasDecision:
+        """The decision as it is put on record.
+
+        Raises:
+            PerennialError: the reason is empty or too long for a tag.
+        """
+        reason = self.reason.strip()
+        if not reason or len(reason) > REASON_CHARACTERS:
+            raise PerennialError(
+                f"--reason needs 1 to {REASON_CHARACTERS:,} characters",
+                evidence=f"it has {len(reason):,}",
+                action="say in a sentence why, for those who will ask",
+            )
+        return AliasDecision.now(getpass.getuser(), f"{reason}{' (forced)' if self.force else ''}")
+
+
+def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> str:
+    """Make a version champion; returns what was done.
+
+    Without force, the version must be whole, no person may have rolled it back, and the gate must
+    have found it better than the present champion: its verdict counts if it was compared with that
+    one, else both are judged again on the version's own test rows. A champion that moves meanwhile
+    is compared with in turn, which ends: each round is somebody else's promotion.
+
+    Raises:
+        PerennialError: no such version, or it would make things worse.
+        ChampionMovedError: another version became champion meanwhile, and force was not meant for
+            that one.
+    """
+    said = request.said()
+    while True:
+        try:
+            return _promote_once(catalogue, name, number, request, said)
+        except ChampionMovedError:
+            if request.force:
+                raise
+
+
+def _promote_once(
+    catalogue: Catalogue, name: str, number: str, request: Request, said: AliasDecision
+) -> str:
+    _finish_move(catalogue, name)
+    version = catalogue.find(f"{name}@{number}")
+    records = catalogue.registry.champion_records(name)
+    champion = records.alias if request.force else records.champion()
+    if champion == version.version and not records.problem():
+        return f"{name} version {champion} is champion already"
+    grounds = "forced"
+    if not request.force:
+        _refuse_rolled_back(version)
+        grounds = _grounds(catalogue, version, champion)
+    tags = tags_of_promotion(version.version, records.replaced(), said)
+    _move(catalogue, version, champion, tags, forced=request.force)
+    return f"{name} version {version.version} is champion{_instead_of(champion)} ({grounds})"
+
+
+def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
+    """Make the version that the champion replaced champion again; returns what was done.
+
+    Nothing is measured again, since a rollback is an emergency; but without force, the earlier
+    version must load, and must not have been rolled back itself.
+
+    Raises:
+        PerennialError: there is no champion or nothing to go back to, or it is not fit to serve.
+        ChampionMovedError: another version became champion meanwhile.
+    """
+    said = request.said()
+    _finish_move(catalogue, name)
+    champion = catalogue.find(f"{name}@{CHAMPION}")
+    earlier = champion.tags.get(REPLACED_TAG) or champion.tags.get("perennial.parent_version", "")
+    found = [version for version in catalogue.versions(name) if version.version == earlier]
+    if not found:
+        raise PerennialError(
+            f"{name} has nothing to go back to",
+            evidence=f"version {champion.version} replaced version {earlier}, which is gone"
+            if earlier
+            else f"version {champion.version} was the first, or what it replaced is not recorded",
+            action=f"`perennial promote {name} VERSION` names one",
+        )
+    (target,) = found
+    if not request.force:
+        _refuse_rolled_back(target)
+        _refuse_damaged(catalogue, target)
+    tags = tags_of_rollback(champion.version, target.version, said)
+    _move(catalogue, target, champion.version, tags)
+    return f"{name} version {target.version} is champion again{_instead_of(champion.version)}"
+
+
+def _finish_move(catalogue: Catalogue, name: str) -> None:
+    """What a killed move announced holds, and is what the decision must start from."""
+    catalogue.versions(name)  # an unknown name is refused before anything is touched
+    catalogue.registry.finish_move(name)
+
+
+def _grounds(catalogue: Catalogue, version: ModelVersion, champion: str) -> str:
+    """On what grounds the version may be promoted, in a few words."""
+    _refuse_damaged(catalogue, version)
+    verdict = catalogue.version_record(version).verdict
+    if verdict is not None and verdict.champion_version == champion:
+        _refuse_worse(version, verdict)
+        return "the gate's verdict on it stands"
+    verdict = re_evaluate(catalogue, version)
+    if verdict.champion_version != champion:
+        raise _moved(version, champion)
+    _refuse_worse(version, verdict)
+    return f"judged again: {verdict.summary}"
+
+
+def _move(
+    catalogue: Catalogue,
+    version: ModelVersion,
+    champion: str,
+    tags: dict[str, dict[str, str]],
+    *,
+    forced: bool = False,
+) -> None:
+    try:
+        catalogue.registry.promote(version.name, version.version, champion, tags, forced=forced)
+    except ChampionMovedError as error:
+        raise _moved(version, champion) from error
+
+
+def _moved(version: ModelVersion, champion: str) -> ChampionMovedError:
+    return ChampionMovedError(
+        f"the champion of {version.name} moved meanwhile; nothing was changed",
+        evidence=f"it was {f'version {champion}' if champion else 'none'} a moment ago",
+        action=f"look at `perennial models {version.name}`, then decide again",
+    )
+
+
+def _refuse_rolled_back(version: ModelVersion) -> None:
+    title = f"{version.name} version {version.version}"
+    refuse_rolled_back(title, version.tags, f"name another version; {ANYWAY}")
+
+
+def _refuse_worse(version: ModelVersion, verdict: Verdict) -> None:
+    if not verdict.promote:
+        raise PerennialError(
+            f"{version.name} version {version.version} did not show that it is better",
+            evidence=verdict.summary,
+            action=f"keep the champion, or train a better one; {ANYWAY}",
+        )
+
+
+def _refuse_damaged(catalogue: Catalogue, version: ModelVersion) -> None:
+    with TemporaryDirectory() as scratch:
+        load_model(catalogue.registry.download(version, Path(scratch)))
+
+
+def _instead_of(champion: str) -> str:
+    return f" in place of version {champion}" if champion else ", the first one"

@@ -1,0 +1,4 @@
+"""An S3 store, and what tests of outside systems share."""
+
+from empty_stores import as_nobody
+from s3_server import bucket, s3_endpoint

@@ -1,0 +1,74 @@
+"""A champion is loaded by the code of now; what that hides is said, and a poor machine is no defeat."""
+
+from datetime import UTC, datetime
+
+import pytest
+import torch
+
+from perennial.contracts.data import Split
+from perennial.contracts.errors import DamagedModelError
+from perennial.data.dataset import Dataset
+from perennial.engine.evaluation.scoring import score_split
+from perennial.gate import champion as champions
+from perennial.gate.champion import read_champion
+from perennial.gate.comparison import Contender
+from perennial.registry.model_registry import ModelVersion
+from small_models import GOOD, NOISY, linear_model, stream, write_challenger, write_snapshot
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The champion's files."""
+    return tmp_path / "champion"
+
+
+@pytest.fixture
+def read(tmp_path, folder):
+    snapshot = write_snapshot(tmp_path / "data", stream(days=31))
+    write_challenger(folder, snapshot, NOISY)
+    snapshot.write(folder)
+    dataset = Dataset(snapshot)
+    task, model = linear_model(snapshot, GOOD)
+    challenger = Contender(task, score_split(task, model, dataset, Split.TEST))
+    version = ModelVersion("clicks", "3", {}, "", str(folder), datetime.now(UTC))
+    return lambda: read_champion(folder, version, dataset, challenger)
+
+
+def test_a_champion_whose_code_is_that_of_now_is_scored_without_a_word(read):
+    found = read()
+    assert (found.failure, found.notes) == ("", ())
+    assert found.contender is not None
+
+
+def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read, folder):
+    carried = folder / "code/perennial/tasks/tabular.py"
+    carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
+    (note,) = read().notes
+    assert note.startswith("version 3 is scored with the task's code of now, and perennial/tasks/")
+    assert "tabular.py changed" in note
+
+
+def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch):
+    """PyTorch says it with an error of the kind that a champion's own code may raise, too."""
+    monkeypatch.setattr(champions, "load_model", lambda *_: torch.empty(1 << 50))
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        read()
+
+
+@pytest.mark.parametrize("error", [KeyError("embedding"), SystemExit(0)])
+def test_a_champion_whose_code_raises_cannot_be_scored(read, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(champions, "load_model", fail)
+    found = read()
+    assert found.contender is None
+    assert found.failure.startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "challenger.json", "snapshot.json"])
+def test_a_damaged_file_is_an_error_that_names_it_and_the_ways_out(read, folder, name):
+    (folder / name).write_bytes(b"damaged")
+    with pytest.raises(DamagedModelError, match=f"clicks version 3 is damaged: {name}") as stopped:
+        read()
+    assert "perennial promote clicks N --force" in stopped.value.action

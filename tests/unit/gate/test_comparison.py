@@ -1,0 +1,75 @@
+"""A challenger that is no better is rarely promoted, even where rows depend on each other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perennial.contracts.errors import PerennialError
+from perennial.gate.comparison import compare, direction_of
+from rivals import BY_DAY, BY_ROW, contenders, match_of
+
+
+def promotion_rate(task, metric, errors, data=BY_DAY, *, trials):
+    random = np.random.default_rng(5)
+    won = 0
+    for _ in range(trials):
+        match = match_of(*contenders(task, random, errors), data)
+        won += compare(match, (metric,))[0].improvement.low > 0
+    return won / trials
+
+
+# Of 100 trials with probability 0.05 at most 9 succeed for 97 of 100 seeds; of 2,000, at most 119.
+@pytest.mark.parametrize(
+    ("trials", "most"), [(100, 0.09), pytest.param(2000, 0.06, marks=pytest.mark.full)]
+)
+@pytest.mark.parametrize("metric", ["roc_auc", "log_loss"])
+def test_without_a_true_difference_promotion_is_rare(task, metric, trials, most):
+    assert promotion_rate(task, metric, (1.0, 1.0), trials=trials) <= most
+
+
+def test_taking_rows_for_independent_would_promote_too_often(task):
+    assert promotion_rate(task, "log_loss", (1.0, 1.0), BY_ROW, trials=60) > 0.12
+
+
+def test_a_true_difference_is_found(task):
+    assert promotion_rate(task, "roc_auc", (0.2, 1.0), trials=20) >= 0.85
+
+
+def test_the_improvement_has_the_metrics_direction(task):
+    good, bad = contenders(task, np.random.default_rng(0), (0.1, 2.0))
+    for better, worse, sign in ((good, bad, 1), (bad, good, -1)):
+        for comparison in compare(match_of(better, worse), ("roc_auc", "log_loss")):
+            assert np.sign(comparison.improvement.estimate) == sign
+            assert comparison.improvement.low < comparison.improvement.estimate
+
+
+def test_equal_models_differ_by_exactly_nothing(task):
+    model, _ = contenders(task, np.random.default_rng(0))
+    improvement = compare(match_of(model, model), ("roc_auc",))[0].improvement
+    assert (improvement.low, improvement.estimate, improvement.high) == (0.0, 0.0, 0.0)
+
+
+def test_without_a_champion_only_the_challenger_is_measured(task):
+    model, _ = contenders(task, np.random.default_rng(0))
+    match = replace(match_of(model, model), champion=None)
+    comparison = compare(match, ("roc_auc",))[0]
+    assert comparison.champion is None
+    assert comparison.improvement is None
+
+
+def test_a_test_that_takes_rows_for_independent_is_shown_and_can_disagree(task):
+    random, disagreed = np.random.default_rng(8), 0
+    for _ in range(20):
+        found = compare(match_of(*contenders(task, random)), ("roc_auc", "log_loss"))
+        assert found[0].second_opinion.test == "DeLong"
+        assert found[1].second_opinion is None
+        surer = found[0].second_opinion.says_better
+        disagreed += surer and found[0].improvement.low <= 0
+    assert disagreed > 0, "rows of a day err together"
+
+
+def test_a_metric_that_the_task_lacks_is_named(task):
+    assert direction_of(task, "loss") == "minimize"
+    with pytest.raises(PerennialError, match="roc_auc, log_loss and loss"):
+        direction_of(task, "f1")

@@ -1,0 +1,85 @@
+"""An exported model is served where nothing else is, and what fails there is said."""
+
+from shutil import copytree
+
+import numpy as np
+import pytest
+
+from perennial.contracts.data import Split
+from perennial.contracts.gate import Serving
+from perennial.data.dataset import Dataset
+from perennial.engine.evaluation.scoring import score_split
+from perennial.engine.export import load_model
+from perennial.gate.champion import Champion
+from perennial.gate.serving import INPUT_ROWS, lower_bound, serve_in_clean_process
+from small_models import GOOD, stream, write_challenger, write_snapshot
+
+
+@pytest.fixture
+def served(tmp_path):
+    snapshot = write_snapshot(tmp_path / "data", stream())
+    artifact = tmp_path / "challenger"
+    write_challenger(artifact, snapshot, GOOD)
+    dataset = Dataset(snapshot)
+    task, model = load_model(artifact)
+    predictions = score_split(task, model, dataset, Split.TEST).predictions
+
+    def serve(harm=lambda artifact: None, moved=0.0, rival=None):
+        harm(artifact)
+        return serve_in_clean_process(artifact, task, dataset, predictions + moved, rival)
+
+    return serve
+
+
+def test_a_sound_export_predicts_the_same_and_is_measured(served):
+    found = served()
+    assert found.failure == ""
+    assert found.rows == INPUT_ROWS
+    assert 0 < found.milliseconds < 1000
+    assert found.loading_seconds > 0
+    assert 0 < found.megabytes < 1
+    # The code that travels with a small model is larger than it, and the champion's has not shrunk.
+    assert 0 < found.model_megabytes < found.megabytes / 10
+    assert Champion("1", megabytes=1.01 * found.model_megabytes).gains(found)["smaller"]
+    assert not Champion("1", megabytes=found.model_megabytes).gains(found)["smaller"]
+
+
+def test_predictions_that_differ_from_the_evaluations_are_a_failure(served):
+    assert "differ from the evaluation's by up to 0.01" in served(moved=np.float64(0.01)).failure
+
+
+def test_damaged_weights_and_code_that_is_gone_are_failures(served):
+    def forget(artifact):
+        file = artifact / "challenger.json"
+        file.write_text(file.read_text().replace("perennial.tasks.tabular", "left.behind"))
+
+    assert "left" in served(forget).failure
+    broken = served(lambda artifact: (artifact / "model.safetensors").write_bytes(b"x"))
+    assert broken.failure
+    assert broken.milliseconds is None
+
+
+def test_the_champion_is_timed_in_turns_and_a_model_is_no_faster_than_its_copy(served, tmp_path):
+    copytree(tmp_path / "challenger", tmp_path / "champion")
+    found = served(rival=tmp_path / "champion")
+    assert found.failure == ""
+    assert found.champion_milliseconds == pytest.approx(found.milliseconds, rel=0.5)
+    assert not Champion("1").gains(found)["faster"]
+
+
+def test_a_champion_that_does_not_serve_is_not_beaten_in_time(served, tmp_path):
+    (tmp_path / "champion").mkdir()
+    found = served(rival=tmp_path / "champion")
+    assert found.failure == ""
+    assert found.milliseconds > 0
+    assert found.times_as_fast is None
+    assert not Champion("1").gains(found)["faster"]
+
+
+def test_a_bound_of_times_is_sure_of_a_difference_and_not_of_noise():
+    random = np.random.default_rng(0)
+    tails = random.exponential(size=(1000, 2, 60)) ** 2  # a machine with other work to do
+    noise = (1 + tails[:, 0]) / (1 + tails[:, 1])
+    assert np.mean([lower_bound(ratios) > 1 for ratios in noise]) <= 0.06
+    assert np.mean([lower_bound(1.6 * ratios) > 1 for ratios in noise]) > 0.5
+    assert Champion("1").gains(Serving(megabytes=1.0, times_as_fast=1.2))["faster"]

@@ -1,0 +1,279 @@
+"""People move the champion with a reason, never to something worse unless they insist."""
+
+from collections.abc import Callable
+
+import pytest
+
+from perennial.cli import main
+from perennial.clients.tracking import open_mlflow
+from perennial.contracts.alias_decisions import REPLACED_TAG, AliasDecision
+from perennial.registry.model_registry import MlflowModelRegistry, open_registry
+from perennial.registry_commands import alias_changes as moves
+from registered_versions import NAME
+from small_models import GOOD, TASK, USELESS
+
+
+class Killed(BaseException):
+    """Ends a move in the middle, as a signal would."""
+
+
+@pytest.fixture
+def perennial(home, capsys):
+    def run(*arguments):
+        code = main([*arguments, "--home", str(home)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+@pytest.fixture
+def champion(environment) -> Callable[[], str]:
+    return lambda: open_registry(environment).aliases(NAME).get("champion", "")
+
+
+def tags(environment, number):
+    (found,) = (one for one in open_registry(environment).versions(NAME) if one.version == number)
+    return found.tags
+
+
+def promote(number, *more):
+    return ("promote", NAME, number, "--reason", "it is fresher", *more)
+
+
+def rollback(*more):
+    return ("rollback", NAME, "--reason", "clicks fell", *more)
+
+
+def test_a_rollback_restores_what_was_replaced_and_says_who_when_why(
+    perennial, register, champion, environment
+):
+    register(USELESS)
+    register(GOOD, "1")
+    code, said = perennial(*rollback())
+    assert code == 0
+    assert said == f"{NAME} version 1 is champion again in place of version 2\n"
+    assert champion() == "1"
+    out, back = (
+        AliasDecision.of(tags(environment, "2"), "rolled_back"),
+        AliasDecision.of(tags(environment, "1"), "restored"),
+    )
+    assert out == back
+    assert out.reason == "clicks fell"
+    assert out.by
+    assert f"rolled back {out.at} UTC by {out.by}: clicks fell" in perennial("models", NAME)[1]
+
+
+def test_a_second_rollback_goes_further_back_and_the_first_version_has_nothing_behind_it(
+    perennial, register, champion
+):
+    register(USELESS)
+    register(GOOD, "1")
+    register((1.0, 0.0), "2")
+    for expected in ("2", "1"):
+        assert perennial(*rollback())[0] == 0
+        assert champion() == expected
+    code, said = perennial(*rollback())
+    assert code == 2
+    assert "nothing to go back to" in said
+    assert champion() == "1"
+
+
+def test_the_gates_verdict_counts_when_the_champion_is_the_one_it_saw(
+    perennial, register, champion, environment
+):
+    register(USELESS)
+    register(GOOD, "1", promoted=False)
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (0, "2")
+    assert "in place of version 1 (the gate's verdict on it stands)" in said
+    own = tags(environment, "2")
+    assert (AliasDecision.of(own, "promoted").reason, own[REPLACED_TAG]) == ("it is fresher", "1")
+    assert perennial(*promote("2")) == (0, f"{NAME} version 2 is champion already\n")
+
+
+def test_a_better_version_is_judged_again_against_a_champion_it_never_met(
+    perennial, register, champion, environment
+):
+    register(USELESS)
+    register(GOOD, "", promoted=False)
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (0, "2"), said
+    assert "judged again: " in said
+    client = open_mlflow(environment)
+    experiment = client.get_experiment_by_name(NAME).experiment_id
+    (run,) = client.search_runs([experiment], "tags.`perennial.run_id` LIKE '%judged-again%'")
+    assert run.info.status == "FINISHED"
+
+
+def test_a_worse_version_is_refused_unless_a_person_insists(
+    perennial, register, champion, environment
+):
+    register(GOOD)
+    register(USELESS, "", promoted=False)
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1")
+    assert "did not show that it is better" in said
+    code, said = perennial(*promote("2", "--force"))
+    assert (code, champion()) == (0, "2")
+    assert AliasDecision.of(tags(environment, "2"), "promoted").reason == "it is fresher (forced)"
+
+
+def test_what_was_rolled_back_comes_back_by_force_only(perennial, register, champion):
+    register(USELESS)
+    register(GOOD, "1")
+    perennial(*rollback())
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1")
+    assert "was taken out of production" in said
+    assert "clicks fell" in said
+    assert perennial(*promote("2", "--force"))[0] == 0
+    assert champion() == "2"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_nobody_rolls_back_to_a_version_that_does_not_load(
+    perennial, register, champion, home, force
+):
+    register(USELESS)
+    for file in (home / "store").rglob("model.safetensors"):
+        file.write_bytes(b"damaged")
+    register(GOOD, "1")
+    code, said = perennial(*rollback(*["--force"] * force))
+    assert (code, champion()) == ((0, "1") if force else (2, "2"))
+    assert force or "version 1 is damaged: model.safetensors" in said
+
+
+def test_a_version_that_lacks_its_contract_is_not_promoted_on_trust(
+    perennial, register, champion, home
+):
+    register(USELESS)
+    register(GOOD, "", promoted=False)
+    for file in (home / "store").rglob("contract.json"):
+        file.unlink()
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1")
+    assert "it lacks contract.json" in said
+
+
+@pytest.fixture
+def overtaken(environment, monkeypatch):
+    """While a verdict is reached, another version becomes champion, once."""
+    original = moves.re_evaluate
+
+    def during(version, champion):
+        rivals = [version]
+
+        def overtake(*arguments):
+            verdict = original(*arguments)
+            if rivals:
+                open_registry(environment).promote(NAME, rivals.pop(), champion)
+            return verdict
+
+        monkeypatch.setattr(moves, "re_evaluate", overtake)
+
+    return during
+
+
+@pytest.mark.parametrize(
+    ("rival", "expected", "text"),
+    [
+        ((3.0, 0.0), (2, "3"), "did not show that it is better"),
+        ((2.0, 3.0), (0, "2"), "in place of version 3 (judged again: "),
+    ],
+    ids=["a better one", "a worse one"],
+)
+def test_a_champion_that_moves_during_the_second_verdict_is_compared_with_in_turn(
+    perennial, register, champion, overtaken, *, rival, expected, text
+):
+    register(USELESS)
+    register(GOOD, "", promoted=False)
+    register(rival, "1", promoted=False)
+    overtaken("3", "1")
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == expected, said
+    assert text in said
+
+
+def test_force_is_not_meant_for_a_champion_that_came_meanwhile(
+    perennial, register, champion, environment, monkeypatch
+):
+    register(USELESS)
+    register(GOOD, "", promoted=False)
+    register((3.0, 0.0), "1", promoted=False)
+    original = moves.tags_of_promotion
+
+    def overtaken(*arguments):
+        open_registry(environment).promote(NAME, "3", "1")
+        return original(*arguments)
+
+    monkeypatch.setattr(moves, "tags_of_promotion", overtaken)
+    code, said = perennial(*promote("2", "--force"))
+    assert (code, champion()) == (2, "3")
+    assert "the champion of clicks moved meanwhile; nothing was changed" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (promote("9"), "versions: 1"),
+        (("promote", "click", "1", "--reason", "x"), "the nearest is clicks"),
+        (("rollback", "click", "--reason", "x"), "the nearest is clicks"),
+        (("rollback", NAME, "--reason", "  "), "--reason needs 1 to 1,000 characters"),
+        (("promote", NAME, "1", "--reason", "x" * 1001), "it has 1,001"),
+        (rollback(), "nothing to go back to"),
+    ],
+)
+def test_a_bad_request_changes_nothing(perennial, register, champion, arguments, said):
+    register(GOOD)
+    code, output = perennial(*arguments)
+    assert (code, champion()) == (2, "1")
+    assert said in output
+
+
+@pytest.mark.parametrize("verb", [promote("1"), rollback()])
+def test_an_empty_registry_has_nothing_to_move(perennial, environment, verb):
+    code, said = perennial(*verb)
+    assert code == 2
+    assert "no model is registered yet" in said
+
+
+def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
+    perennial, register, champion, environment, monkeypatch
+):
+    register(USELESS)
+    register(GOOD, "1")
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowModelRegistry, "_tag", killed)
+        assert perennial(*rollback())[0] == 2
+    assert champion() == "2"
+    # Whoever moves next finds the announced move, and brings it to its end first.
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1")
+    assert "was taken out of production" in said
+    assert AliasDecision.of(tags(environment, "2"), "rolled_back").reason == "clicks fell"
+
+
+def test_a_task_of_ones_own_is_found_in_the_folder_that_is_named(
+    perennial, register, champion, home
+):
+    register(USELESS)
+    register(GOOD, "1", promoted=False)
+    code_folder = home / "own"
+    code_folder.mkdir()
+    (code_folder / "own_click_task.py").write_text(
+        "from perennial.tasks.tabular import TabularClassification\n"
+        "class Clicks(TabularClassification):\n    pass\n"
+    )
+    for file in (home / "store").rglob("challenger.json"):
+        text = file.read_text()
+        file.write_text(text.replace(TASK, "own_click_task:Clicks"))
+    code, said = perennial(*promote("2"))
+    assert (code, champion()) == (2, "1")
+    assert "own_click_task" in said
+    assert perennial(*promote("2", "--code", str(code_folder)))[0] == 0
+    assert champion() == "2"

@@ -1,0 +1,207 @@
+"""A step is recorded, and its result reused only for the same inputs and code in the same run."""
+
+import json
+import os
+import traceback
+from pathlib import Path
+
+import pytest
+
+from perennial.contracts import environment
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.steps.decorator import StepResult, pipeline_step
+from perennial.steps.journal import Journal
+from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
+
+
+@pytest.fixture
+def run_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.setenv(environment.STORE_URI, str(tmp_path / "store"))
+    monkeypatch.setenv(environment.TRACKING_URI, "sqlite:///unused")
+    monkeypatch.setenv(environment.RUN_FOLDER, str(folder))
+    monkeypatch.setenv(environment.CODE_DIGEST, "code-1")
+    monkeypatch.delenv(environment.LEASE, raising=False)
+    return folder
+
+
+def counting_step():
+    calls = []
+
+    @pipeline_step("double", outputs=("doubled", "report", "metrics"))
+    def double_step(
+        *, config: str, source: str, doubled: str, report: str, metrics: str
+    ) -> StepResult:
+        calls.append(config)
+        Path(doubled).mkdir(parents=True)
+        Path(doubled, "value").write_text(Path(source, "value").read_text() * 2)
+        Path(report).write_text("<html>")
+        if config == "fail":
+            raise BadDataError("the value is bad", evidence="42", action="mend it")
+        return StepResult(parameters={"good": True}, metrics={"size": 2.0}, summary="doubled")
+
+    return double_step, calls
+
+
+def run(step, tmp_path, attempt, config="c", text="x"):
+    source = tmp_path / f"source-{attempt}"
+    source.mkdir(exist_ok=True)
+    (source / "value").write_text(text)
+    out = tmp_path / f"out-{attempt}"
+    out.mkdir(exist_ok=True)
+    result = step(
+        config=config,
+        source=str(source),
+        doubled=str(out / "doubled"),
+        report=str(out / "report"),
+        metrics=str(out / "metrics"),
+    )
+    return result, out
+
+
+def kinds(folder):
+    return [event["kind"] for event, _ in Journal(folder).events()]
+
+
+def test_finished_step_is_reused_with_its_outputs(run_folder, tmp_path):
+    step, calls = counting_step()
+    first, _ = run(step, tmp_path, 1)
+    second, out = run(step, tmp_path, 2)
+    assert calls == ["c"]
+    assert second == first
+    assert (out / "doubled" / "value").read_text() == "xx"
+    assert json.loads((out / "metrics").read_text()) == {"size": 2.0}
+    assert kinds(run_folder) == ["step_started", "step_finished", "step_reused"]
+
+
+@pytest.mark.parametrize("change", ["config", "artifact", "code"])
+def test_changed_input_or_code_runs_again(run_folder, tmp_path, monkeypatch, change):
+    step, calls = counting_step()
+    run(step, tmp_path, 1)
+    if change == "code":
+        monkeypatch.setenv(environment.CODE_DIGEST, "code-2")
+    run(
+        step,
+        tmp_path,
+        2,
+        config="d" if change == "config" else "c",
+        text="y" if change == "artifact" else "x",
+    )
+    assert len(calls) == 2
+
+
+def test_failed_step_keeps_its_report_and_says_why(run_folder, tmp_path):
+    step, calls = counting_step()
+    with pytest.raises(BadDataError):
+        run(step, tmp_path, 1, config="fail")
+    event = [event for event, _ in Journal(run_folder).events()][-1]
+    assert event["kind"] == "step_failed"
+    assert "the value is bad" in event["error"]
+    assert "mend it" in event["error"]
+    assert "BadDataError" in Path(event["log"]).read_text()
+    assert (run_folder / "steps" / event["key"] / "report").read_text() == "<html>"
+    with pytest.raises(BadDataError):
+        run(step, tmp_path, 2, config="fail")
+    assert calls == ["fail", "fail"]
+
+
+def test_step_that_forgets_an_output_is_an_error(run_folder, tmp_path):
+    @pipeline_step("forgetful", outputs=("result",))
+    def forgetful_step(*, config: str, result: str) -> StepResult:
+        return StepResult()
+
+    with pytest.raises(RuntimeError, match="without writing result"):
+        forgetful_step(config="c", result=str(tmp_path / "result"))
+
+
+def test_outside_a_local_run_nothing_is_recorded(run_folder, tmp_path, monkeypatch):
+    monkeypatch.delenv(environment.RUN_FOLDER)
+    step, calls = counting_step()
+    run(step, tmp_path, 1)
+    run(step, tmp_path, 2)
+    assert len(calls) == 2
+    assert list(run_folder.iterdir()) == []
+
+
+@pytest.fixture
+def on_a_cluster(run_folder, monkeypatch):
+    monkeypatch.delenv(environment.RUN_FOLDER)
+    monkeypatch.setenv(environment.RUN_ID, "run-7")
+
+
+def test_on_a_cluster_a_failed_steps_report_is_stored_and_its_error_says_where(
+    on_a_cluster, tmp_path
+):
+    step, _ = counting_step()
+    with pytest.raises(BadDataError) as raised:
+        run(step, tmp_path, 1, config="fail")
+    stored = tmp_path / "store" / "reports" / "run-7" / "double.html"
+    assert stored.read_text() == "<html>"
+    assert traceback.format_exception(raised.value)[-1] == f"  report:   {stored}\n"
+
+
+def test_a_report_that_cannot_be_stored_does_not_hide_the_error(on_a_cluster, tmp_path, caplog):
+    (tmp_path / "store").write_text("no folder")
+    step, _ = counting_step()
+    with pytest.raises(BadDataError, match="the value is bad"):
+        run(step, tmp_path, 1, config="fail")
+    assert "report=reports/run-7/double.html could not be stored" in caplog.text
+
+
+def test_a_step_that_fails_before_its_report_stores_none(on_a_cluster, tmp_path):
+    @pipeline_step("early", outputs=("report",))
+    def early_step(*, config: str, report: str) -> StepResult:
+        raise BadDataError(config)
+
+    with pytest.raises(BadDataError):
+        early_step(config="too early", report=str(tmp_path / "report"))
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_metrics_that_kfp_cannot_carry_are_refused(value):
+    with pytest.raises(ValueError, match="finite"):
+        StepResult(metrics={"loss": value})
+
+
+def test_long_texts_come_and_go_by_their_address(run_folder, tmp_path):
+    seen, long = [], "x" * (CARRIED_BYTES + 1)
+
+    @pipeline_step("echo", outputs=())
+    def echo_step(*, config: str) -> StepResult:
+        seen.append(config)
+        return StepResult(parameters={"long": config, "short": "s", "good": True})
+
+    address = LargeParameter(long, str(tmp_path / "elsewhere")).send()
+    first, again = echo_step(config=address), echo_step(config=address)
+    assert seen == [long]
+    assert first == again
+    assert first.parameters["long"].startswith(f"{tmp_path}/store/parcels/")
+    assert resolve(first.parameters["long"]) == long
+    assert (first.parameters["short"], first.parameters["good"]) == ("s", True)
+
+
+def test_a_lost_text_fails_the_step_on_record(run_folder, tmp_path):
+    step, calls = counting_step()
+    with pytest.raises(PerennialError, match="there is no"):
+        run(step, tmp_path, 1, config=f"{tmp_path}/store/parcels/{'0' * 64}.json")
+    assert calls == []
+    assert kinds(run_folder) == ["step_started", "step_failed"]
+
+
+def test_a_step_reads_its_secrets_from_files(run_folder, tmp_path, monkeypatch):
+    folder = tmp_path / "secrets"
+    (folder / "store").mkdir(parents=True)
+    (folder / "store" / "key").write_text("a=b $(c)")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    monkeypatch.setenv(environment.SECRET_FILES, "AWS_SECRET_ACCESS_KEY=store/key")
+    environment.load_secrets(folder)
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == "a=b $(c)"
+
+    monkeypatch.setenv(environment.SECRET_FILES, "AWS_SECRET_ACCESS_KEY=store/other")
+    step, calls = counting_step()
+    with pytest.raises(PerennialError, match="the secret for AWS_SECRET_ACCESS_KEY") as caught:
+        run(step, tmp_path, 1)
+    assert "'other'" in caught.value.action
+    assert calls == []

@@ -1,0 +1,128 @@
+"""What is said and done about a job that Kueue holds, and about one that it has let go in vain."""
+
+import pytest
+
+from fake_kueue import ADMITTED, WAITING, workload
+from launching import HOUR, MINUTE, each_kind, launcher_for
+from perennial.contracts.errors import TrainingFailedError
+from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.admission import admission_of
+from perennial.training_jobs.config import Budgets
+
+JOB = {
+    "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+    "metadata": {"name": "prices", "uid": "u"}, "spec": {"pytorchReplicaSpecs": {}},
+}  # fmt: skip
+RESERVED = ADMITTED[:1]
+EVICTED = ("Evicted", "True", "Preempted", "Preempted to accommodate a workload (UID: 7)")
+GONE = ("Evicted", "True", "Deactivated", "The workload is deactivated")
+FINISHED = ("Finished", "True", "FailedToStart", "invalid podset infos: expecting 1 got 2")
+CHECK = {"name": "prov", "state": "Pending", "message": "Waiting for machines"}
+
+# What the Workload says → what is said of the job.
+WAITS = {
+    "no quota": (workload(JOB, WAITING), "waits to be admitted: couldn't assign flavors to pod"),
+    "admission checks": (
+        workload(JOB, RESERVED, admissionChecks=[CHECK]),
+        "waits for admission checks: prov Pending: Waiting for machines",
+    ),
+    "evicted, quota not yet given back": (
+        workload(JOB, [*ADMITTED, EVICTED]), "waits for admission checks: none is named"
+    ),
+    "evicted": (workload(JOB, [*WAITING, EVICTED]), "waits to be admitted: couldn't assign"),
+    "never looked at": (workload(JOB, []), "waits to be admitted: Kueue does not say why"),
+}  # fmt: skip
+IN_VAIN = {
+    "admitted": (
+        workload(JOB, ADMITTED),
+        "Kueue has admitted it (The workload is admitted), but it stays suspended",
+    ),
+    "given up": (workload(JOB, [*ADMITTED, FINISHED]), "Kueue has given it up: invalid podset"),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waiting_is_explained_in_kueues_words_and_needs_no_remedy(name):
+    told, reason = WAITS[name]
+    found = admission_of(told)
+    assert reason in found.reason
+    assert found.remedy == ""
+
+
+@pytest.mark.parametrize("name", IN_VAIN)
+def test_a_suspended_job_that_kueue_has_let_go_needs_a_person(name):
+    told, reason = IN_VAIN[name]
+    found = admission_of(told)
+    assert reason in found.reason
+    assert "deployment/kueue-controller-manager" in found.remedy
+
+
+def test_a_deactivated_workload_is_said_to_be():
+    told = workload(JOB, [*WAITING, GONE])
+    told["spec"]["active"] = False
+    assert "deactivated: The workload is deactivated" in admission_of(told).reason
+
+
+@each_kind
+def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster, launched, kind):
+    job = launched("admitted_but_suspended")
+    with pytest.raises(TrainingFailedError) as caught:
+        run_to_end(job, launcher_for(kind, patient(stuck=0.4)), max_restarts=3)
+    assert "it cannot start, for" in caught.value.problem
+    assert "has admitted it (The workload is admitted), but it stays" in caught.value.evidence
+    assert "Trainer below 2.2" in caught.value.action
+    assert cluster.store.deleted == ["prices-ffffffffffff"]
+
+
+@each_kind
+def test_waiting_for_quota_is_said_and_costs_one_right(cluster, launched, kind, caplog):
+    job = launched("admitted_after_a_while")
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(kind, patient()), max_restarts=0)
+    said = [line for line in caplog.messages if line.startswith("training is")]
+    assert "queued: it waits to be admitted: couldn't assign flavors" in said[0]
+    assert any("running: 2 pods run" in line for line in said)
+    of_kueue = {right for right in cluster.rights if right[0] == "kueue.x-k8s.io"}
+    assert of_kueue == {("kueue.x-k8s.io", "workloads", "list")}
+
+
+@each_kind
+def test_a_job_whose_quota_is_taken_back_waits_and_goes_on(cluster, launched, kind):
+    """The job stays and is adopted: deleting it would lose its place in the queue."""
+    job = launched("suspended_while_it_runs")
+    run_to_end(job, launcher_for(kind, patient()), max_restarts=1)
+    assert len(cluster.store.created) == 1
+    assert cluster.store.deleted == []
+
+
+def not_served(cluster):
+    cluster.handler.served -= {"workloads"}
+
+
+def forbidden(cluster):
+    cluster.faults.forbidden.add("workloads")
+
+
+UNKNOWN = [
+    (lambda cluster: None, "Kueue has made no Workload of it"),
+    (not_served, "this cluster serves no Workloads of Kueue"),
+    (forbidden, 'cannot list resource "workloads" in API group "kueue.x-k8s.io"'),
+]
+
+
+@each_kind
+@pytest.mark.parametrize(("prepare", "said"), UNKNOWN, ids=["none", "no Kueue", "no right"])
+def test_where_kueue_says_nothing_the_job_waits_as_long_as_it_may(
+    cluster, launched, kind, prepare, said
+):
+    prepare(cluster)
+    with pytest.raises(TrainingFailedError, match="it has been queued") as caught:
+        run_to_end(launched("suspended"), launcher_for(kind), max_restarts=0)
+    assert said in caught.value.evidence
+
+
+def patient(stuck=10.0):
+    return Budgets(
+        queued_hours=30.0 / HOUR, starting_minutes=30.0 / MINUTE, stuck_minutes=stuck / MINUTE,
+        running_hours=30.0 / HOUR,
+    )  # fmt: skip

@@ -1,0 +1,263 @@
+"""What becomes of a training on a cluster, whatever the cluster does to it."""
+
+import re
+import threading
+import time
+
+import pytest
+
+from fake_api_server import JOBS, NAMESPACE
+from fake_trainer import TrainJobs
+from launching import (
+    ENDINGS,
+    GIVEN_UP,
+    KINDS,
+    each_kind,
+    eventually,
+    launcher_for,
+    of_each_kind,
+    says,
+)
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.handover import read_heartbeat, receive_job
+from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.launcher import JobState
+
+NAME = "prices-ffffffffffff"
+
+
+@pytest.mark.parametrize(("kind", "script", "state", "cause"), of_each_kind(ENDINGS))
+def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
+    job = launched(script)
+    launcher = launcher_for(kind)
+    launcher.start(job)
+    assert launcher.wait() is state
+    assert says(kind, cause, launcher.cause)
+    assert job.first_step.exists()
+
+
+def test_the_pods_of_a_followed_job_see_signs_of_life_and_know_how_long_to_wait(launched):
+    job = launched("success")
+    launcher = launcher_for()
+    launcher.start(job)
+    attempt = launcher._job
+    told = receive_job(attempt.address)
+    assert told.unattended_seconds == 20 * 60
+    seen = set()
+
+    def new_sign():
+        seen.add(read_heartbeat(attempt))
+        return len(seen - {b""}) > 1
+
+    follower = threading.Thread(target=launcher.wait)
+    follower.start()
+    is_seen = eventually(new_sign)
+    follower.join()
+    assert is_seen
+
+
+NOT_THERE = "1 of its pods never existed; the operator is refused the others"
+
+
+def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launched, caplog):
+    """The operator says nothing in the job's conditions, and events may not be read."""
+    job = launched("refused_worker")
+    with pytest.raises(TrainingFailedError) as caught, caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(), max_restarts=3)
+    assert NOT_THERE in caught.value.evidence
+    assert "k8s/components/training-operator" in caught.value.evidence
+    assert any("queued: 1 of 2 pods exist; the operator is" in line for line in caplog.messages)
+
+
+@each_kind
+def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_refused(
+    launched, kind
+):
+    launcher = launcher_for(kind)
+    launcher.start(launched("first_failure_before_the_second_starts"))
+    assert launcher.wait() is JobState.FAILED
+    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", launcher.cause)
+    assert NOT_THERE not in launcher.cause
+
+
+@pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(GIVEN_UP))
+def test_what_takes_too_long_is_given_up_and_deleted(
+    cluster, launched, *, kind, script, reason, evidence
+):
+    job = launched(script)
+    with pytest.raises(TrainingFailedError) as caught:
+        run_to_end(job, launcher_for(kind), max_restarts=3)
+    assert reason in caught.value.problem
+    assert evidence in caught.value.evidence
+    assert eventually(lambda: not cluster.active_jobs())
+
+
+@each_kind
+def test_the_real_exception_of_a_worker_is_the_steps_error(cluster, launched, kind):
+    job = launched("worker_failure")
+    with pytest.raises(TrainingFailedError, match="rank 1 failed at step 7: KeyError: 'price'"):
+        run_to_end(job, launcher_for(kind), max_restarts=3)
+    assert len(cluster.store.created) == 1
+    assert b"KeyError" in open_store(job.store_uri).read("error.json")
+
+
+KILLED = [("evicted",), ("preempted",), ("out_of_memory",)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), of_each_kind(KILLED, rare={"preempted", "out_of_memory"})
+)
+def test_what_was_killed_is_trained_on_in_a_new_job_of_the_same_name(
+    cluster, launched, kind, first
+):
+    job = launched(first, "success")
+    run_to_end(job, launcher_for(kind), max_restarts=1)
+    names = [made["metadata"]["name"] for made in cluster.store.created]
+    assert names == [NAME] * 2
+    attempts = {
+        made["metadata"]["annotations"]["perennial/attempt"] for made in cluster.store.created
+    }
+    assert len(attempts) == 2
+
+
+@each_kind
+def test_every_pods_log_is_kept_and_the_first_ranks_is_shown(launched, kind, caplog):
+    job = launched("success")
+    with caplog.at_level("INFO"):
+        run_to_end(job, launcher_for(kind), max_restarts=0)
+    store = open_store(job.store_uri)
+    kept = {item.key: store.read(item.key) for item in store.list("attempts/")}
+    logs = {key.rpartition("/")[2][:5]: text for key, text in kept.items() if "/pod-" in key}
+    assert logs["pod-0"].splitlines() == [
+        b"INFO rank=0 begins",
+        *(b"INFO rank=0 step=%d" % step for step in range(3)),
+    ]
+    assert logs["pod-1"] == b"INFO rank=1 begins\n"
+    assert "INFO rank=0 step=2" in caplog.messages
+    assert "INFO rank=1 begins" not in caplog.messages
+
+
+def outage(cluster, seconds):
+    cluster.faults.down_until = time.monotonic() + seconds
+
+
+def drop_streams(cluster, seconds):
+    cluster.faults.drop_streams = True
+    time.sleep(seconds)
+    cluster.faults.drop_streams = False
+
+
+def forget_versions(cluster, seconds):
+    cluster.store.forgotten = cluster.store.version + 1
+    drop_streams(cluster, seconds)
+
+
+def restart_without_roles(cluster, seconds):
+    outage(cluster, seconds)
+    cluster.faults.forbidden = {"pods", *JOBS}
+    time.sleep(2 * seconds)
+    cluster.faults.forbidden = set()
+
+
+TROUBLES = [
+    ("the API server restarts and reads its roles last",
+     lambda cluster: restart_without_roles(cluster, 0.3)),
+    ("the API server restarts for 60 s", lambda cluster: outage(cluster, 0.6)),
+    ("too many requests, then a webhook that fails",
+     lambda cluster: cluster.faults.next.extend([429, 500, 503, 0])),
+    ("the token is rotated", lambda cluster: cluster.rotate_token("token-1")),
+    ("every stream is dropped", lambda cluster: drop_streams(cluster, 0.1)),
+    ("the watch's version is gone", lambda cluster: forget_versions(cluster, 0.1)),
+]  # fmt: skip
+
+
+# Of a kind of its own, only its rights make a difference.
+IN_TROUBLE = [
+    pytest.param(
+        kind, trouble, id=f"{kind.title}-{name}",
+        marks=[pytest.mark.full] if kind is TrainJobs and "roles" not in name else [],
+    )
+    for kind in KINDS
+    for name, trouble in TROUBLES
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "trouble"), IN_TROUBLE)
+@pytest.mark.parametrize("moment", ["before the creation", "while it runs"])
+def test_trouble_with_the_api_server_costs_nothing_but_time(
+    cluster, launched, kind, trouble, moment
+):
+    job = launched("success")
+    launcher = launcher_for(kind)
+    if moment == "before the creation":
+        thread = threading.Thread(target=trouble, args=(cluster,))
+        thread.start()
+        launcher.start(job)
+    else:
+        launcher.start(job)
+        thread = threading.Thread(target=trouble, args=(cluster,))
+        thread.start()
+    assert launcher.wait() is JobState.SUCCEEDED
+    thread.join()
+    assert len(cluster.store.created) == 1
+
+
+@each_kind
+def test_a_second_try_of_the_step_adopts_the_running_job(cluster, launched, kind):
+    job = launched("forever")
+    launcher_for(kind).start(job)
+    # The step's pod is gone without a word; its job runs on.
+    again = launcher_for(kind)
+    again.start(job)
+    (made,) = cluster.store.created
+    assert again._followed.uid == made["metadata"]["uid"]
+    again.close()
+    assert eventually(lambda: not cluster.active_jobs())
+
+
+@each_kind
+def test_a_failed_job_that_is_found_is_replaced(cluster, launched, kind):
+    job = launched("worker_failure", "success")
+    first = launcher_for(kind)
+    first.start(job)
+    assert first.wait() is JobState.FAILED
+    run_to_end(job, launcher_for(kind), max_restarts=0)
+    assert len(cluster.store.created) == 2
+
+
+@each_kind
+def test_a_job_that_somebody_deletes_is_said_to_be_deleted(cluster, launched, kind):
+    job = launched("forever")
+    launcher = launcher_for(kind)
+    launcher.start(job)
+    threading.Timer(0.3, cluster.store.drop, [kind.plural, NAME]).start()
+    with pytest.raises(TrainingFailedError, match="was deleted while it ran"):
+        launcher.wait()
+
+
+def test_the_job_belongs_to_the_workflow_and_names_its_run(cluster, launched):
+    job = launched("success")
+    run_to_end(job, launcher_for(), max_restarts=0)
+    metadata = cluster.store.created[0]["metadata"]
+    assert metadata["namespace"] == NAMESPACE
+    assert metadata["labels"]["perennial/run"] == "run-1"
+    (owner,) = metadata["ownerReferences"]
+    assert owner == {
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "wf-run-1",
+        "uid": "wf-uid-run-1",
+    }  # fmt: skip
+
+
+@each_kind
+def test_the_launcher_uses_these_rights_and_no_others(cluster, launched, kind):
+    run_to_end(launched("evicted", "success"), launcher_for(kind), max_restarts=1)
+    assert cluster.rights == {
+        ("", "pods", "get"),
+        ("", "pods", "list"),
+        ("", "pods", "watch"),
+        ("", "pods/log", "get"),
+        (kind.group, kind.plural, "create"),
+        (kind.group, kind.plural, "delete"),
+        (kind.group, kind.plural, "get"),
+    }

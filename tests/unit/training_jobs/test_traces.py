@@ -1,0 +1,75 @@
+"""What a training leaves in the store while it runs elsewhere, and what it costs when that is away."""
+
+import dataclasses
+
+import pytest
+
+from launching import PACE, eventually, launcher_for, training_job
+from perennial.clients.object_store import open_store
+from perennial.contracts.errors import TrainingFailedError
+from perennial.engine.handover import announce_end, announce_rendezvous
+from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.attempt_files import AttemptFiles
+
+
+@pytest.fixture
+def job(tmp_path, bucket):
+    found = training_job(tmp_path, bucket).model_copy(update={"attempt": "first"})
+    found.logs.mkdir(parents=True)
+    return found
+
+
+def test_ranks_have_joined_when_the_first_one_says_so(job):
+    traces = AttemptFiles(job, PACE)
+    assert not traces.is_rendezvous_complete()
+    announce_rendezvous(job)
+    assert traces.is_rendezvous_complete()
+
+
+def test_a_trainer_of_before_that_only_makes_steps_has_joined_too(job):
+    open_store(job.attempt_uri).write(job.first_step.name, b"")
+    assert AttemptFiles(job, PACE).is_rendezvous_complete()
+
+
+def test_pods_that_come_after_a_suspension_are_not_judged_by_what_those_before_said(job):
+    announce_rendezvous(job)
+    announce_end(job, [0, 1], is_finished=False)
+    store = open_store(job.attempt_uri)
+    store.write("errors/rank-1.json", b"{}")
+    store.write("job.json", b"{}")
+    AttemptFiles(job, PACE).forget()
+    assert [item.key for item in store.list()] == ["job.json"]
+
+
+def test_a_store_that_is_away_is_no_reason_to_give_up(job, monkeypatch):
+    elsewhere = job.model_copy(update={"store_uri": "s3://no-such-bucket/training"})
+    traces = AttemptFiles(elsewhere, PACE)
+    assert traces.is_rendezvous_complete()
+    traces.fetch_curves()
+    (job.logs / "pod-0-a.log").write_text("a line\n")
+    traces.keep_logs([job.logs / "pod-0-a.log"], is_last=True)
+
+
+def test_logs_are_kept_while_they_grow_and_at_the_end(job):
+    kept, log = open_store(job.attempt_uri), job.logs / "pod-0-a.log"
+    rarely = dataclasses.replace(PACE, logs=3600.0)
+    traces = AttemptFiles(job, rarely)
+    log.write_text("first\n")
+    traces.keep_logs([log])
+    assert kept.read("logs/pod-0-a.log") is None
+    traces.keep_logs([log], is_last=True)
+    assert kept.read("logs/pod-0-a.log") == b"first\n"
+    often = AttemptFiles(job, dataclasses.replace(PACE, logs=0.0))
+    log.write_text("first\nsecond\n")
+    often.keep_logs([log])
+    assert kept.read("logs/pod-0-a.log") == b"first\nsecond\n"
+
+
+def test_why_a_job_was_given_up_is_on_record_until_the_next_attempt(cluster, launched):
+    job = launched("image_pull_error", "success")
+    with pytest.raises(TrainingFailedError):
+        run_to_end(job, launcher_for(), max_restarts=0)
+    assert eventually(lambda: not cluster.active_jobs())
+    assert b"a pod cannot start" in open_store(job.store_uri).read("error.json")
+    run_to_end(job, launcher_for(), max_restarts=0)
+    assert open_store(job.store_uri).read("error.json") is None
