@@ -14,7 +14,7 @@ def evaluate_model(
     report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
 ) -> bool:
-    """Does the challenger beat the champion?"""
+    """Decide whether the challenger beats the champion."""
     from perennial.evaluate_model.step import evaluate_model_step
 
     result = evaluate_model_step(

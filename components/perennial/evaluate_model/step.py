@@ -1,4 +1,4 @@
-"""The step `evaluate_model`: scores challenger and champion on the test rows and decides."""
+"""The step `evaluate_model`: score challenger and champion on the test rows and decide."""
 
 from pathlib import Path
 

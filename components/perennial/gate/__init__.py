@@ -1,1 +1,1 @@
-"""Judging: is a challenger better than the champion, and for whom?"""
+"""Gate: compare a challenger with the champion, overall and by slice."""

@@ -15,11 +15,11 @@ from perennial.registry.model_registry import ModelRegistry, ModelVersion
 
 @dataclass(frozen=True)
 class AnchorVersion:
-    """Which version is the anchor.
+    """The model version that is the anchor.
 
     Attributes:
-        number: Of the version.
-        registered: None where it was deleted.
+        number: The version's number.
+        registered: None if the version was deleted.
     """
 
     number: str
@@ -27,15 +27,15 @@ class AnchorVersion:
 
 
 def find_anchor(registry: ModelRegistry, champion: ModelVersion, days: int) -> AnchorVersion | None:
-    """The anchor, if it is another version than the champion.
+    """Return the anchor; None if it is the champion itself.
 
-    From the champion back through what each version replaced, as long as the gate promoted it
-    without showing that it is better. A version that a person promoted begins the record again.
+    Follows the chain of replaced versions back from the champion, as long as the gate promoted each
+    without showing that it is better. A version that a person promoted starts a new chain.
 
     Args:
         registry: Holds the versions and their verdicts.
         champion: The current one.
-        days: Versions that were registered earlier than this are not gone back to.
+        days: Versions registered earlier than this are not considered.
     """
     oldest = datetime.now(UTC) - timedelta(days=days)
     known = {version.version: version for version in registry.versions(champion.name)}
@@ -55,7 +55,7 @@ def find_anchor(registry: ModelRegistry, champion: ModelVersion, days: int) -> A
 
 
 def _begins_record(registry: ModelRegistry, version: ModelVersion) -> bool:
-    """Whether nothing before a version is needed to know what it is worth."""
+    """Whether the chain of comparisons starts at this version."""
     promoted = AliasDecision.of(version.tags, "promoted")
     if promoted is None or promoted.by != GATE:
         return True

@@ -1,4 +1,4 @@
-"""Baselines: the challenger beside each on the same rows, with the bound of the difference."""
+"""Baselines: compare the challenger with each on the same rows, with bounds of the difference."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from perennial.gate.comparison import Contender, Match, compare, undefined
 
 @dataclass(frozen=True)
 class MeasuredBaselines:
-    """What check_skeleton measured.
+    """Baselines measured by `check_skeleton`.
 
     Attributes:
         scores: Baseline → metrics on the test split.
@@ -29,7 +29,7 @@ class MeasuredBaselines:
 
     @classmethod
     def read(cls, skeleton: Path) -> "MeasuredBaselines":
-        """From the folder of the `SkeletonReport`.
+        """Read the folder of the `SkeletonReport`.
 
         Raises:
             PerennialError: a file is damaged.
@@ -40,12 +40,12 @@ class MeasuredBaselines:
 def compare_with_baselines(
     match: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
 ) -> dict[str, Comparison]:
-    """The comparison with each baseline whose rows are on record and give its score.
+    """Return the comparison with each baseline whose stored predictions reproduce its score.
 
     Args:
         match: The challenger on all test rows.
-        baselines: On all of them, or a sample.
-        names: Which ones.
+        baselines: Measured on all test rows, or a sample.
+        names: Baselines to compare with.
         metric: The gate's.
     """
     found, rows = {}, baselines.rows
@@ -72,7 +72,7 @@ def compare_with_baselines(
 def _contender(
     match: Match, predicted: NDArray[np.float64], labels: NDArray[np.float64]
 ) -> Contender:
-    """A baseline as if it were a model; its losses are not known."""
+    """Return a baseline as a contender; its losses are unknown."""
     ours = match.challenger.scored
     unknown = np.full(len(labels), np.nan)
     scored = Scored(unknown, predicted, labels, ours.weights, ours.rows)

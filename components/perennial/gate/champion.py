@@ -1,4 +1,4 @@
-"""Champion: the model to beat, scored on the same rows, and what makes the comparison unfair."""
+"""Champion: score it on the challenger's test rows and note what makes the comparison unfair."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,8 @@ from perennial.registry.model_registry import ModelVersion
 from perennial.registry.version_files import damaged_file
 
 A = TypeVar("A", bound=Artifact)
-# A model beside its own copy: the bound lay below 1.00 in 40 of 40 measurements on a busy machine.
-# A twentieth more, because a difference that small is gone on the next machine.
+# A model timed against its own copy: the bound was below 1.00 in 40 of 40 measurements on a busy
+# machine. 5% is added because so small a difference does not carry over to another machine.
 ALIKE = 0.05
 
 
@@ -35,15 +35,15 @@ class Champion:
     """The current champion.
 
     Attributes:
-        version: Its number; empty when there is none.
-        contender: None when there is none, or it cannot be scored.
+        version: Its number; empty without a champion.
+        contender: None without a champion, or if it cannot be scored.
         failure: Why it cannot be scored.
-        weights_sha256: Of its weights.
-        notes: What to know about the comparison.
-        outdated: Its data end before the challenger's.
-        megabytes: Of its weights and preprocessing.
-        folder: Its files, as long as the step runs.
-        anchor: Whom it may not be worse than either; None for nobody else.
+        weights_sha256: SHA-256 of its weights.
+        notes: Limits of the comparison, for people.
+        outdated: Whether its data end before the challenger's.
+        megabytes: Size of its weights and preprocessing.
+        folder: Its files, while the step runs.
+        anchor: An older version that the challenger may not be worse than either; None without one.
     """
 
     version: str = ""
@@ -57,7 +57,7 @@ class Champion:
     anchor: Anchor | None = None
 
     def gains(self, serving: Serving | None) -> dict[str, bool]:
-        """What the challenger is better in, beside the metrics."""
+        """Return, for each property other than metrics, whether the challenger is better."""
         size = serving.model_megabytes if serving is not None else None
         smaller = size is not None and size < self.megabytes
         times = serving.times_as_fast if serving is not None else None
@@ -89,7 +89,7 @@ def read_champion(
         )
     except DamagedModelError as error:
         raise damaged_file(registered, WEIGHTS_FILE, error) from error
-    except (Exception, SystemExit) as error:  # its code is the user's, of years ago
+    except (Exception, SystemExit) as error:  # user code, possibly years old
         if isinstance(error, Exception) and blames_machine(error):
             raise
         first = str(error).splitlines()[0] if str(error) else ""
@@ -98,10 +98,10 @@ def read_champion(
     notes = _notes(folder, version, record, then_snapshot, dataset)
     differs = not np.array_equal(scored.labels, challenger.scored.labels)
     if differs and task.kind == "statistic":
-        # Whether a metric compares all the same is judged one by one.
+        # Whether a metric is comparable nevertheless is decided metric by metric.
         notes = (*notes, f"version {version} weighs the rows differently")
     elif differs:
-        failure = "it encodes the labels differently: the label's values have changed"
+        failure = "it encodes the labels differently: the label's values changed"
         return Champion(version, None, failure, weights, notes)
     if not (np.isfinite(scored.predictions).all() and np.isfinite(scored.losses).all()):
         return Champion(version, None, "its predictions are not finite", weights, notes)
@@ -140,8 +140,8 @@ def _notes(
         notes.append(f"version {version} was trained {how}")
     if changed := changed_sources(folder / CODE_FOLDER, record.task):
         notes.append(
-            f"version {version} is scored with the task's code of now, and {', '.join(changed)} "
-            "changed since it was registered: in production, it may predict otherwise"
+            f"version {version} is scored with the task's current code, and {', '.join(changed)} "
+            "changed since it was registered: its predictions in production may differ"
         )
     if _rule(then) != _rule(now):
         notes.append(_overlap_note(version, then, dataset))
@@ -149,13 +149,13 @@ def _notes(
 
 
 def _rule(snapshot: Snapshot) -> tuple[object, ...]:
-    """All that decides in which split a row falls."""
+    """Return everything that determines the split of a row."""
     data = snapshot.data
     return snapshot.split, data.time, data.group, data.ids
 
 
 def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
-    """How many of today's test rows the champion was trained or selected on."""
+    """Say how many of the current test rows the champion was trained or selected on."""
     data = then.data
     needed = {data.label, *(name for name in (data.time, data.group) if name), *data.ids}
     if needed - set(dataset.snapshot.columns):
@@ -174,5 +174,5 @@ def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
         )
     return (
         f"the split rule changed since version {version} was trained: {count:,} of the test rows "
-        "were training or validation rows then, which flatters the champion"
+        "were training or validation rows then, which biases the comparison towards the champion"
     )

@@ -38,7 +38,7 @@ class Contender:
     scored: Scored
 
     def at(self, selected: NDArray[np.bool_]) -> "Contender":
-        """The same model on some of the rows."""
+        """Return the same model restricted to the selected rows."""
         scored = self.scored
         rows = scored.rows.filter(pl.Series(selected))
         part = scored.at(selected)
@@ -49,16 +49,17 @@ class Contender:
 
 @dataclass(frozen=True)
 class Match:
-    """Challenger and champion on the same rows.
+    """Challenger and champion, scored on the same rows.
 
     Attributes:
-        challenger: Who wants to become champion.
-        champion: Who is; None when there is none that can be scored.
-        blocks: Of the rows.
-        draws: Shared by both, so that every difference is paired.
-        confidence: Of each bound.
-        conditions: Of the test days; None where they cannot be known.
-        decisive: Confidence of the gate's metric, less where days judged before; None for the same.
+        challenger: The model to decide on.
+        champion: The current champion; None without one that can be scored.
+        blocks: Independent blocks of the rows.
+        draws: Bootstrap draws, shared by both models, so that every difference is paired.
+        confidence: Confidence of each bound.
+        conditions: Conditions of the test days; None if unknown.
+        decisive: Confidence for the gate's metric, corrected for repeated tests; None for
+            `confidence`.
     """
 
     challenger: Contender
@@ -70,7 +71,7 @@ class Match:
     decisive: float | None = None
 
     def at(self, selected: NDArray[np.bool_]) -> "Match":
-        """The same match on some of the rows, whose conditions are not known."""
+        """Return the match restricted to the selected rows, whose conditions are unknown."""
         blocks = self.blocks.at(selected)
         return Match(
             self.challenger.at(selected),
@@ -82,12 +83,12 @@ class Match:
 
 
 def searched_columns(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
-    """The columns in which hidden slices are looked for."""
+    """Return the columns to search for hidden slices."""
     return searchable_columns(snapshot, gate.slices) if gate.hidden_slices != "off" else ()
 
 
 def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
-    """The columns of the test rows that blocks and slices need.
+    """Return the columns of the test rows that blocks and slices need.
 
     Raises:
         PerennialError: a slice column does not exist.
@@ -103,10 +104,10 @@ def columns_to_keep(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
 
 
 def finite_contender(task: Task, scored: Scored) -> Contender:
-    """The challenger, if every test row got a number.
+    """Return the challenger, checked to have finite predictions and losses.
 
     Raises:
-        BadTaskError: some did not.
+        BadTaskError: a prediction or loss is not finite.
     """
     broken = ~np.isfinite(scored.losses)
     broken |= ~np.isfinite(scored.predictions.reshape(len(broken), -1)).all(axis=1)
@@ -114,13 +115,13 @@ def finite_contender(task: Task, scored: Scored) -> Contender:
         raise BadTaskError(
             f"the challenger's predictions or losses are not finite on {broken.sum():,} test rows",
             evidence=f"the first is row {int(broken.argmax())} of the test split",
-            action="look for values that encode or predict cannot take, such as infinities",
+            action="look for values that encode or predict cannot handle, such as infinities",
         )
     return Contender(task, scored)
 
 
 def direction_of(task: Task, metric: str) -> Direction:
-    """Which way a metric is better.
+    """Return whether higher or lower values of a metric are better.
 
     Raises:
         PerennialError: the task has no such metric.
@@ -130,14 +131,14 @@ def direction_of(task: Task, metric: str) -> Direction:
     if metric not in task.metrics:
         raise PerennialError(
             f"the gate names the metric {metric!r}, which the task does not compute",
-            evidence=f"it has {', '.join(task.metrics)} and loss",
+            evidence=f"the task's metrics: {', '.join(task.metrics)} and loss",
             action="correct the contract's gate section",
         )
     return task.metrics[metric]
 
 
 def incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
-    """Why a metric does not mean the same for both, and what to do about it; empty if it does."""
+    """Say why a metric is not comparable between the models, and what to do; empty if it is."""
     task = challenger.task
     if task.kind != "statistic":
         return ""
@@ -147,22 +148,22 @@ def incomparable(challenger: Contender, champion: Contender, metric: str) -> str
     )
     if not np.array_equal(ours, theirs):
         return (
-            f"{metric} does not compare: the models were measured on different parts of "
+            f"{metric} is not comparable: the models were measured on different parts of "
             f"{np.count_nonzero(ours != theirs):,} of {len(ours):,} rows; train with settings that "
-            "cut rows where the champion's do"
+            "cut rows as the champion's do"
         )
     weighs_alike = np.array_equal(challenger.scored.weights, champion.scored.weights)
     if weighs_alike or metric in task.invariant_metrics:
         return ""
-    others = ", ".join(sorted(task.invariant_metrics)) or "a metric that the weights do not enter"
+    others = ", ".join(sorted(task.invariant_metrics)) or "a metric that ignores row weights"
     return (
-        f"{metric} does not compare: the models weigh the rows differently, as two vocabularies "
-        f"do; take {others} in its place"
+        f"{metric} is not comparable: the models weight the rows differently, for example because "
+        f"their vocabularies differ; use {others} instead"
     )
 
 
 def figures(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
-    """A model's own figure of each metric.
+    """Return a model's value of each metric.
 
     Raises:
         UndefinedMetricError: the rows do not define one of them.
@@ -171,7 +172,7 @@ def figures(contender: Contender, metrics: Sequence[str]) -> dict[str, float]:
 
 
 def undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
-    """Which metrics the rows do not define, for one of the models at least, and why."""
+    """Return the metrics that are undefined on the rows for either model, with the reason."""
     found = {}
     for name in metrics:
         try:
@@ -184,7 +185,7 @@ def undefined(match: Match, metrics: Sequence[str]) -> dict[str, str]:
 
 
 def compare(match: Match, metrics: Sequence[str]) -> tuple[Comparison, ...]:
-    """Each metric of both models, the gate's first, with the interval of the improvement.
+    """Return each metric of both models, the gate's first, with the improvement's interval.
 
     Raises:
         UndefinedMetricError: the test rows do not define one of them.
@@ -221,7 +222,7 @@ class Anchor:
     Attributes:
         version: Its number.
         contender: None when it cannot be scored.
-        failure: Why it cannot be.
+        failure: Why it cannot be scored.
     """
 
     version: str
@@ -232,7 +233,7 @@ class Anchor:
 def compare_with_anchor(
     match: Match, anchor: Anchor | None, metric: str
 ) -> AnchorComparison | None:
-    """The challenger beside the anchor on the same rows; None where the champion is the anchor."""
+    """Compare the challenger with the anchor on the same rows; None if the champion is it."""
     if anchor is None:
         return None
     failure, comparison = anchor.failure, None
@@ -271,14 +272,14 @@ def _compared(
 
 
 def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
-    """The improvement, given both figures on all rows, with its error."""
+    """Return the improvement with its error, given both figures on all rows."""
     sign = sign_of(direction_of(match.challenger.task, metric))
     drawn = _differences(match, metric, sign)
     return estimate_of(sign * (ours - theirs), drawn, match.blocks, match.draws, match.conditions)
 
 
 def figure_of(match: Match, metric: str, value: float) -> Estimate:
-    """The challenger's own figure, with its error by the same draws."""
+    """Return the challenger's own figure with its error, from the same draws."""
     task, scored = match.challenger.task, match.challenger.scored
     values = resample(task, metric, scored, match.blocks, match.draws)
     spread = Spread.of(influences(task, metric, scored, match.blocks), match.blocks)
@@ -286,9 +287,9 @@ def figure_of(match: Match, metric: str, value: float) -> Estimate:
 
 
 def _differences(match: Match, metric: str, sign: float) -> Drawn:
-    """Challenger less champion on every draw, and block by block."""
+    """Return challenger minus champion on every draw, and block by block."""
     both = [each for each in (match.challenger, match.champion) if each is not None]
     values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
     pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
-    draws = min(map(len, values))  # a metric may have its fast form for one model only
+    draws = min(map(len, values))  # a metric without a fast form for one model has fewer draws
     return Drawn(sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1]))

@@ -1,8 +1,8 @@
-"""Conditions: were the test days better or worse than the periods that they stand for?
+"""Conditions: correct the improvement for label imbalance of the test days.
 
 On a day when more flights are late, every model errs more, and the one that expects delays errs
-less than the other. That share of the improvement is luck of the few test days, and it can be taken
-out: how many are late is known on every day of the same months, tested or not, and depends on
+less than the other. That share of the improvement comes from the choice of test days, and it can be
+removed: how many are late is known on every day of the same months, tested or not, and depends on
 neither model. A control variate (Lavenberg and Welch, 1981), known from experiments as CUPED.
 """
 
@@ -34,10 +34,10 @@ _COUNTABLE = ("Int", "UInt", "Float", "Boolean")
 
 @dataclass(frozen=True)
 class Conditions:
-    """The label, on the test rows and in the whole of their periods.
+    """The label on the test rows and over the whole of their periods.
 
     Attributes:
-        labels: Of each test row, as a number, shape [N].
+        labels: Label of each test row, as a number, shape [N].
         expected: Mean label of all days of the test rows' periods, each period counting as much as
             it has test rows.
         share: Test days among those days, in (0, 1].
@@ -49,7 +49,7 @@ class Conditions:
 
 
 def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions | None:
-    """What the label of the test rows' periods is like; None where that cannot be known.
+    """Return the label's conditions on the test rows' periods; None if unknown.
 
     It needs a label that counts, and a split that gives each period's days to one part each.
 
@@ -82,11 +82,11 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
 
 @dataclass(frozen=True)
 class Drawn:
-    """A statistic, resampled.
+    """A resampled statistic.
 
     Attributes:
-        values: On the draws, or their beginning.
-        influences: Of each block.
+        values: One value per draw, or of the first draws only.
+        influences: Influence of each block.
     """
 
     values: NDArray[np.float64]
@@ -96,14 +96,14 @@ class Drawn:
 def estimate_of(
     value: float, drawn: Drawn, blocks: Blocks, draws: Counts, conditions: Conditions | None
 ) -> Estimate:
-    """An improvement with its error, without the test days' luck where conditions are known.
+    """Estimate an improvement with its error, corrected for label imbalance where it is known.
 
     Args:
         value: The improvement on all rows.
-        drawn: On the draws.
-        blocks: Of the rows.
-        draws: What was drawn.
-        conditions: Of the same rows.
+        drawn: The improvement on the draws.
+        blocks: Independent blocks of the rows.
+        draws: The bootstrap draws.
+        conditions: Conditions of the same rows.
     """
     values = drawn.values
     plain = Estimate.of(
@@ -120,7 +120,7 @@ def estimate_of(
     slope = float(np.cov(labels[alone], values[alone])[0, 1]) / variance
     away = float(conditions.labels.mean()) - conditions.expected
     residual = independent_error(values - slope * labels, blocks, fitted=1)
-    # Far from the mean of the test days the line is less certain.
+    # The regression line is less certain far from the mean of the test days.
     leverage = 1.0 + away**2 / (blocks.count * variance)
     left = Estimate.of(
         value - slope * away,

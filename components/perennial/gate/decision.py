@@ -1,4 +1,4 @@
-"""Gate: may the challenger become champion? One reason per condition, all must hold."""
+"""Gate: decide whether the challenger becomes champion. All conditions must hold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ RANKING = ("roc_auc", "average_precision")
 
 @dataclass(frozen=True)
 class RareClass:
-    """The rarer of two classes.
+    """Counts of the rarer of two classes.
 
     Attributes:
-        rows: Test rows of it.
-        blocks: Blocks that hold one.
+        rows: Its test rows.
+        blocks: Blocks that contain such a row.
     """
 
     rows: int
@@ -34,27 +34,27 @@ class RareClass:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the gate judges.
+    """Everything that the gate decides on.
 
     Attributes:
         comparisons: The gate's metric first.
-        directions: Which way each metric is better.
+        directions: Metric → whether higher or lower is better.
         slices: The gate's metric by slice.
         baselines: Baseline → its metrics on the test split.
-        champion_version: Empty when there is none.
-        champion_failure: Why the champion could not be scored; empty when it was, or there is none.
-        same_weights: The challenger is the champion, bit for bit.
-        test_rows: Rows judged on.
+        champion_version: Empty without a champion.
+        champion_failure: Why the champion could not be scored; empty if it was, or without one.
+        same_weights: Whether the challenger equals the champion bit for bit.
+        test_rows: Number of test rows.
         test_blocks: Independent blocks among them.
         unit: What one block is.
-        serving: The challenger in a clean process; None when nobody looked.
-        gains: What else the challenger may be better in → whether it is.
-        rare: The rarer of two classes on the test rows; None where there are not two.
-        repeats: Earlier tests of the champion on these days; None where nobody counted.
-        figures: Of the challenger by itself, with their bounds.
-        anchor: Beside the last champion that was shown to be better; None for the champion itself.
-        beside_baselines: Baseline → the comparison with it; only where there is none with a
-            champion, and the baseline's rows are on record.
+        serving: The challenger in a clean process; None if not measured.
+        gains: Property other than metrics → whether the challenger is better.
+        rare: The rarer of two classes on the test rows; None if there are not two.
+        repeats: Earlier tests of the champion on these days; None if not counted.
+        figures: The challenger's own metrics with bounds.
+        anchor: Comparison with the anchor; None if the champion is the anchor.
+        beside_baselines: Baseline → the comparison with it; only without a comparison with a
+            champion, and if the baseline's predictions are stored.
     """
 
     comparisons: Sequence[Comparison]
@@ -77,7 +77,7 @@ class Evidence:
 
 
 def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
-    """Every condition that applies, the decisive ones first."""
+    """Return every condition that applies, the decisive ones first."""
     reasons = [*_against_champion(section, evidence), *_guards(section, evidence)]
     reasons += [*_slices(section, evidence), *_baselines(section, evidence)]
     reasons += _required(section, evidence)
@@ -95,7 +95,7 @@ def judge(section: GateSection, evidence: Evidence) -> tuple[GateReason, ...]:
 
 
 def summarize(reasons: Sequence[GateReason]) -> str:
-    """The decision and its main reason, in a sentence."""
+    """Return the decision and its main reason as a sentence."""
     broken = [reason for reason in reasons if not reason.held]
     if not broken:
         return f"Promote: {reasons[0].detail}."
@@ -111,14 +111,15 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
         return [_reason(condition, True, "there is no champion yet")]
     name = f"champion version {evidence.champion_version}"
     if evidence.same_weights:
-        return [_reason("differs from the champion", False, f"its weights are those of {name}")]
+        return [_reason("differs from the champion", False, f"its weights equal those of {name}")]
     if comparison.incomparable:
-        return [_reason(condition, False, f"beside {name}, {comparison.incomparable}")]
+        return [_reason(condition, False, f"against {name}, {comparison.incomparable}")]
     if comparison.champion is None:
         return [_unscored(section, condition, name, evidence.champion_failure)]
     figures = f"{comparison.metric} {comparison.challenger:.5g} against {comparison.champion:.5g}"
     if comparison.improvement is None:
-        return [_reason(condition, False, f"{figures}, but one block tells nothing about noise")]
+        detail = f"{figures}, but the noise cannot be estimated from one block"
+        return [_reason(condition, False, detail)]
     improvement = comparison.improvement
     span = (
         f"improvement {improvement.estimate:+.2g} [{improvement.low:+.2g}, {improvement.high:+.2g}]"
@@ -135,8 +136,9 @@ def _against_champion(section: GateSection, evidence: Evidence) -> list[GateReas
 def _repetition(repeats: Repeats | None) -> str:
     if repeats is None or not repeats.earlier:
         return ""
-    others = f"{repeats.earlier} challenger{'s' if repeats.earlier > 1 else ''}"
-    return f" at {1.0 - repeats.level:.2%} confidence, because these days judged {others} before"
+    others = f"{repeats.earlier} challenger{'s were' if repeats.earlier > 1 else ' was'}"
+    confidence = f"{1.0 - repeats.level:.2%} confidence"
+    return f" at {confidence}, because {others} already tested on these days"
 
 
 def _anchor(section: GateSection, anchor: AnchorComparison | None) -> list[GateReason]:
@@ -145,28 +147,28 @@ def _anchor(section: GateSection, anchor: AnchorComparison | None) -> list[GateR
     lenient, name = section.mode == "non_inferior", f"version {anchor.version}"
     found = anchor.comparison.improvement if anchor.comparison is not None else None
     if found is None:
-        why = anchor.failure or "one block tells nothing about noise"
+        why = anchor.failure or "the noise cannot be estimated from one block"
         detail = f"{name}, the last champion that was shown to be better, is not compared: {why}"
         if lenient:
-            detail += "; promote by hand, or set gate.anchor_days = 0, to begin the record again"
+            detail += "; to start without an anchor, promote by hand or set gate.anchor_days = 0"
         return [_reason("not worse than the anchor", not lenient, detail)]
     span = f"improvement {found.estimate:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
     held = found.low > -section.margin if lenient else found.high >= 0
-    rule = f"lower bound must exceed {-section.margin:g}" if lenient else "upper must reach 0"
-    detail = f"beside {name}, the last champion that was shown to be better, {span}: {rule}"
+    rule = f"lower bound must exceed {-section.margin:g}" if lenient else "upper bound must reach 0"
+    detail = f"against {name}, the last champion that was shown to be better, {span}: {rule}"
     return [_reason("not worse than the anchor", held, detail)]
 
 
 def _enough_to_compare(section: GateSection, evidence: Evidence) -> list[GateReason]:
-    """What a comparison needs beside rows and blocks."""
+    """Return the conditions of a comparison beside the numbers of rows and blocks."""
     decisive = evidence.comparisons[0]
     if decisive.improvement is None or evidence.same_weights:
         return []
     reasons = []
     if evidence.unit == "day" and decisive.effective_blocks is not None:
         short = _dependence(section, evidence, decisive)
-        worth = f"{evidence.test_blocks:,} days are worth {decisive.effective_blocks:.1f}"
-        detail = short or f"{worth} independent ones, needed are {section.min_effective_days:g}"
+        worth = f"{evidence.test_blocks:,} days count as {decisive.effective_blocks:.1f}"
+        detail = short or f"{worth} independent days, minimum {section.min_effective_days:g}"
         reasons.append(_reason("enough independent days", not short, detail))
     rare, judged = evidence.rare, (decisive.metric, *section.max_regression)
     if rare is not None and any(metric in RANKING for metric in judged):
@@ -184,28 +186,28 @@ def _enough_to_compare(section: GateSection, evidence: Evidence) -> list[GateRea
 
 
 def _dependence(section: GateSection, evidence: Evidence, comparison: Comparison) -> str:
-    """Why days are too much alike to judge a metric by; empty if they are not."""
+    """Say why days are too dependent to judge a metric by; empty if they are not."""
     worth = comparison.effective_blocks
     if evidence.unit != "day" or worth is None or worth >= section.min_effective_days:
         return ""
     return (
-        f"{evidence.test_blocks:,} days are worth {worth:.1f} independent ones, needed are "
-        f"{section.min_effective_days:g}: the improvement in {comparison.metric} correlates at "
-        f"{comparison.correlation or 0.0:.2f} from one day to the next"
+        f"{evidence.test_blocks:,} days count as {worth:.1f} independent days, minimum "
+        f"{section.min_effective_days:g}: the improvement in {comparison.metric} has a correlation "
+        f"of {comparison.correlation or 0.0:.2f} from one day to the next"
     )
 
 
 def _unscored(section: GateSection, condition: str, champion: str, failure: str) -> GateReason:
-    """A champion that cannot be compared with is replaced only if a person said so."""
+    """Replace a champion that cannot be scored only if the contract allows it."""
     detail = f"{champion} could not be scored ({failure})"
     if section.replace_unscored_champion:
-        detail = f"{detail} and is replaced uncompared: gate.replace_unscored_champion is set"
+        detail += " and is replaced without a comparison: gate.replace_unscored_champion is set"
         return _reason(condition, True, detail)
     return _reason(
         condition,
         False,
-        f"{detail}; to replace it uncompared, set gate.replace_unscored_champion = true for one "
-        "run, or name another version: `perennial promote MODEL N --force --reason …`",
+        f"{detail}; to replace it without a comparison, set gate.replace_unscored_champion = true "
+        "for one run, or promote a version: `perennial promote MODEL N --force --reason …`",
     )
 
 
@@ -238,7 +240,7 @@ def _guards(section: GateSection, evidence: Evidence) -> list[GateReason]:
         dependent = _dependence(section, evidence, comparison)
         held = improvement is not None and improvement.low >= -limit and not dependent
         shown = "unknown" if improvement is None else f"{improvement.low:+.2g}"
-        detail = f"lower bound of the change in {metric} is {shown}, allowed is {-limit:+g}"
+        detail = f"lower bound of the change in {metric} is {shown}, limit {-limit:+g}"
         detail += f"; {dependent}" if dependent else ""
         reasons.append(_reason(condition, held, detail))
     return reasons
@@ -260,9 +262,10 @@ def _slices(section: GateSection, evidence: Evidence) -> list[GateReason]:
 def _no_regression(condition: str, slices: Sequence[SliceComparison]) -> GateReason:
     worse = [entry for entry in slices if entry.regressed]
     if not worse:
-        return _reason(condition, True, f"none of {len(slices)} slices is clearly worse")
+        return _reason(condition, True, f"none of {len(slices)} slices is significantly worse")
     named = ", ".join(f"{entry.title} by {-entry.improvement.estimate:.2g}" for entry in worse[:5])
-    return _reason(condition, False, f"{len(worse)} slices are clearly worse: {named}")
+    count = f"{len(worse)} slice{' is' if len(worse) == 1 else 's are'}"
+    return _reason(condition, False, f"{count} significantly worse: {named}")
 
 
 def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
@@ -278,18 +281,18 @@ def _baselines(section: GateSection, evidence: Evidence) -> list[GateReason]:
             detail = f"{name} was not measured on {metric}; baselines measured: {measured}"
             reasons.append(_reason(condition, False, detail))
             continue
-        shown, own = comparison.challenger, "estimates alone: there is no bound for the difference"
+        shown, own = comparison.challenger, "by the estimate: the difference has no bound"
         if name == "human":
             shown, own = _worst(evidence, metric, comparison.challenger)
-        elif comparison.champion is not None:  # which had to beat it by the bound
-            own = "by the estimate, beside a champion"
+        elif comparison.champion is not None:  # the champion had to beat it by the bound
+            own = "by the estimate, as there is a champion"
         lead = sign * (shown - score)
         paired = evidence.beside_baselines.get(name)
         if paired is not None and paired.improvement is not None:
             lead = paired.improvement.low
             own = f"lower bound of the difference {lead:+.2g}"
         held = lead > 0
-        verb = "beats" if held else "does not clearly beat"
+        verb = "beats" if held else "does not significantly beat"
         detail = f"{metric} {comparison.challenger:.5g} {verb} {score:.5g} of {name} ({own})"
         reasons.append(_reason(condition, held, detail))
     return reasons
@@ -301,19 +304,19 @@ def _required(section: GateSection, evidence: Evidence) -> list[GateReason]:
     for metric, limit in section.required.items():
         shown, own = _worst(evidence, metric, values[metric])
         held = sign_of(evidence.directions[metric]) * (shown - limit) >= 0
-        detail = f"{metric} is {values[metric]:.5g} ({own}), required is {limit:g}"
+        detail = f"{metric} is {values[metric]:.5g} ({own}), required {limit:g}"
         reasons.append(_reason(f"{metric} is good enough at all", held, detail))
     return reasons
 
 
 def _worst(evidence: Evidence, metric: str, value: float) -> tuple[float, str]:
-    """The worse bound of the challenger's own figure, and what it is; the figure without one."""
+    """Return the worse bound of the challenger's own metric, or the metric, and its name."""
     for figure in evidence.figures:
         if figure.metric == metric and figure.interval is not None:
             upwards = sign_of(evidence.directions[metric]) > 0
             bound = figure.interval.low if upwards else figure.interval.high
             return bound, f"{'lower' if upwards else 'upper'} bound {bound:.5g}"
-    return value, "without a bound"
+    return value, "no bound"
 
 
 def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:
@@ -321,22 +324,22 @@ def _serving(section: GateSection, serving: Serving | None) -> list[GateReason]:
         return []
     condition = "serves in a clean process"
     if serving.failure:
-        return [_reason(condition, False, f"the exported model does not serve: {serving.failure}")]
-    detail = f"it predicts {serving.rows:,} test rows as the evaluation did"
+        return [_reason(condition, False, f"the exported model fails to serve: {serving.failure}")]
+    detail = f"its predictions of {serving.rows:,} test rows equal the evaluation's"
     reasons = [_reason(condition, True, detail)]
     measured = (
         ("small enough", serving.megabytes, section.max_megabytes, "MB"),
-        ("fast enough", serving.milliseconds, section.max_milliseconds, "ms a row"),
+        ("fast enough", serving.milliseconds, section.max_milliseconds, "ms per row"),
     )
     for named, value, limit, unit in measured:
         if limit is not None and value is not None:
-            detail = f"{value:.3g} {unit}, allowed are {limit:g}"
+            detail = f"{value:.3g} {unit}, limit {limit:g}"
             reasons.append(_reason(named, value <= limit, detail))
     return reasons
 
 
 def _at_least(condition: str, count: int, needed: int, unit: str) -> GateReason:
-    return _reason(condition, count >= needed, f"{count:,} {unit}, needed are {needed:,}")
+    return _reason(condition, count >= needed, f"{count:,} {unit}, minimum {needed:,}")
 
 
 def _reason(condition: str, held: bool, detail: str) -> GateReason:

@@ -1,4 +1,4 @@
-"""Figures: what models measure by themselves, how far that is certain, and how true they are."""
+"""Figures: each model's own metrics with bounds, its calibration, and its loss by block."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, time
@@ -20,7 +20,7 @@ CALIBRATION_BINS = 10
 
 
 def described(verdict: Verdict, match: Match, figures: tuple[Figure, ...]) -> Verdict:
-    """The verdict with what the models measure by themselves."""
+    """Return the verdict with each model's own metrics and calibration."""
     contenders = {"challenger": match.challenger, "champion": match.champion}
     curves = {name: calibration_of(each) for name, each in contenders.items() if each is not None}
     return verdict.model_copy(
@@ -38,7 +38,7 @@ def described(verdict: Verdict, match: Match, figures: tuple[Figure, ...]) -> Ve
 
 
 def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
-    """Each metric of the challenger, by the same draws of whole blocks as the comparison's."""
+    """Return the challenger's metrics with bounds, from the comparison's draws of whole blocks."""
     values = match.challenger.scored.metrics(match.challenger.task)
     figures = []
     for name in metrics:
@@ -49,7 +49,7 @@ def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:
 
 
 def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
-    """Probabilities and what came true, in bins with equally many rows; empty without any."""
+    """Return predicted and observed probabilities in bins of equally many rows."""
     if contender.task.kind not in CLASSES:
         return ()
     given, true = sureness(contender.scored.predictions, contender.scored.labels)
@@ -66,7 +66,7 @@ def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
 def performance_by_block(
     scored: Sequence[Scored], data: DataSection
 ) -> tuple[BlockPerformance, ...]:
-    """Mean loss in each block of time, by the examples' weights.
+    """Return the mean loss in each block of time, by the examples' weights.
 
     Args:
         scored: The model on held-out splits, with the time column kept.
@@ -87,7 +87,7 @@ def performance_by_block(
 def performance_by_file(
     scored: Mapping[Split, Scored], dataset: Dataset
 ) -> tuple[BlockPerformance, ...]:
-    """Mean loss on each file's held-out rows, by the examples' weights, in the snapshot's order.
+    """Return each file's mean loss on held-out rows, by weight, in the snapshot's order.
 
     Args:
         scored: The model on every row of held-out splits.
@@ -112,7 +112,7 @@ def performance_by_file(
 
 
 def calibration_error_of(contender: Contender) -> float:
-    """The catalogue's expected calibration error of class probabilities."""
+    """Return the catalogue's expected calibration error of class probabilities."""
     scored = contender.scored
     found = named_metrics()["expected_calibration_error"]
     return found.measure(scored.predictions, scored.labels)

@@ -1,7 +1,8 @@
-"""Hidden slices: on which groups, that nobody named, may the challenger be worse?
+"""Hidden slices: search undeclared groups on which the challenger may be worse.
 
 A shallow search over the columns: values of text, quarters of numbers, and pairs of conditions on
-two columns. It only proposes; what it saw must not judge (Athey and Imbens, 2016, call it honest).
+two columns. It only proposes: the rows that it searched must not judge its proposals, which Athey
+and Imbens (2016) call honest.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -25,7 +26,7 @@ REFINED = 8  # single conditions that are searched for a second one
 QUARTERS = (0.25, 0.5, 0.75)
 FEW_VALUES = 12  # numbers with so few are taken one by one
 MOST_VALUES = 30  # of a text column, the most frequent
-# Two proposals with more of their rows in common are one.
+# Proposals that share more than this of their rows count as one.
 ALIKE = 0.5
 CELLS = 50_000_000  # rows times columns that are held at once: 400 MB of numbers
 _SEARCHABLE = ("Int", "UInt", "Float", "Boolean", "String", "Categorical", "Enum")
@@ -33,11 +34,11 @@ _SEARCHABLE = ("Int", "UInt", "Float", "Boolean", "String", "Categorical", "Enum
 
 @dataclass(frozen=True)
 class Condition:
-    """What a slice's rows have in common.
+    """A condition that selects the rows of a slice.
 
     Attributes:
-        text: For people, such as `distance > 900`.
-        rows: Shape [N].
+        text: As shown to people, such as `distance > 900`.
+        rows: Whether each row meets it, shape [N].
     """
 
     text: str
@@ -49,26 +50,26 @@ class Column:
     """A column, cut into values or ranges.
 
     Attributes:
-        names: Of each value or range, shape [K].
-        codes: Of each row, in [0, K); -1 for none of them, shape [N].
+        names: Name of each value or range, shape [K].
+        codes: Position of each row's value or range, in [0, K); -1 for none, shape [N].
     """
 
     names: tuple[str, ...]
     codes: Codes
 
     def condition(self, number: int) -> Condition:
-        """The rows of one value or range."""
+        """Return the condition for one value or range."""
         return Condition(self.names[number], self.codes == number)
 
 
 @dataclass(frozen=True)
 class Excess:
-    """How much worse the challenger is, row by row, than it may be.
+    """How much the challenger exceeds the allowed regression, row by row.
 
     Attributes:
-        sums: Excess of each row, by weight; positive is too much worse, shape [N].
-        weights: Shape [N].
-        blocks: Of the rows.
+        sums: Weighted excess of each row; positive is beyond the allowed regression, shape [N].
+        weights: Weight of each row, shape [N].
+        blocks: Independent blocks of the rows.
         min_rows: Smaller groups are not proposed.
     """
 
@@ -78,9 +79,9 @@ class Excess:
     min_rows: int
 
     def scores(self, codes: Codes, count: int, rows: Rows) -> Floats:
-        """Of each value: mean excess over its standard error between blocks, shape [K].
+        """Return each value's mean excess over its standard error between blocks, shape [K].
 
-        Minus infinity where rows or blocks are too few.
+        Minus infinity if rows or blocks are too few.
         """
         used = rows & (codes >= 0)
         cell = self.blocks.index[used] * count + codes[used]
@@ -101,9 +102,9 @@ class Excess:
 
 
 def searchable_columns(snapshot: Snapshot, declared: Collection[str]) -> tuple[str, ...]:
-    """Features and meta columns with one plain value a row, as many as can be held at once.
+    """Return features and meta columns with one plain value per row, as many as fit in memory.
 
-    Declared slices are judged anyway, and on all rows.
+    Declared slices are excluded: they are judged anyway, and on all rows.
     """
     data, columns = snapshot.data, snapshot.columns
     wanted = (*snapshot.task_columns.features, *data.meta)
@@ -121,13 +122,13 @@ def searchable_columns(snapshot: Snapshot, declared: Collection[str]) -> tuple[s
 def propose(
     frame: pl.DataFrame, columns: Sequence[str], harm: Excess, searched: Rows
 ) -> list[Condition]:
-    """The groups on which the challenger looks most clearly too much worse, the worst first.
+    """Propose the groups on which the challenger most exceeds the allowed regression, worst first.
 
     Args:
         frame: All rows.
-        columns: Those to search.
-        harm: Of all rows.
-        searched: Which rows the search may look at, shape [N].
+        columns: Columns to search.
+        harm: Excess of all rows.
+        searched: Whether the search may use each row, shape [N].
     """
     cut = [column for name in columns if (column := cut_column(frame[name], searched)) is not None]
     single = sorted(_conditions(cut, harm, searched), key=lambda found: -found[0])[:REFINED]
@@ -150,7 +151,7 @@ def propose(
 
 
 def cut_column(column: pl.Series, searched: Rows) -> Column | None:
-    """Values, or quarters of the searched rows; None where all rows are alike."""
+    """Cut a column into values, or quarters of the searched rows; None if all values are equal."""
     name = column.name
     if column.dtype.is_numeric() and column.filter(pl.Series(searched)).n_unique() > FEW_VALUES:
         return _quarters(name, column.cast(pl.Float64).to_numpy(), searched)

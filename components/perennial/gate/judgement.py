@@ -1,4 +1,4 @@
-"""Judgement: scores challenger and champion on the same rows, decides, puts it on record."""
+"""Judgement: score challenger and champion on the same rows, decide, and record the verdict."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +37,12 @@ from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_regi
 def judge_challenger(
     section: JudgementConfig, snapshot: Path, challenger: Path, skeleton: Path, *, page: Path
 ) -> Verdict:
-    """What the gate says of a challenger and the champion of now, on the snapshot's test rows.
+    """Compare a challenger with the current champion on the snapshot's test rows and decide.
 
     The verdict's scalars go to the tracking run, which ends here when the challenger is rejected.
 
     Args:
-        section: What the gate asks for.
+        section: The gate's conditions.
         snapshot: Folder of the `Snapshot`.
         challenger: Folder of the `Challenger` and its weights.
         skeleton: Folder of the `SkeletonReport`, whose baselines the challenger must beat.
@@ -123,7 +123,7 @@ def _scored(
     challenger: Contender,
     scratch: Path,
 ) -> Anchor:
-    """The anchor on the test rows, or why it cannot be scored."""
+    """Score the anchor on the test rows, or record why that is impossible."""
     if anchor.registered is None:
         return Anchor(anchor.number, failure="it was deleted")
     try:
@@ -141,7 +141,7 @@ def _claimed(
     weights: str,
     test: JudgedRows,
 ) -> Repeats:
-    """How often these days judged challengers of this champion, this one put on record."""
+    """Record this test; return how often these days tested challengers of this champion."""
     record = record_of(
         (champion.version, champion.weights_sha256), (environment.run_id, weights), test.blocks,
         test.days,

@@ -1,4 +1,4 @@
-"""Power: which improvement can a test split of this size find, and how large must it be?"""
+"""Statistical power: the improvement that a test split detects, and the size that it needs."""
 
 import math
 from bisect import bisect_left
@@ -11,26 +11,26 @@ from perennial.gate.config import GateSection
 
 # The usual power of a planned comparison (Cohen, Statistical Power Analysis, 1988).
 FOUND_IN = 0.8
-MANY = 1000  # times as many blocks: no test split grows so far
+MANY = 1000  # times as many blocks: no test split grows that large
 
 
 def least_of(gate: GateSection) -> float:
-    """What the improvement's lower bound must exceed."""
+    """Return the value that the improvement's lower bound must exceed."""
     return -gate.margin if gate.mode == "non_inferior" else gate.min_improvement
 
 
 def reach_of(
     gate: GateSection, comparison: Comparison, measured: Blocks, planned: Blocks | None = None
 ) -> Reach | None:
-    """What a comparison can find; None where nothing was compared.
+    """Return the power of a comparison; None if nothing was compared.
 
     An error falls with the root of the number of blocks.
 
     Args:
         gate: The contract's section.
         comparison: On the gate's metric.
-        measured: The blocks that it rests on.
-        planned: Those of another test split that it is to tell about.
+        measured: The blocks of the comparison.
+        planned: The blocks of another test split to predict the power of.
     """
     error, degrees = comparison.standard_error, comparison.degrees
     confidence = gate.confidence
@@ -59,16 +59,16 @@ def reach_of(
 
 
 def reach_line(reach: Reach, metric: str, unit: str) -> str:
-    """What a test split can find, and how large it must be for what is worth finding."""
+    """Describe the power of a test split, and the size needed for `worth_finding`."""
     can = (
-        f"{reach.blocks:,} test {unit}s find an improvement in {metric} of {reach.detectable:.2g} "
-        f"in {FOUND_IN:.0%} of tests"
+        f"{reach.blocks:,} test {unit}s detect an improvement in {metric} of "
+        f"{reach.detectable:.2g} with {FOUND_IN:.0%} power"
     )
     if reach.sufficient:
         return can
     if reach.blocks_needed is None:
-        return f"{can}; no number of {unit}s finds the {reach.worth_finding:g} worth finding"
+        return f"{can}; no number of {unit}s detects gate.worth_finding = {reach.worth_finding:g}"
     return (
-        f"{can}; the {reach.worth_finding:g} worth finding would take {reach.blocks_needed:,}: "
-        f"judge on more {unit}s, or state what can be found"
+        f"{can}; gate.worth_finding = {reach.worth_finding:g} needs {reach.blocks_needed:,}: "
+        f"test on more {unit}s, or set a larger gate.worth_finding"
     )

@@ -1,10 +1,10 @@
-"""Repeated tests: how often a champion was challenged on these test days, and what that costs.
+"""Repeated tests: correct the confidence for earlier tests of a champion on the same days.
 
 Of thirty challengers that are no better, tested against one champion on the same days, a third of
-such families had one promoted at 95% confidence each. So the level is spent: the first challenger
-has all of it, later ones ever less (an alpha-spending rule), until other days judge or another
-version is champion. The sum over thirty tests is 1.7 times the level, which keeps a family's false
-promotions near one in 20, because tests on the same days go wrong together
+such families had one promoted at 95% confidence each. So the level is spent (alpha spending): the
+first challenger gets all of it, later ones less and less, until the test days or the champion
+change. The sum over thirty tests is 1.7 times the level, which keeps a family's false promotions
+near one in 20, because tests on the same days are correlated
 (benchmarks/results/gate_characteristics.md). Rejected there: Bonferroni's and 1 / (k (k + 1)),
 which take half of the first challenger's level or more; 1 / (1 + j^2), which promotes too often.
 """
@@ -24,34 +24,34 @@ from perennial.engine.evaluation.resampling import Blocks
 
 STEEPNESS, POWER = 1.3, 2.5
 KEPT_TESTS = 1000
-"""The newest ones of a model; far more than share test days."""
+"""Number of newest tests kept per model; far more than can share test days."""
 
 Days = tuple[tuple[date, date], ...]
-"""First and last of each run of test days."""
+"""First and last day of each run of adjacent test days."""
 
 
 class PastTest(Section):
     """One challenger that was compared with one champion."""
 
     champion: str
-    """Its version."""
+    """The champion's version."""
     champion_sha256: str
     challenger_sha256: str
     run_id: str
     blocks: int
-    """Of the test split."""
+    """Blocks of the test split."""
     days: Days = ()
-    """Empty for blocks without a date: a smaller set of those is taken to be part of a larger."""
+    """Empty for blocks without a date: a smaller set of those counts as part of a larger one."""
 
     def overlap(self, earlier: "PastTest") -> float:
-        """Share of this test's blocks that an earlier test had too."""
+        """Return the share of this test's blocks that an earlier test had too."""
         if self.days and earlier.days:
             ours, theirs = set(_dates(self.days)), set(_dates(earlier.days))
             return len(ours & theirs) / len(ours)
         return min(1.0, earlier.blocks / self.blocks)
 
     def repeats(self, other: "PastTest") -> bool:
-        """Whether it is the same test again: of the same weights, or by the same run."""
+        """Whether it is the same test: of the same weights, or by the same run."""
         same_run = self.run_id == other.run_id != NO_RUN
         return self.rivals(other) and (
             same_run or self.challenger_sha256 == other.challenger_sha256
@@ -69,7 +69,7 @@ class PastTests(Section):
     tests: tuple[PastTest, ...] = ()
 
     def with_test(self, test: PastTest) -> "PastTests":
-        """A copy that holds the test, in the place of its first attempt if it had one."""
+        """Return a copy that contains the test, replacing its first attempt if it had one."""
         tests = list(self.tests)
         for place, known in enumerate(tests):
             if test.repeats(known):
@@ -79,7 +79,7 @@ class PastTests(Section):
         return self.model_copy(update={"tests": (*tests, test)[-KEPT_TESTS:]})
 
     def earlier(self, test: PastTest) -> Iterator[float]:
-        """The overlap with each challenger of the same champion that came before."""
+        """Yield the overlap with each earlier challenger of the same champion."""
         for known in self.tests:
             if test.repeats(known):
                 return
@@ -88,24 +88,24 @@ class PastTests(Section):
 
 
 def spent_level(level: float, earlier: float) -> float:
-    """What is left of a level after so many earlier tests on the same days."""
+    """Return the remaining level after this many earlier tests on the same days."""
     return level / (1.0 + STEEPNESS * math.pow(earlier, POWER))
 
 
 def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> Repeats:
-    """Put a test on record before it is made, and say how often its days were used before.
+    """Record a test before it runs; return how often its days were used before.
 
-    A test that is made again, of the same weights or by the same run, keeps its place. Of two
-    tests at once one writes first, and the other counts it.
+    A repeated test, of the same weights or by the same run, keeps its place. Of two concurrent
+    tests, one writes first and the other counts it.
 
     Args:
-        store: Where the record lies, as `gate/<model>/tests.json`.
+        store: Holds the record, as `gate/<model>/tests.json`.
         model: The registered model's name.
-        test: What is about to be compared.
-        level: One less the gate's confidence.
+        test: The comparison about to run.
+        level: One minus the gate's confidence.
 
     Raises:
-        PerennialError: the record is damaged, or others never stop writing.
+        PerennialError: the record is damaged, or other writers keep conflicting.
     """
 
     def claimed(stored: PastTests | None) -> tuple[PastTests, Repeats]:
@@ -117,19 +117,19 @@ def claim_test(store: ObjectStore, model: str, test: PastTest, level: float) -> 
 
     return StoredRecord(
         store, f"gate/{model}/tests.json", PastTests, f"the record of earlier tests of {model}",
-        "restore it, or delete it to forget how often these test days were used",
+        "restore it, or delete it to reset the count of tests on these days",
     ).update(claimed)  # fmt: skip
 
 
 def days_of(rows: pl.DataFrame, time: str | None) -> Days:
-    """The days of the test rows; empty without a time."""
+    """Return the days of the test rows; empty without a time column."""
     if not time:
         return ()
     return runs_of(set(rows[time].dt.date().drop_nulls().unique().to_list()))
 
 
 def runs_of(days: set[date]) -> Days:
-    """Days as runs of adjacent ones."""
+    """Group days into runs of adjacent ones."""
     runs: list[tuple[date, date]] = []
     for day in sorted(days):
         if runs and day - runs[-1][1] == timedelta(days=1):
@@ -142,13 +142,13 @@ def runs_of(days: set[date]) -> Days:
 def record_of(
     champion: tuple[str, str], challenger: tuple[str, str], blocks: Blocks, days: Days
 ) -> PastTest:
-    """What is about to be compared.
+    """Return the record of the comparison about to run.
 
     Args:
         champion: Version and digest of the weights.
         challenger: Run and digest of the weights.
-        blocks: Of the test rows.
-        days: Of the same; they count where blocks are days.
+        blocks: Blocks of the test rows.
+        days: Days of the test rows; used if blocks are days.
     """
     return PastTest(
         champion=champion[0],

@@ -1,4 +1,4 @@
-"""The page of `evaluate_model`: the verdict, and everything it rests on."""
+"""The page of `evaluate_model`: the verdict and its evidence."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +27,10 @@ def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task,
 
     Args:
         path: The HTML file.
-        verdict: What was decided.
-        gate: By which section of the contract.
-        task: The challenger's.
-        unit: What one independent block is.
+        verdict: The decision.
+        gate: The contract's section.
+        task: The challenger's task.
+        unit: Name of one independent block, such as `day`.
     """
     outcome: Outcome = "passed" if verdict.promote else "neutral"
     page = Page("Evaluate model", outcome=outcome, summary=verdict.summary)
@@ -46,7 +46,7 @@ def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task,
     for note in verdict.notes:
         page.text(f"Note: {note}.")
     page.table(
-        ("condition", "what was found"),
+        ("condition", "result"),
         [(reason.condition, reason.detail) for reason in verdict.reasons],
         caption="All conditions must hold.",
         outcomes=["passed" if reason.held else "failed" for reason in verdict.reasons],
@@ -59,12 +59,12 @@ def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task,
     _serving(page, verdict.serving)
     _calibration(page, verdict, task.kind)
     if task.kind == "statistic":
-        page.text("There is no calibration curve: this task measures examples, it predicts none.")
+        page.text("No calibration curve: the task has no predictions, only measured examples.")
     page.write(path)
 
 
 def _calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
-    """Both models' curves beside each other; the line of perfect ones makes their axes equal."""
+    """Add both models' curves; the line of perfect calibration makes their axes equal."""
     curves = {"challenger": verdict.calibration, "champion": verdict.champion_calibration}
     drawn = {name: bins for name, bins in curves.items() if bins}
     if not drawn:
@@ -76,8 +76,8 @@ def _calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
     page.table(
         ("model", "expected calibration error", f"mean {given}", came_true, "too high by"),
         [_calibration_row(name, bins, verdict) for name, bins in drawn.items()],
-        caption="Are the models as sure as they are right? The error is the mean distance of the "
-        f"two in {CALIBRATION_BINS} bins of equal width.",
+        caption="The error is the mean distance between predicted probability and observed share "
+        f"in {CALIBRATION_BINS} bins of equal width.",
     )
     for name, bins in drawn.items():
         page.figure(
@@ -91,7 +91,7 @@ def _calibration(page: Page, verdict: Verdict, kind: Kind) -> None:
             ),
             f"The {name}, error {verdict.expected_calibration_errors[name]:.2g}: test rows in "
             f"{len(bins)} bins of {min(each.rows for each in bins):,} or more, by probability. "
-            "Above the line probabilities are too low, below it too high.",
+            "Above the line, probabilities are too low; below it, too high.",
         )
 
 
@@ -113,7 +113,7 @@ def _metrics(page: Page, verdict: Verdict, gate: GateSection) -> None:
         caption="A positive improvement means that the challenger is better, whatever the metric's "
         "direction.",
     )
-    _second_opinions(page, verdict.comparisons, gate.confidence)
+    _reference_tests(page, verdict.comparisons, gate.confidence)
     for comparison in verdict.comparisons:
         if comparison.improvement is not None:
             confidence = comparison.confidence or gate.confidence
@@ -133,13 +133,13 @@ def _repeats(page: Page, repeats: Repeats | None) -> None:
     page.values(
         {
             "earlier challengers of this champion on these test days": f"{repeats.earlier:,}",
-            "counted by the days they share": f"{repeats.worth:.3g}",
-            "level of this test": f"{repeats.level:.3g}",
+            "weighted by shared days": f"{repeats.worth:.3g}",
+            "significance level of this test": f"{repeats.level:.3g}",
         }
     )
     page.text(
-        "Each further challenger that is tested on the same days has a smaller chance of being "
-        "promoted by luck. Days that have not judged this champion before start again."
+        "Each further challenger that is tested on the same days has a smaller probability of a "
+        "false promotion. New test days start again at the full level."
     )
 
 
@@ -147,17 +147,16 @@ def _reach(page: Page, verdict: Verdict, unit: str) -> None:
     decisive, reach = verdict.comparisons[0], verdict.reach
     if reach is None:
         return
-    page.heading("What this test could find")
+    page.heading("Statistical power")
     page.text(f"{reach_line(reach, decisive.metric, unit)}.")
     if decisive.luck:
         page.text(
-            f"The improvement leaves out {decisive.luck:+.2g} of the figures' difference: the test "
-            f"{unit}s' labels differ from those of the whole of their periods, and on other labels "
-            "the difference is another."
+            f"The improvement excludes {decisive.luck:+.2g} of the metric's difference: label "
+            f"imbalance of the test {unit}s, whose labels differ from those of their whole periods."
         )
 
 
-def _second_opinions(page: Page, comparisons: Sequence[Comparison], confidence: float) -> None:
+def _reference_tests(page: Page, comparisons: Sequence[Comparison], confidence: float) -> None:
     rows, agreeing = [], []
     for comparison in comparisons:
         opinion, improvement = comparison.second_opinion, comparison.improvement
@@ -165,23 +164,23 @@ def _second_opinions(page: Page, comparisons: Sequence[Comparison], confidence: 
             continue
         ours = improvement.low > 0
         agrees = ours == opinion.says_better
-        found = f"{_better(ours)} by whole blocks, {_better(opinion.says_better)} by single rows"
+        found = f"{_better(ours)} by blocks, {_better(opinion.says_better)} by rows"
         rows.append(
             (
                 comparison.metric,
                 opinion.test,
                 f"{opinion.p_value:.2g}",
-                f"both say {_better(ours)}" if agrees else found,
+                f"both: {_better(ours)}" if agrees else found,
             )
         )
         agreeing.append(agrees)
     if rows:
         page.table(
-            ("metric", "test", "p-value", "beside the interval"),
+            ("metric", "test", "p-value", "compared with the interval"),
             rows,
-            caption="Second opinions: textbook tests, one-sided, that take rows for independent. "
-            f"Better is said at {confidence:.0%} confidence. They decide nothing: where they are "
-            "surer than the interval, rows of one block err together.",
+            caption="Reference tests: one-sided textbook tests, which assume independent rows, at "
+            f"{confidence:.0%} confidence. They do not affect the decision. Where only they report "
+            "an improvement, the errors of rows in one block are correlated.",
             outcomes=["passed" if agrees else "warned" for agrees in agreeing],
         )
 
@@ -201,12 +200,12 @@ def _slices(page: Page, verdict: Verdict) -> None:
             {name: _bar(entry.improvement) for name, entry in named.items()},
             x_label=f"improvement in {metric}",
         ),
-        "Bounds of each slice by itself; the verdict corrects for the number of slices.",
+        "Bounds of each slice alone; the verdict corrects for the number of slices.",
     )
     if any(entry.found for entry in verdict.slices):
         page.text(
-            "Slices marked as found were proposed by a search of half of the test days for groups "
-            "on which the challenger does badly; their figures are from the other half."
+            "Slices of origin `found` were proposed by a search on half of the test days for "
+            "groups on which the challenger is worse; their metrics are from the other half."
         )
     page.table(
         ("slice", "origin", "rows", "challenger", "champion", "improvement"),
@@ -238,7 +237,7 @@ def _baselines(page: Page, verdict: Verdict) -> None:
             (name, *(f"{values[m]:.5g}" if m in values else NONE for m in metrics))
             for name, values in rows.items()
         ],
-        caption="Baselines were measured by check_skeleton on the same test split.",
+        caption="Measured by check_skeleton on the same test split.",
     )
 
 
@@ -248,7 +247,7 @@ def _serving(page: Page, serving: Serving | None) -> None:
     page.heading("Serving")
     page.values(
         {
-            "in a clean process": serving.failure or f"{serving.rows:,} rows predicted alike",
+            "in a clean process": serving.failure or f"{serving.rows:,} equal predictions",
             "size": f"{serving.megabytes:.3g} MB",
             "one row": f"{serving.milliseconds:.3g} ms" if serving.milliseconds else NONE,
             "one row, the champion": f"{serving.champion_milliseconds:.3g} ms"

@@ -1,8 +1,8 @@
-"""Serving: does the exported artifact work where nothing else is, how fast, and how large is it?
+"""Serving: test the exported artifact in a clean process, and measure its speed and size.
 
-The artifact is asked as its users will ask it: through MLflow's `python_function` flavour, with the
-code that it carries, in a process that has neither the contract's folder nor this one. The champion
-is timed in a process of its own, since it carries the code of its own day.
+The artifact is called as its users will call it: through MLflow's `python_function` flavour, with
+the code that it contains, in a process that has neither the contract's folder nor this one. The
+champion is timed in a process of its own, since it contains the code of its own registration.
 """
 
 import signal
@@ -30,7 +30,7 @@ from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import Task
 
 INPUT_ROWS = 64
-# Other batch sizes add in another order; float32 then differs by a few units in the last place.
+# Other batch sizes sum in another order; float32 then differs by a few units in the last place.
 ABSOLUTE, RELATIVE = 1e-5, 1e-4
 WARM_UPS, REPEATS = 3, 20
 TURNS = 60  # against a rival: the bound of a median then lies five ranks from it
@@ -51,10 +51,10 @@ def serve_in_clean_process(
 
     Args:
         artifact: A `Challenger` folder.
-        task: Its own, for the number of rows that cannot be divided.
+        task: The challenger's task, which states how many rows must stay together.
         dataset: Holds the test rows.
-        predictions: What the evaluation predicted of them, in the same order.
-        rival: The champion's folder, if it is to be timed as well.
+        predictions: The evaluation's predictions of them, in the same order.
+        rival: The champion's folder, if it is to be timed too.
     """
     size, model_size = _size(artifact), model_megabytes(artifact)
     together = task.scored_together
@@ -80,13 +80,13 @@ def serve_in_clean_process(
 
 
 def model_megabytes(artifact: Path) -> float:
-    """Of weights and preprocessing: the code and the records beside them are not the model."""
+    """Return the size of weights and preprocessing, without code and records, in MB."""
     files = (artifact / Challenger.file_name, artifact / WEIGHTS_FILE)
     return sum(file.stat().st_size for file in files) / 1e6
 
 
 def lower_bound(ratios: NDArray[np.float64]) -> float:
-    """Of the median, at 95%, whatever the distribution: times have long tails.
+    """Return the median's lower 95% bound for any distribution, since times have long tails.
 
     An order statistic, by the sign test (Conover, Practical Nonparametric Statistics, 1999,
     section 3.2).
@@ -97,7 +97,7 @@ def lower_bound(ratios: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class _Served:
-    """A model that answers in a process of its own."""
+    """A model loaded in a process of its own."""
 
     process: "subprocess.Popen[str]"
     errors: Path
@@ -105,7 +105,7 @@ class _Served:
     loading_seconds: float
 
     def seconds(self) -> float:
-        """Of one prediction of as few rows as the task allows."""
+        """Return the seconds of one prediction of as few rows as the task allows."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write("\n")
@@ -120,7 +120,7 @@ class _NotServedError(Exception):
 
 
 def timed(models: list[_Served], repeats: int) -> list[NDArray[np.float64]]:
-    """Seconds of each model's predictions, in turns; who begins alternates."""
+    """Return the seconds of each model's predictions, taken in alternating order."""
     seconds = np.empty((len(models), WARM_UPS + repeats))
     order = list(range(len(models)))
     for turn in range(WARM_UPS + repeats):
@@ -132,7 +132,7 @@ def timed(models: list[_Served], repeats: int) -> list[NDArray[np.float64]]:
 def _against(
     model: _Served, rival: Path, rows: pl.DataFrame, together: int
 ) -> list[NDArray[np.float64]]:
-    """Both models' seconds; nothing when the rival does not serve, and so cannot be beaten."""
+    """Return both models' seconds; empty if the rival cannot serve and so cannot be beaten."""
     try:
         with _served(rival, rows, together) as champion:
             return timed([model, champion], TURNS)
@@ -150,7 +150,7 @@ def _served(artifact: Path, rows: pl.DataFrame, together: int) -> Iterator[_Serv
         errors = folder / "errors.txt"
         copy_tree(artifact, model)
         rows.write_parquet(table)
-        # -I: no PYTHONPATH, no working folder; installed packages are all that is left.
+        # -I: no PYTHONPATH, no working folder; only installed packages are importable.
         command = [sys.executable, "-I", str(PROGRAM), str(model), str(table), str(together)]
         with errors.open("w") as log:
             process = subprocess.Popen(
@@ -175,7 +175,7 @@ def _served(artifact: Path, rows: pl.DataFrame, together: int) -> Iterator[_Serv
 
 
 def _line(process: "subprocess.Popen[str]", errors: Path) -> str:
-    """The next one that is meant for us, without its mark."""
+    """Return the next line of our protocol, without its mark."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(MARK):
@@ -188,16 +188,16 @@ def _why(process: "subprocess.Popen[str]", errors: Path) -> str:
     text = errors.read_text(errors="replace")
     last = [line.strip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
     if code == -signal.SIGKILL:
-        reason = f"it was killed: it did not answer within {SECONDS} s, or memory ran out"
+        reason = f"it was killed: it timed out after {SECONDS} s, or memory ran out"
         return " / ".join((reason, *last))
     if code == 0:
         return " / ".join(("the model's code ended the process before it answered", *last))
-    return " / ".join(last) or f"the process ended with {code}"
+    return " / ".join(last) or f"the process ended with exit code {code}"
 
 
 def _difference(found: NDArray[np.float64], expected: NDArray[np.float64]) -> str:
     if found.shape != expected.shape:
-        return f"it predicts the shape {found.shape}, the evaluation {expected.shape}"
+        return f"its predictions have shape {found.shape}, the evaluation's {expected.shape}"
     if not np.allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE):
         worst = float(np.abs(found - expected).max())
         return f"its predictions differ from the evaluation's by up to {worst:.2g}"

@@ -1,4 +1,4 @@
-"""Slices: does anybody pay for a better average? Declared groups, and groups found by search."""
+"""Slices: compare the models on declared groups and on groups found by search."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ Rows = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows to be judged by themselves.
+    """A group of rows that is judged separately.
 
     Attributes:
-        column: What selects them; empty for a slice that was found.
-        value: The column's value, or the conditions that were found.
-        rows: Shape [N].
+        column: The column that selects them; empty for a slice found by search.
+        value: The column's value, or the conditions found by search.
+        rows: Whether each row belongs to it, shape [N].
     """
 
     column: str
@@ -41,10 +41,10 @@ class Slice:
 def compare_slices(
     match: Match, metric: str, gate: GateSection, searchable: Sequence[str] = ()
 ) -> tuple[SliceComparison, ...]:
-    """The gate's metric, if it compares, on declared slices and on those that a search proposes.
+    """Compare the gate's metric, if comparable, on declared slices and on slices found by search.
 
-    A search that is judged on the rows that it searched finds something in any noise. So it sees
-    half of the days only, and what it proposes is judged on the others. `regressed` follows Holm
+    A search that is judged on the rows that it searched finds something in any noise. So it uses
+    half of the days only, and its proposals are judged on the others. `regressed` follows Holm
     (1979) over all slices together: the probability of blocking a challenger that regresses on no
     slice stays below 1 - confidence, however many there are.
 
@@ -67,7 +67,7 @@ def compare_slices(
 
 
 def undefined_slices(match: Match, metric: str, gate: GateSection) -> tuple[str, ...]:
-    """The declared slices that are not judged, and why: too few rows or blocks, or no metric."""
+    """Name the declared slices that are not judged, with the reason."""
     declared = list(_declared(match.challenger.scored.rows, gate))
     found = [
         f"no slice of {column} is judged: none of its values has {gate.slice_min_rows:,} test rows"
@@ -78,14 +78,14 @@ def undefined_slices(match: Match, metric: str, gate: GateSection) -> tuple[str,
         part = match.at(each.rows)
         reasons = list(undefined(part, [metric]).values())
         if part.blocks.count < 2:
-            reasons.append(f"its rows lie in a single {part.blocks.unit}")
+            reasons.append(f"its rows are in a single {part.blocks.unit}")
         title = f"the slice {each.column} = {each.value}"
         found += [f"{title} is not judged: {reason}" for reason in reasons]
     return tuple(found)
 
 
 def holm(probabilities: Sequence[float], level: float) -> list[bool]:
-    """Which of several tests reject, so that any false rejection has at most this probability."""
+    """Return which tests reject, so that any false rejection has at most this probability."""
     flags = [False] * len(probabilities)
     order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
     for position, number in enumerate(order):
@@ -104,7 +104,7 @@ def _declared(rows: pl.DataFrame, gate: GateSection) -> Iterator[Slice]:
 
 
 def _found(match: Match, gate: GateSection, searchable: Sequence[str]) -> Iterator[Slice]:
-    """What a search of half of the days proposes, with its rows in the other half."""
+    """Yield the proposals of a search on half of the days, with their rows in the other half."""
     blocks, champion = match.blocks, match.champion
     # Adjacent days that are drawn together stay in one half.
     searched = (blocks.index // blocks.run) % 2 == 0
@@ -121,7 +121,7 @@ def _found(match: Match, gate: GateSection, searchable: Sequence[str]) -> Iterat
 
 
 def row_losses(contender: Contender) -> NDArray[np.float64]:
-    """A loss of each row that means the same for two trainings.
+    """Return a loss per row that is comparable between two trainings.
 
     The task's own may not: that of a regression is scaled by the training rows.
     """
@@ -136,7 +136,7 @@ def row_losses(contender: Contender) -> NDArray[np.float64]:
 def _judged(
     match: Match, metric: str, each: Slice, gate: GateSection
 ) -> tuple[SliceComparison, float] | None:
-    """The comparison, and how probable it is if there is no regression beyond the limit."""
+    """Return the comparison and the p-value of no regression beyond the limit."""
     part = match.at(each.rows)
     if part.champion is None or part.blocks.count < 2:
         return None

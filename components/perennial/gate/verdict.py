@@ -1,4 +1,4 @@
-"""Verdict: puts comparison, slices, baselines and floors together into one decision."""
+"""Verdict: combine comparison, slices, baselines and floors into one decision."""
 
 from dataclasses import dataclass
 
@@ -31,15 +31,15 @@ RARER_BELOW = 0.5
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """What is known of the test rows beside their scores.
+    """Properties of the test rows beside their scores.
 
     Attributes:
-        blocks: Which of them depend on each other.
-        conditions: How they compare to the periods that they stand for; None if unknown.
-        searchable: Their columns in which hidden slices are looked for.
-        rare: The rarer of two classes; None where there are not two.
-        days: Runs of adjacent days; empty without a time.
-        repeats: How often these days judged challengers of this champion; None if nobody counted.
+        blocks: Independent blocks of the rows.
+        conditions: How their labels compare to those of their whole periods; None if unknown.
+        searchable: Columns to search for hidden slices.
+        rare: The rarer of two classes; None if there are not two.
+        days: Runs of adjacent days; empty without a time column.
+        repeats: Earlier tests of this champion on these days; None if not counted.
     """
 
     blocks: Blocks
@@ -51,7 +51,7 @@ class JudgedRows:
 
 
 def judged_rows(dataset: Dataset, challenger: Contender, gate: GateSection) -> JudgedRows:
-    """What is known of the rows that a challenger was scored on."""
+    """Return the properties of the rows that a challenger was scored on."""
     rows, task = challenger.scored.rows, challenger.task
     searchable = searched_columns(dataset.snapshot, gate)
     conditions = conditions_of(dataset, rows, task.kind)
@@ -71,16 +71,16 @@ def reach_verdict(
     performance: tuple[BlockPerformance, ...],
     serving: Serving | None = None,
 ) -> Verdict:
-    """Measure what the gate asks for, judge it, and put it on record.
+    """Measure what the gate asks for, and decide.
 
     Args:
         gate: The contract's section.
         challenger: Scored on the test rows.
-        champion: Who is compared with, scored on the same rows.
-        test: What is known of those rows.
-        weights_sha256: Of the challenger.
-        baselines: From check_skeleton.
-        performance: The challenger's, block by block.
+        champion: Scored on the same rows.
+        test: Properties of those rows.
+        weights_sha256: SHA-256 of the challenger's weights.
+        baselines: Measured by check_skeleton.
+        performance: The challenger's loss by block.
         serving: The challenger in a clean process.
     """
     match = _match(gate, challenger, champion, test)
@@ -123,7 +123,7 @@ def _judged(
     notes: tuple[str, ...],
     performance: tuple[BlockPerformance, ...],
 ) -> Verdict:
-    """The verdict, without what the models measure by themselves."""
+    """Return the verdict without each model's own metrics and calibration."""
     reasons, decisive = judge(gate, evidence), evidence.comparisons[0]
     reach = reach_of(gate, decisive, blocks)
     return Verdict(
@@ -167,7 +167,7 @@ def _short_reach(reach: Reach | None, metric: str, blocks: Blocks) -> tuple[str,
 
 
 def scalars_of(verdict: Verdict) -> dict[str, float]:
-    """What dashboards show of a verdict."""
+    """Return a verdict's scalars for dashboards."""
     values = {"promote": float(verdict.promote)}
     for comparison in verdict.comparisons:
         values[f"test/{comparison.metric}"] = comparison.challenger
@@ -183,9 +183,9 @@ def scalars_of(verdict: Verdict) -> dict[str, float]:
 
 
 def _directions(gate: GateSection, match: Match) -> tuple[dict[str, Direction], tuple[str, ...]]:
-    """What is compared, the gate's metric first, and why metrics or slices are left out of it.
+    """Return the metrics to compare, the gate's first, and why metrics or slices are left out.
 
-    What the gate judges by must be defined; of the task's other metrics, only that which is.
+    The gate's own metrics must be defined; the task's other metrics are left out if undefined.
     """
     task = match.challenger.task
     if not task.metrics:

@@ -119,7 +119,7 @@ def test_a_baseline_is_beaten_by_the_bound_of_the_difference(judged, snapshot):
     nearly = rows["signal"].to_numpy() + np.random.default_rng(0).normal(0, 0.15, rows.height)
     _, verdict = judged(GOOD, constant=nearly)
     (lost,) = [reason for reason in verdict.reasons if not reason.held]
-    assert "does not clearly beat" in lost.detail
+    assert "does not significantly beat" in lost.detail
     figure, score = re.findall(r"0\.\d+", lost.detail)[:2]
     assert float(figure) > float(score), "better by the estimate alone"
     _, verdict = judged(GOOD, constant=np.full(rows.height, 0.5))
@@ -164,7 +164,7 @@ def test_a_second_challenger_on_the_same_days_must_show_more(judged, crown, tmp_
     assert (first.repeats.earlier, first.repeats.level) == (0, pytest.approx(0.05))
     assert (other.repeats.earlier, other.repeats.worth) == (1, 1.0)
     assert other.comparisons[0].confidence > 0.97
-    assert "these days judged 1 challenger before" in other.reasons[0].detail
+    assert "1 challenger was already tested on these days" in other.reasons[0].detail
     assert "Repeated tests" in (tmp_path / "report.html").read_text()
 
 
@@ -220,7 +220,7 @@ def test_a_champion_whose_code_is_gone_is_replaced_only_if_a_person_allows_it(
     _, verdict = judged(GOOD, GateSection(resamples=300, replace_unscored_champion=True))
     assert verdict.promote
     page = (tmp_path / "report.html").read_text()
-    assert "is replaced uncompared: gate.replace_unscored_champion is set" in page
+    assert "is replaced without a comparison: gate.replace_unscored_champion is set" in page
 
 
 def test_a_champion_whose_predictions_are_not_finite_is_kept(judged, crown):
@@ -243,7 +243,7 @@ def test_test_rows_that_the_champion_was_trained_on_are_counted(judged, crown, s
     crown(NOISY, trained_on=other)
     _, verdict = judged(GOOD)
     note = verdict.notes[0]
-    assert "flatters the champion" in note
+    assert "biases the comparison towards the champion" in note
     count = int(note.split(": ")[1].split(" of")[0].replace(",", ""))
     assert 0.4 * verdict.test_rows < count < verdict.test_rows
 

@@ -1,4 +1,4 @@
-"""A champion is loaded by the code of now; what that hides is said, and a poor machine is no defeat."""
+"""A champion is loaded by the current code; the verdict notes what that hides, and a poor machine is no defeat."""
 
 from datetime import UTC, datetime
 
@@ -44,7 +44,7 @@ def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read,
     carried = folder / "code/perennial/tasks/tabular.py"
     carried.write_text(carried.read_text().replace("def encode", "def encode_otherwise"))
     (note,) = read().notes
-    assert note.startswith("version 3 is scored with the task's code of now, and perennial/tasks/")
+    assert note.startswith("version 3 is scored with the task's current code, and perennial/tasks/")
     assert "tabular.py changed" in note
 
 

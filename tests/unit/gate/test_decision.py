@@ -104,12 +104,12 @@ HELD = {
     "champion that no longer loads, if a person allows it": (
         REPLACING,
         BROKEN,
-        "(KeyError: 'embedding') and is replaced uncompared",
+        "(KeyError: 'embedding') and is replaced without a comparison",
     ),
     "guard within its limit": (
         GateSection(max_regression={"log_loss": 0.01}),
         replace(GOOD, comparisons=comparisons(loss=UNCLEAR)),
-        "allowed is -0.01",
+        "limit -0.01",
     ),
     "guards need a champion": (GateSection(max_regression={"log_loss": 0.0}), FIRST, ""),
     "slice worse but not clearly": (
@@ -122,7 +122,7 @@ HELD = {
         replace(GOOD, slices=(HIDDEN_SLICE,)),
         "",
     ),
-    "required reached, upwards": (GateSection(required={"auc": 0.82}), GOOD, "required is 0.82"),
+    "required reached, upwards": (GateSection(required={"auc": 0.82}), GOOD, "required 0.82"),
     "required reached, downwards": (GateSection(required={"log_loss": 0.4}), GOOD, ""),
     "a baseline that need not be beaten": (
         GateSection(),
@@ -132,7 +132,7 @@ HELD = {
     "days worth enough independent ones": (
         GateSection(),
         alike_days(GOOD, worth=7.0),
-        "40 days are worth 7.0 independent ones",
+        "40 days count as 7.0 independent days",
     ),
     "groups have no yesterday": (
         GateSection(),
@@ -164,17 +164,17 @@ HELD = {
     "days that judged other challengers": (
         GateSection(),
         replace(GOOD, repeats=Repeats(earlier=2, worth=1.5, level=0.0109)),
-        "at 98.91% confidence, because these days judged 2 challengers before",
+        "at 98.91% confidence, because 2 challengers were already tested on these days",
     ),
     "not worse than the anchor either": (
         LENIENT,
         beside_anchor(FRESH, UNCLEAR),
-        "beside version 1, the last champion that was",
+        "against version 1, the last champion that was",
     ),
     "better than the champion, and not clearly worse than the anchor": (
         GateSection(),
         beside_anchor(GOOD, UNCLEAR),
-        "upper must reach 0",
+        "upper bound must reach 0",
     ),
     "better than the champion, beside an anchor that is gone": (
         GateSection(),
@@ -194,7 +194,7 @@ HELD = {
     "a baseline beside a champion that had to beat it": (
         LINEAR,
         with_bounds(0.80, 0.84),
-        "of linear (by the estimate, beside a champion)",
+        "of linear (by the estimate, as there is a champion)",
     ),
     "a baseline beaten for certain": (
         LINEAR,
@@ -205,7 +205,7 @@ HELD = {
     "serves within its limits": (
         GateSection(max_megabytes=3.0, max_milliseconds=2.0),
         SERVED,
-        "2 ms a row, allowed are 2",
+        "2 ms per row, limit 2",
     ),
     "baselines not asked for": (
         GateSection(must_beat=()),

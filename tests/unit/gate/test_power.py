@@ -45,7 +45,7 @@ def test_the_days_that_it_names_are_the_fewest_that_suffice():
         assert planned.sufficient is sufficient
         assert planned.blocks == count
     line = reach_line(found, "log_loss", "day")
-    assert f"the 0.03 worth finding would take {found.blocks_needed}" in line
+    assert f"gate.worth_finding = 0.03 needs {found.blocks_needed}" in line
 
 
 def test_a_margin_counts_from_below_zero():
@@ -68,6 +68,6 @@ def test_without_a_stated_effect_only_what_can_be_found_is_said():
     days = blocks_of_days(20)
     found = reach_of(GateSection(), comparison(0.01, days, fitted=1), days)
     assert found.sufficient
-    assert reach_line(found, "log_loss", "day").startswith("20 test days find an improvement")
+    assert reach_line(found, "log_loss", "day").startswith("20 test days detect an improvement")
     nothing = Comparison(metric="log_loss", challenger=0.4, champion=None, improvement=None)
     assert reach_of(GateSection(), nothing, days) is None

@@ -62,7 +62,7 @@ def test_a_slice_of_a_single_day_is_not_judged_and_that_is_said(task):
     lenient = DECLARED.model_copy(update={"slice_min_rows": 1})
     assert [entry.value for entry in compare_slices(match, "log_loss", lenient)] == ["a"]
     (note,) = undefined_slices(match, "log_loss", lenient)
-    assert note == "the slice group = b is not judged: its rows lie in a single day"
+    assert note == "the slice group = b is not judged: its rows are in a single day"
 
 
 def test_many_slices_raise_no_more_false_alarms_than_one(task):

@@ -65,10 +65,10 @@ def test_without_an_earlier_comparison_it_says_when_one_will_tell(foreseen):
 
 def test_an_earlier_comparison_tells_what_the_days_of_now_find(foreseen):
     _, enough = foreseen(0.01, worth_finding=0.2)
-    assert enough.startswith("21 test days find an improvement in log_loss of 0.0")
+    assert enough.startswith("21 test days detect an improvement in log_loss of 0.0")
     _, warning = foreseen(0.05, worth_finding=0.02)
     assert warning.startswith("WARNING: ")
-    needed = int(warning.split("would take ")[1].split(":")[0].replace(",", ""))
+    needed = int(warning.split("needs ")[1].split(":")[0].replace(",", ""))
     assert needed > 21 * (np.float64(0.05) / 0.02) ** 2
 
 
