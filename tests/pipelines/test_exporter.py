@@ -145,7 +145,9 @@ def test_models_that_others_keep_in_the_same_mlflow_are_left_out(place):
 def test_a_champion_that_was_deleted_in_mlflow_fails_the_scrape(place):
     place.register("flights", "first")
     place.registry._client.delete_registered_model_alias("flights", "champion")
-    with pytest.raises(UnclearChampionError, match="flights version 1 is champion on record, but"):
+    with pytest.raises(
+        UnclearChampionError, match="flights version 1 is the recorded champion, but"
+    ):
         place.exported()
 
 

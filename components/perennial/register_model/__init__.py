@@ -1,1 +1,1 @@
-"""Puts a promoted challenger on record and makes it the champion."""
+"""Step: register a promoted challenger and make it the champion."""

@@ -1,4 +1,4 @@
-"""KFP wiring of `register_model`: puts the challenger on record and makes it champion."""
+"""KFP wiring of `register_model`: register the challenger and make it champion."""
 
 from kfp import dsl
 
@@ -19,7 +19,7 @@ def register_model(
     report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Which version is champion now?"""
+    """Register the challenger and make it champion."""
     from perennial.register_model.step import register_model_step
 
     result = register_model_step(

@@ -1,4 +1,4 @@
-"""The `[registry]` section: what is written on the registered model."""
+"""The `[registry]` section: description and tags of the registered model."""
 
 from typing import Annotated
 
@@ -14,14 +14,14 @@ TagValue = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class RegistrySection(Section):
-    """The registered model, beside what Perennial records by itself."""
+    """Metadata of the registered model, in addition to Perennial's own records."""
 
     description: Annotated[str, StringConstraints(max_length=DESCRIPTION_CHARACTERS)] = ""
-    """What the model is for and who answers for it; heads every model card. Fill it in before
-    anybody else uses the model; left empty, what people wrote in MLflow stays."""
+    """Purpose of the model and who is responsible for it; heads every model card. Set it before
+    anybody else uses the model; if empty, the description in MLflow is kept."""
     tags: dict[TagKey, TagValue] = Field(default_factory=dict)
-    """Set on the registered model and on each version, such as `team` or `cost-centre`. Add what
-    your organisation searches by; names under `perennial.` and `mlflow.` are taken."""
+    """Tags of the registered model and of each version, such as `team` or `cost-centre`. Add those
+    that your organisation searches by; the prefixes `perennial.` and `mlflow.` are reserved."""
 
     @field_validator("tags")
     @classmethod
@@ -33,9 +33,9 @@ class RegistrySection(Section):
 
 
 class RegisterModelConfig(Section):
-    """What the step receives."""
+    """Configuration of the step."""
 
     model: ModelSection
     registry: RegistrySection
     gate: GateSection
-    """By which the challenger is judged again when the champion moved meanwhile."""
+    """The gate, for another comparison if the champion changed meanwhile."""

@@ -1,4 +1,4 @@
-"""The page of `register_model`: which version is champion now, and its model card."""
+"""The page of `register_model`: the new champion and its model card."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ def write_report(path: Path, registration: Registration, content: CardContent) -
 
     Args:
         path: The HTML file.
-        registration: The version on record.
-        content: What its model card is made of.
+        registration: The registered version.
+        content: Content of its model card.
     """
     replaced = registration.replaced_version
     page = Page(

@@ -1,4 +1,4 @@
-"""The step `register_model`: puts the challenger on record and makes it champion."""
+"""The step `register_model`: register the challenger and make it champion."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def register_model_step(
         raise PerennialError(
             "the gate rejected this challenger",
             evidence=decided.summary,
-            action="register only what evaluate_model promotes",
+            action="register only challengers that evaluate_model promotes",
         )
     environment = Environment.read()
     tracking = open_tracking(environment, section.model.name)

@@ -1,4 +1,4 @@
-"""The card's section on quality: every figure with what is known about its uncertainty."""
+"""The card's section on quality: every metric with its uncertainty."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,15 +6,15 @@ from perennial.contracts.gate import Comparison, Figure, Interval, Verdict
 
 
 def quality(verdict: Verdict) -> list[str]:
-    """Figures, baselines, slices, calibration, serving: each if it was measured."""
+    """Return the section: metrics, baselines, slices, calibration and serving, if measured."""
     against = f"version {verdict.champion_version}" if verdict.champion_version else "champion"
     own = {figure.metric: figure for figure in verdict.figures}
     lines = [
         "## Quality",
         "",
-        f"On {verdict.test_rows:,} test rows in {verdict.test_blocks:,} independent blocks. In "
-        "brackets are the bounds that hold with the gate's confidence each. An improvement above "
-        "0 is one, whichever way the metric is better.",
+        f"On {verdict.test_rows:,} test rows in {verdict.test_blocks:,} independent blocks. Each "
+        "bound in brackets holds with the gate's confidence. A positive improvement is better, "
+        "whatever the metric's direction.",
         "",
         *table(
             ("metric", "this version", against, "improvement"),
@@ -30,7 +30,7 @@ def quality(verdict: Verdict) -> list[str]:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return [
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
@@ -38,7 +38,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def interval_text(value: float, interval: Interval | None) -> str:
-    """A figure with its bounds, where they are known."""
+    """Return a metric's value with its bounds, if known."""
     bounds = f" [{interval.low:.5g}, {interval.high:.5g}]" if interval else ""
     return f"{value:.5g}{bounds}"
 
@@ -48,8 +48,8 @@ def _row(comparison: Comparison, own: Figure | None) -> tuple[str, ...]:
     improvement = _improvement(comparison.improvement) if comparison.improvement else ""
     opinion = comparison.second_opinion
     if opinion is not None:
-        says = "better" if opinion.says_better else "not shown to be better"
-        improvement += f"; {opinion.test}: {says}, p = {opinion.p_value:.2g}"
+        result = "better" if opinion.says_better else "not shown to be better"
+        improvement += f"; {opinion.test}: {result}, p = {opinion.p_value:.2g}"
     ours = interval_text(comparison.challenger, own.interval if own else None)
     return (comparison.metric, ours, champion, improvement)
 
@@ -67,7 +67,7 @@ def _baselines(verdict: Verdict) -> list[str]:
         for name, values in verdict.baselines.items()
     ]
     return [
-        "What needs no such model, on test rows, `skeleton.baseline_rows` at most:",
+        "Baselines, on at most `skeleton.baseline_rows` test rows:",
         "",
         *table(("baseline", *metrics), rows),
     ]
@@ -83,7 +83,7 @@ def _slices(verdict: Verdict) -> list[str]:
             f"{entry.challenger:.5g}",
             f"{entry.champion:.5g}",
             _improvement(entry.improvement),
-            "clearly worse" if entry.regressed else "",
+            "significantly worse" if entry.regressed else "",
         )
         for entry in verdict.slices
     ]
@@ -99,9 +99,9 @@ def _calibration(verdict: Verdict) -> list[str]:
         for each in verdict.calibration
     ]
     return [
-        f"Its probabilities are off by {verdict.calibration_error:.2g} on average:",
+        f"Calibration: the mean error of its probabilities is {verdict.calibration_error:.2g}.",
         "",
-        *table(("probability given", "came true", "rows"), rows),
+        *table(("predicted probability", "observed share", "rows"), rows),
     ]
 
 

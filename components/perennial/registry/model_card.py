@@ -1,4 +1,4 @@
-"""Model card: what a person must know before relying on a model version, as Markdown."""
+"""Model card: a Markdown page for people who consider relying on a model version."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from perennial.registry.card_quality import interval_text, quality, table
 
 @dataclass(frozen=True)
 class CardContent:
-    """Everything that the card is made of."""
+    """The content of a card."""
 
     name: str
     description: str
@@ -29,13 +29,13 @@ class CardContent:
     lineage: Lineage
 
     def judged_again(self, verdict: Verdict) -> Self:
-        """The same challenger beside another champion."""
+        """Return a copy with the verdict against another champion."""
         origin = self.lineage.model_copy(update={"parent_version": verdict.champion_version})
         return replace(self, verdict=verdict, lineage=origin)
 
 
 def model_card(content: CardContent) -> str:
-    """The card; equal content gives equal text. What decides whether to read on comes first."""
+    """Return the card; equal content gives equal text. The most important facts come first."""
     parts = [
         [f"# {content.name}", "", content.description or "*No description in the contract.*"],
         _at_a_glance(content),
@@ -52,7 +52,7 @@ def model_card(content: CardContent) -> str:
 
 
 def trigger_name(lineage: Lineage) -> str:
-    """Why the training was started, in a word: decide_retraining's trigger, or a person's kind."""
+    """Return what started the training: decide_retraining's trigger, or a person's kind."""
     return str(lineage.trigger.get("trigger", "unknown"))
 
 
@@ -86,19 +86,19 @@ def _limits(content: CardContent) -> list[str]:
         if result.severity == "off":
             lines.append(f"- {result.check} was not checked: the contract switches it off")
         elif result.severity == "warn" and result.outcome == "warned":
-            lines.append(f"- {result.check} failed; the contract makes a warning of it")
+            lines.append(f"- {result.check} failed; the contract sets it to a warning")
     time_max = content.snapshot.time_max
     if time_max is not None:
         lines.append(
-            f"- nothing is known about data after {time_max:%Y-%m-%d}; drift monitoring compares "
-            "new data with this version's reference"
+            f"- not tested on data after {time_max:%Y-%m-%d}; drift monitoring compares new data "
+            "with this version's reference"
         )
     if not verdict.slices:
         lines.append(
-            "- quality on subgroups was not compared: `gate.slices` names none with a champion"
+            "- quality on subgroups was not compared: no champion, or no column in `gate.slices`"
         )
     if verdict.figures and verdict.figures[0].interval is None:
-        lines.append("- how certain its figures are is unknown: the test rows are a single block")
+        lines.append("- the uncertainty of its metrics is unknown: the test rows are one block")
     return ["## Limits", "", *lines]
 
 
@@ -111,9 +111,9 @@ def _use(content: CardContent) -> list[str]:
         f'mlflow.pyfunc.load_model("models:/{content.name}@champion").predict(rows)',
         "```",
         "",
-        "`rows` is a pandas table with the columns below, raw as in the data. Others are ignored; "
-        "one that is missing, or holds values of another type, is refused. Preprocessing, code and "
-        "requirements travel with the version; `MLmodel` has its signature.",
+        "`rows` is a pandas DataFrame with the columns below, raw as in the data. Other columns "
+        "are ignored; a missing column, or one of another type, is rejected. The version contains "
+        "preprocessing, code and requirements; `MLmodel` contains its signature.",
         "",
         *table(("column", "type"), [(f"`{n}`", kind) for n, kind in columns.features.items()]),
     ]
@@ -126,7 +126,7 @@ def _decision(verdict: Verdict) -> list[str]:
         "",
         verdict.summary,
         "",
-        *table(("the gate's condition", "held", "what was found"), rows),
+        *table(("the gate's condition", "held", "result"), rows),
     ]
 
 
@@ -151,11 +151,11 @@ def _data(snapshot: Snapshot) -> list[str]:
 def _training(training: TrainingResult, challenger: Challenger) -> list[str]:
     options = ", ".join(f"{key} = {value}" for key, value in challenger.options.items())
     troubles = [
-        f"{count} {what}"
+        f"{what}: {count}"
         for count, what in (
             (training.num_resumes, "resumes after an interruption"),
-            (training.num_skipped, "updates left out because a number was not finite"),
-            (training.num_rewinds, "returns to a checkpoint because the loss jumped"),
+            (training.num_skipped, "updates skipped (not finite)"),
+            (training.num_rewinds, "rewinds (the loss jumped)"),
         )
         if count
     ]
@@ -163,15 +163,15 @@ def _training(training: TrainingResult, challenger: Challenger) -> list[str]:
         f"- task: `{training.task}`, options: {options or 'defaults'}",
         f"- {training.num_parameters:,} parameters, {training.steps:,} steps, "
         f"{training.world_size} processes ({training.strategy}), {training.seconds:.0f} s",
-        *([f"- not smooth: {', '.join(troubles)}"] if troubles else []),
+        *([f"- incidents: {', '.join(troubles)}"] if troubles else []),
         f"- chosen weights: {_chosen(challenger)}",
-        f"- why these: {challenger.reason}",
+        f"- reason: {challenger.reason}",
         *(f"- curves: {finding}" for finding in challenger.diagnosis),
     ]
     if challenger.advice != "nothing":
         lines.append(f"- advice for the next training: {challenger.advice}")
     if challenger.next_steps is not None:
-        lines.append(f"- proposed budget of the next training: {challenger.next_steps:,} steps")
+        lines.append(f"- proposed length of the next training: {challenger.next_steps:,} steps")
     candidates = [_candidate(each, challenger) for each in challenger.candidates]
     if candidates:
         header = ("candidate", challenger.metric, "standard error", "kept as")
@@ -182,9 +182,9 @@ def _training(training: TrainingResult, challenger: Challenger) -> list[str]:
 def _chosen(challenger: Challenger) -> str:
     if challenger.chosen_members:
         steps = ", ".join(f"{step:,}" for step in challenger.chosen_members)
-        return f"the mean of those of steps {steps}"
+        return f"the mean of the weights of steps {steps}"
     averaged = ", their moving average (`training.averaging`)" * challenger.chosen_averaged
-    return f"those of step {challenger.chosen_step:,}{averaged}"
+    return f"step {challenger.chosen_step:,}{averaged}"
 
 
 def _candidate(candidate: ScoredCandidate, challenger: Challenger) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ def _checks(validation: ValidationReport, skeleton: SkeletonReport) -> list[str]
     outcomes = [expectation.outcome for expectation in validation.expectations]
     lines = [
         f"- data expectations: {_counted(outcomes)}",
-        f"- skeleton checks (can this task learn at all?): "
+        f"- sanity checks (can this task learn at all?): "
         f"{_counted([result.outcome for result in skeleton.results])}",
     ]
     lines += [

@@ -1,9 +1,10 @@
 """Model registry: versions of a model and the alias `champion`, in MLflow.
 
-MLflow can neither create a version once nor move an alias conditionally. Versions are therefore
-found again by a fingerprint, and every move of the champion is announced by a conditional write to
-the object store before the alias follows (`AliasChange`). Both records are compared at each use
-(`ChampionRecords`), and so are a version's files with their digests (`VersionFiles`).
+MLflow can neither create a version idempotently nor move an alias conditionally. Versions are
+therefore found again by a fingerprint, and every change of the champion is announced by a
+conditional write to the object store before the alias moves (`AliasChange`). Both records are
+compared at each use (`ChampionRecords`), and so are a version's files with their digests
+(`VersionFiles`).
 """
 
 from collections.abc import Collection, Mapping
@@ -61,8 +62,8 @@ class MlflowModelRegistry(ModelRegistry):
 
     Args:
         client: The server or database.
-        tracking_uri: Its address, which artifact downloads need once more.
-        store: Where moves of the champion are serialised.
+        tracking_uri: Its address, which artifact downloads need too.
+        store: Serialises changes of the champion.
     """
 
     def __init__(self, client: MlflowClient, tracking_uri: str, store: ObjectStore) -> None:
@@ -122,7 +123,7 @@ class MlflowModelRegistry(ModelRegistry):
     def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
         found = self._search(f"name = '{name}' and tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
         for later in found[1:]:
-            with tolerated("RESOURCE_DOES_NOT_EXIST"):  # its own attempt deleted it
+            with tolerated("RESOURCE_DOES_NOT_EXIST"):  # the attempt that made it deleted it
                 self._client.delete_model_version(name, later.version)
         return found[0] if found else None
 
@@ -194,7 +195,7 @@ class MlflowModelRegistry(ModelRegistry):
             self._client.create_model_version,
             name, source, run_id, tags=marked, description=description,
         )  # fmt: skip
-        # MLflow counts versions up, so whoever made a later one sees the first from here on.
+        # MLflow numbers versions in order, so whoever created a later one now sees the first.
         return self.take_over(name, fingerprint) or _version(created)
 
     @override
@@ -239,7 +240,7 @@ class MlflowModelRegistry(ModelRegistry):
             try:
                 self._announce(name, version, champion, tags, previous=previous)
             except ConflictError:
-                continue  # somebody else moved first: look again who is champion now
+                continue  # another writer was first: read the champion again
             self._settle(name)
             return
 
@@ -260,7 +261,7 @@ class MlflowModelRegistry(ModelRegistry):
         self._store.replace(record_key(name), move.to_json().encode(), previous=previous)
 
     def _settle(self, name: str) -> bytes | None:
-        """Bring the alias after the latest move; returns what is stored about it."""
+        """Move the alias to the latest champion; return the stored record of the change."""
         late = False
         while True:
             content = self._store.read(record_key(name))
@@ -276,7 +277,7 @@ class MlflowModelRegistry(ModelRegistry):
             try:
                 self._store.replace(record_key(name), done, previous=content)
             except ConflictError:
-                # A newer move overtook this one, and the alias just set may be the older.
+                # A newer change overtook this one, and the alias just set may be outdated.
                 late = True
                 continue
             return done
@@ -284,7 +285,7 @@ class MlflowModelRegistry(ModelRegistry):
     def _tag(self, name: str, move: AliasChange) -> None:
         for version, tags in move.tags.items():
             for key, value in tags.items():
-                # A version that was deleted meanwhile needs no tags, and must block nobody.
+                # A version that was deleted meanwhile needs no tags and must not block others.
                 with tolerated("RESOURCE_DOES_NOT_EXIST"):
                     despite_rivals(self._client.set_model_version_tag, name, version, key, value)
 
@@ -293,7 +294,7 @@ class MlflowModelRegistry(ModelRegistry):
         aliases: Mapping[str, object] = {}
         with tolerated("RESOURCE_DOES_NOT_EXIST"):
             aliases = self._client.get_registered_model(name).aliases
-        # A database says 1 where a server says "1".
+        # A database returns 1 where a server returns "1".
         return {alias: str(version) for alias, version in aliases.items()}
 
     def _search(self, query: str) -> list[ModelVersion]:
@@ -308,7 +309,7 @@ class MlflowModelRegistry(ModelRegistry):
 
 
 def open_registry(environment: Environment) -> ModelRegistry:
-    """The registry on the environment's MLflow."""
+    """Open the registry on the environment's MLflow."""
     client = open_mlflow(environment)
     store = open_store(environment.store_uri)
     return MlflowModelRegistry(client, environment.tracking_uri, store)

@@ -21,7 +21,7 @@ from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.registry.promotion import Candidate
 
 CARD_FILE = "model_card.md"
-# Whatever computes or reads the numbers; another version of it may give another model.
+# Packages that compute or read the numbers; another version may give another model.
 PACKAGES = ("torch", "numpy", "polars", "pyarrow", "scikit-learn", "scipy", "safetensors", "kfp")
 
 
@@ -34,24 +34,24 @@ def trace_lineage(
     tracking_run_id: str,
     parent_version: str,
 ) -> Lineage:
-    """Where the model came from.
+    """Return the model's lineage.
 
     Args:
-        environment: Names code, commit and run.
+        environment: Code, commit and run.
         contract: The resolved contract, as JSON.
         trigger: Why the training was started, as JSON.
-        snapshot_digest: What it was trained on.
+        snapshot_digest: Digest of the snapshot that it was trained on.
         tracking_run_id: The MLflow run.
-        parent_version: The champion that was beaten.
+        parent_version: The champion that was replaced.
 
     Raises:
-        PerennialError: contract or trigger is no JSON object, or the contract has no seed.
+        PerennialError: contract or trigger is not a JSON object, or the contract has no seed.
     """
     training = _object("contract", contract).get("training")
     seed = training.get("seed") if isinstance(training, dict) else None
     if not isinstance(seed, int):
         raise PerennialError(
-            "the contract holds no training.seed",
+            "the contract has no training.seed",
             evidence=f"it begins {contract[:60]!r}",
             action="start the run through `perennial run`, which passes the resolved contract",
         )
@@ -76,7 +76,7 @@ def trace_lineage(
 
 
 def uncommitted(environment: Environment) -> bytes:
-    """What the working tree had besides the commit, as the run's folder keeps it; else empty."""
+    """Return the working tree's uncommitted changes from the run's folder; empty without any."""
     kept = environment.run_folder / DIFF_FILE if environment.run_folder else None
     return kept.read_bytes() if kept is not None and kept.is_file() else b""
 
@@ -84,7 +84,7 @@ def uncommitted(environment: Environment) -> bytes:
 def write_package(
     folder: Path, challenger: Path, content: CardContent, contract: str, diff: bytes
 ) -> None:
-    """Everything needed to score raw rows, to watch the model, and to say where it came from.
+    """Write all files needed to score raw rows, monitor the model, and trace its lineage.
 
     File tree: `challenger.json` and `model.safetensors` (read by
     `perennial.engine.export.load_model`), `reference.json`, `snapshot.json`, `skeleton.json`,
@@ -110,7 +110,7 @@ def write_package(
 
 
 def candidate_of(package: Path, content: CardContent, tags: Mapping[str, str]) -> Candidate:
-    """A written package as what is to be promoted; `tags` are the contract's."""
+    """Return the candidate for promotion of a written package; `tags` are the contract's."""
     lineage = content.lineage
     found_by = {
         "perennial.snapshot": lineage.snapshot_digest,
@@ -141,7 +141,7 @@ def _object(name: str, text: str) -> dict[str, JsonValue]:
         value = None
     if not isinstance(value, dict):
         raise PerennialError(
-            f"the pipeline parameter `{name}` is no JSON object",
+            f"the pipeline parameter `{name}` is not a JSON object",
             evidence=f"it begins {text[:60]!r}",
             action='pass an object, such as {"trigger":"manual"} for a trigger',
         )

@@ -1,4 +1,4 @@
-"""Promotion: from a package to the champion, in stages that each may be repeated after a crash."""
+"""Promotion: make a package the champion, in idempotent stages that survive a crash."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ class Candidate:
 
     Attributes:
         name: The registered model.
-        description: Of the registered model.
+        description: Description of the registered model.
         package: Folder with every file of the version.
-        settled: Of these files, the large ones, whose content the fingerprint names.
-        fingerprint: By which a retry finds the version again.
-        version_tags: Set on the version.
-        model_tags: Set on the registered model.
+        settled: The large ones of these files, whose content the fingerprint determines.
+        fingerprint: Identifies the version, so that a retry finds it again.
+        version_tags: Tags of the version.
+        model_tags: Tags of the registered model.
         summary: Why it was promoted; the version's description.
         champion: The version it was compared with; empty for none.
     """
@@ -53,15 +53,15 @@ class Candidate:
 def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -> ModelVersion:
     """Upload, register, then move the aliases.
 
-    The version comes into being only after its files lie whole in the store, and the champion
-    moves last, so whoever follows an alias always finds a complete model. A version that an
-    earlier attempt registered is taken over and its files are left alone.
+    The version is created only after its files are complete in the store, and the champion moves
+    last, so an alias always points to a complete model. A version that an earlier attempt
+    registered is reused and its files are not touched.
 
     Raises:
-        ChampionMovedError: the champion is no longer the one that was compared with. What was found
-            before the upload leaves no trace; one that moved later leaves the version on record.
-        PerennialError: a person took this very model out of production, or the records of the
-            champion contradict each other; nothing is changed.
+        ChampionMovedError: the champion is no longer the one that was compared with. If found
+            before the upload, nothing is written; if found later, the version stays registered.
+        PerennialError: a person rolled this model back, or the records of the champion contradict
+            each other; nothing is changed.
     """
     registry.version_by_alias(candidate.name, CHAMPION)  # before a deleted model is created again
     registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
@@ -100,10 +100,10 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
 
 
 def _refuse_rolled_back(version: ModelVersion) -> None:
-    """The same data and seed give the same weights again, which the gate likes as it did before."""
+    """Refuse a rolled-back version: the same data and seed would pass the gate again."""
     refuse_rolled_back(
         f"the model that was trained is {version.name} version {version.version}, which",
         version.tags,
-        f"train on other data or by another contract; `perennial promote {version.name} "
-        f"{version.version} --force --reason …` puts it back",
+        f"train on other data or with another contract; `perennial promote {version.name} "
+        f"{version.version} --force --reason …` makes it champion again",
     )

@@ -1,4 +1,4 @@
-"""Registry interface: what the steps and the verbs ask of a model registry."""
+"""Registry interface: the operations that steps and verbs need of a model registry."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -19,15 +19,15 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """Every registered model, in order of the names."""
+        """Return every registered model, sorted by name."""
 
     @abstractmethod
     def aliases(self, name: str) -> dict[str, str]:
-        """Alias → version; empty without the model."""
+        """Return alias → version; empty without the model."""
 
     @abstractmethod
     def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
-        """The version behind an alias; None without one, or without the model.
+        """Return the version of an alias; None without one, or without the model.
 
         Raises:
             UnclearChampionError: the alias is `champion`, and MLflow's record contradicts the
@@ -36,16 +36,16 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def champion_records(self, name: str) -> ChampionRecords:
-        """What MLflow and the object store record of the champion, without judging it."""
+        """Return MLflow's and the object store's records of the champion, without checking them."""
 
     @abstractmethod
     def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:
-        """Replace both records of the champion after a person decided; keeps the old record.
+        """Replace both records of the champion by a person's decision; keep the old record.
 
         Args:
             name: The registered model.
-            champion: The version that both name from now on; empty: both forget the champion.
-            tags: Version → tags that say who decided, why and when.
+            champion: The new champion in both records; empty for no champion.
+            tags: Version → tags that record who decided, why and when.
 
         Returns:
             Where the replaced record is kept; empty if there was none.
@@ -53,19 +53,19 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
-        """The version that an earlier attempt registered; None without one.
+        """Return the version that an earlier attempt registered; None without one.
 
-        Two attempts at once may both have made one. All agree on the first; the others, of which
-        one of them may have been killed before it could delete its own, are deleted.
+        Two concurrent attempts may both have created one. The first counts; the others are deleted,
+        even if the attempt that created them was killed before it could.
         """
 
     @abstractmethod
     def versions(self, name: str) -> list[ModelVersion]:
-        """Every version of a model, the oldest first; empty without the model."""
+        """Return every version of a model, the oldest first; empty without the model."""
 
     @abstractmethod
     def download(self, version: ModelVersion, to: Path) -> Path:
-        """A local folder with the version's files, which are those that were registered.
+        """Download the version's files, verify them, and return the local folder.
 
         Raises:
             DamagedModelError: a file is missing or altered.
@@ -74,7 +74,7 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
-        """The content of those of the named files that the version has, without its weights.
+        """Return the content of the named files that the version has, without its weights.
 
         Raises:
             DamagedModelError: one of them is missing or altered.
@@ -93,17 +93,16 @@ class ModelRegistry(ABC):
         description: str,
         files: Mapping[str, str] = NO_FILES,
     ) -> ModelVersion:
-        """A version for files that lie whole at `source`.
+        """Register a version for files that are complete at `source`.
 
-        The version that carries the fingerprint already is returned instead (`take_over`), so that
-        a retry makes no second one.
+        Idempotent: a version that already has the fingerprint is returned instead (`take_over`).
 
         Args:
             name: The registered model.
-            source: Where the files lie.
+            source: Address of the files.
             run_id: The MLflow run.
-            fingerprint: By which a retry finds the version again.
-            tags: Of the version.
+            fingerprint: Identifies the version, so that a retry finds it again.
+            tags: Tags of the version.
             description: Why it was registered.
             files: Path below `source` → SHA-256, of every file that was uploaded, to be recorded;
                 empty for files whose digests are not known.
@@ -111,7 +110,7 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
-        """Create the registered model if need be; set its tags and, unless empty, description."""
+        """Create the registered model if missing; set its tags and, unless empty, description."""
 
     @abstractmethod
     def set_alias(self, name: str, alias: str, version: str) -> None:
@@ -119,7 +118,7 @@ class ModelRegistry(ABC):
 
     @abstractmethod
     def finish_move(self, name: str) -> None:
-        """Bring the champion after a move that was announced and whose writer was killed."""
+        """Complete an announced change of the champion whose writer was killed."""
 
     @abstractmethod
     def promote(
@@ -135,11 +134,11 @@ class ModelRegistry(ABC):
 
         Args:
             name: The registered model.
-            version: The new champion; nothing happens when it is champion already.
+            version: The new champion; nothing happens if it is champion already.
             expected_champion: The version it was compared with; empty for none.
-            tags: Version → tags that say who moved the champion, why and when. They are set with
-                the alias: a move that is on record has them, whoever is killed on the way.
-            forced: A person names the champion although the records of it contradict each other.
+            tags: Version → tags that record who changed the champion, why and when. They are set
+                with the alias: a recorded change has them, even if its writer is killed.
+            forced: Whether a person sets the champion although its records contradict each other.
 
         Raises:
             ChampionMovedError: another version became champion in between.

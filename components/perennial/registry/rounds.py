@@ -1,4 +1,4 @@
-"""Rounds: a champion that moved meanwhile is compared with in turn."""
+"""Rounds: compare the challenger again whenever the champion changed meanwhile."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ending:
-    """How the rounds ended.
+    """The outcome of the rounds.
 
     Attributes:
-        registration: The version on record, if there is one.
-        content: With the last verdict.
+        registration: The registered version; None without one.
+        content: The card's content, with the last verdict.
     """
 
     registration: Registration
@@ -35,18 +35,18 @@ class Ending:
 
     @property
     def promoted(self) -> bool:
-        """Whether the challenger is champion now."""
+        """Whether the challenger is the new champion."""
         return CHAMPION in self.registration.aliases
 
     def result(self) -> StepResult:
-        """The step's."""
+        """Return the step's result."""
         made, verdict = self.registration, self.content.verdict
         if self.promoted:
             version = {"version": float(made.version)}
             return StepResult(
                 metrics=version, summary=f"{made.name} version {made.version} is champion"
             )
-        moved = f"the champion moved to version {verdict.champion_version} meanwhile"
+        moved = f"the champion changed to version {verdict.champion_version} meanwhile"
         return StepResult(summary=f"{moved}: {verdict.summary}")
 
 
@@ -57,16 +57,16 @@ def register_or_keep(
     tracking: Tracking,
     registry: ModelRegistry,
 ) -> Ending:
-    """Register and promote; while the champion moves, judge again.
+    """Register and promote; compare again if the champion changed meanwhile.
 
-    That ends: each round is somebody else's promotion.
+    This terminates: each further round needs another writer's promotion.
 
     Args:
-        content: With a verdict that promotes.
+        content: The card's content, with a verdict that promotes.
         pack: Writes the version's files to a folder.
-        judge: Compares with the champion of now; ends the tracking run when it rejects.
-        tracking: The run's record, which ends here.
-        registry: Where the version goes.
+        judge: Compares with the current champion; ends the tracking run if it rejects.
+        tracking: The tracking run, which ends here.
+        registry: Receives the version.
     """
     while content.verdict.promote:
         with TemporaryDirectory() as scratch:
@@ -74,7 +74,7 @@ def register_or_keep(
             try:
                 version = promote(candidate, tracking, registry)
             except ChampionMovedError as error:
-                _log.warning("judging again, since %s", error)
+                _log.warning("comparing again, because %s", error)
             else:
                 tracking.set_tags({"perennial.version": version.version})
                 tracking.finish()

@@ -1,8 +1,8 @@
-"""Version files: which bytes a model version was registered with, and whether they are still there.
+"""Version files: record the digests of a model version's files, and verify them at each use.
 
-A version's files lie in the object store. Their SHA-256 digests are recorded twice when the version
-is registered: whole in the object store beside the promotion record, and as one digest of that
-record in a tag of the MLflow version. So damage to one place never agrees with the others.
+A version's files are in the object store. Their SHA-256 digests are recorded twice at registration:
+all of them in the object store beside the promotion record, and one digest of that record in a tag
+of the MLflow version. So damage in one place is always detected by comparison with the others.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from perennial.contracts.section import Section
 from perennial.contracts.training import Challenger
 
 FILES_TAG = "perennial.files"
-"""Of a version: SHA-256 of its `RegisteredFiles`."""
+"""Tag of a version: SHA-256 of its `RegisteredFiles`."""
 FINGERPRINT_TAG = "perennial.fingerprint"
-# MLflow's server reads such a place from its own storage; nothing else is reached.
+# MLflow's server reads such an address from its own storage only.
 PASSED_ON = "mlflow-artifacts:/"
 
 
@@ -49,7 +49,7 @@ class RegisteredFiles(Section):
     """
 
     source: str
-    """Where they were uploaded to; MLflow's `source` of the version."""
+    """Address of the uploaded files; MLflow's `source` of the version."""
     files: dict[str, str]
     """Path below the source → SHA-256."""
 
@@ -67,14 +67,14 @@ class VersionFiles:
         self._proxied = proxied
 
     def record(self, name: str, registered: RegisteredFiles) -> dict[str, str]:
-        """Store the digests of a version that is about to be registered; returns its tags."""
+        """Store the digests of a version about to be registered; return its tags."""
         self._store.write(_key(name, registered.source), registered.to_json().encode())
         return {FILES_TAG: registered.digest()}
 
     def expected(self, version: ModelVersion) -> RegisteredFiles | None:
-        """The version's registered files; None for a version registered without digests.
+        """Return the version's registered files; None if it was registered without digests.
 
-        Nothing of the version has been read yet.
+        Reads nothing at the version's source.
 
         Raises:
             DamagedModelError: the recorded digests are missing or contradict each other.
@@ -159,7 +159,7 @@ class VersionFiles:
             raise PerennialError(
                 f"the files of {version.name} version {version.version} lie outside the object "
                 "store; nothing was read",
-                evidence=f"its source in MLflow is {version.source!r}, which is not a place in "
+                evidence=f"its source in MLflow is {version.source!r}, which is not in "
                 f"{self._store.uri} and was not recorded at a registration",
                 action="find out who set it: MLflow needs no login. Delete the version in MLflow, "
                 "or upload its files into the store and register it again",
@@ -173,7 +173,7 @@ class VersionFiles:
         if isinstance(self._store, LocalObjectStore) and parts.scheme in ("", "file"):
             path = Path(unquote(parts.path) if parts.scheme else source)
             root = self._store.root.resolve()
-            # A link in the folder leads out as well as one on the way to it.
+            # Links inside the folder can lead outside, as can links in the path to it.
             places = (path, *path.rglob("*")) if path.is_absolute() and not parts.netloc else ()
             return bool(places) and all(each.resolve().is_relative_to(root) for each in places)
         if parts.scheme == "s3":
@@ -182,7 +182,7 @@ class VersionFiles:
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Path below a folder → SHA-256, of every file in it."""
+    """Return path below a folder → SHA-256, for every file in it."""
     return {
         file.relative_to(folder).as_posix(): sha256_of_file(file)
         for file in sorted(folder.rglob("*"))
@@ -191,17 +191,17 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def damaged_file(version: ModelVersion, file: str, error: Exception) -> DamagedModelError:
-    """The error for a file of a version that cannot be read."""
+    """Return the error for a file of a version that cannot be read."""
     evidence = error.evidence if isinstance(error, PerennialError) else str(error)
     first = evidence.splitlines()[0] if evidence else type(error).__name__
     return _damaged(version, file, first)
 
 
 def ways_out(name: str, version: str) -> str:
-    """What a person can do about a version that must not be replaced unseen."""
+    """Return a person's options for a version that must not be replaced automatically."""
     return (
-        f"restore the files of version {version} from a backup of the object store; or take "
-        f"another champion: `perennial rollback {name} --reason …`, or `perennial promote {name} N "
+        f"restore the files of version {version} from a backup of the object store; or change "
+        f"the champion: `perennial rollback {name} --reason …`, or `perennial promote {name} N "
         "--force --reason …`"
     )
 
@@ -217,7 +217,7 @@ def _refuse_differences(
 
 
 def _verify_by_tags(version: ModelVersion, folder: Path, found: Mapping[str, str]) -> None:
-    """Verify a version without recorded digests by what its tags hold of them."""
+    """Verify a version without recorded digests by the digests in its tags."""
     tags = version.tags
     if "perennial.contract" not in tags:  # not registered by a pipeline
         return

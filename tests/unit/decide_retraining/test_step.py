@@ -133,5 +133,5 @@ def test_a_report_without_champion_is_not_believed_while_a_promotion_is_on_recor
     report(champion="", drifted=False).write(inputs / "drift")
     assert decide_once(inputs).parameters["retrain"] is True
     open_store(str(inputs / "store")).write("registry/demo.json", b"{")
-    with pytest.raises(UnclearChampionError, match="but a promotion is on record"):
+    with pytest.raises(UnclearChampionError, match="but a promotion is recorded"):
         decide_once(inputs)

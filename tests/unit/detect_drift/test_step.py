@@ -201,5 +201,5 @@ def test_a_deleted_alias_is_not_taken_for_no_champion(world):
     world.crown(weeks[:12])
     client = open_mlflow(Environment.read())
     client.delete_registered_model_alias("demo", "champion")
-    with pytest.raises(UnclearChampionError, match="demo version 1 is champion on record, but"):
+    with pytest.raises(UnclearChampionError, match="demo version 1 is the recorded champion, but"):
         world.detect(weeks)

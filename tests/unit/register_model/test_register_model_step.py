@@ -193,7 +193,9 @@ def test_a_champion_that_vanishes_during_the_run_stops_the_registration(
     else:
         client.delete_registered_model(NAME)
     before = [model.name for model in client.search_registered_models()]
-    with pytest.raises(UnclearChampionError, match="clicks version 1 is champion on record, but"):
+    with pytest.raises(
+        UnclearChampionError, match="clicks version 1 is the recorded champion, but"
+    ):
         register(NOISY, champion="")
     assert [model.name for model in client.search_registered_models()] == before
     assert len(open_registry(environment).versions(NAME)) == len(before)
@@ -209,8 +211,8 @@ def test_a_rejected_challenger_cannot_be_registered(register, environment):
     ("fields", "problem"),
     [
         ({"contract": "{}"}, "no training.seed"),
-        ({"contract": "[1]"}, "`contract` is no JSON object"),
-        ({"trigger": "drift"}, "`trigger` is no JSON object"),
+        ({"contract": "[1]"}, "`contract` is not a JSON object"),
+        ({"trigger": "drift"}, "`trigger` is not a JSON object"),
     ],
 )
 def test_lineage_is_never_left_incomplete(register, environment, fields, problem):
@@ -229,7 +231,7 @@ def test_the_card_tells_waivers_limits_and_origin(register, environment, tmp_pat
     ).read_text()
     for text in (
         "# clicks", "Predicts clicks.", "Promote: it is better.", "the champion saw 3 test rows",
-        "nothing is known about data after 2025-03-31", "| constant |", "`signal`", "drift",
+        "not tested on data after 2025-03-31", "| constant |", "`signal`", "drift",
     ):  # fmt: skip
         assert text in card
     assert "Model card" in (tmp_path / "report.html").read_text()

@@ -156,16 +156,16 @@ def test_the_card_is_word_for_word_the_golden_one(content):
         ("Limits", "version 3 was trained on 12 of the test rows"),
         ("Limits", "overfit_one_batch failed and was waived: labels are noisy by nature"),
         ("Limits", "augmentation was not checked"),
-        ("Limits", "labels failed; the contract makes a warning of it"),
-        ("Limits", "nothing is known about data after 2025-03-31"),
+        ("Limits", "labels failed; the contract sets it to a warning"),
+        ("Limits", "not tested on data after 2025-03-31"),
         ("How to use it", 'load_model("models:/clicks@champion")'),
         ("Why this version", "| better than the champion | yes | by 0.025"),
         ("Quality", "+0.05 [+0.02, +0.08]; DeLong: better, p = 0.001"),
         ("Quality", "| region = b | 600 |"),
-        ("Quality", "probabilities are off by 0.035 on average"),
+        ("Quality", "the mean error of its probabilities is 0.035"),
         ("Data", "7,200 train, 1,800 validation, 3,000 test rows"),
-        ("Training and selection", "the mean of those of steps 200, 300"),
-        ("Training and selection", "2 updates left out"),
+        ("Training and selection", "the mean of the weights of steps 200, 300"),
+        ("Training and selection", "updates skipped (not finite): 2"),
         ("Training and selection", "advice for the next training: shorter"),
         ("Training and selection", "| **mean of steps 200, 300** | 0.4 |"),
         ("Checks", "1 passed, 1 failed, 1 warned, 1 skipped"),
@@ -191,6 +191,6 @@ def test_a_first_version_without_slices_or_probabilities_says_so(content):
     )  # fmt: skip
     text = model_card(CardContent(**(vars(content) | {"verdict": first})))
     assert "quality on subgroups was not compared" in text
-    assert "how certain its figures are is unknown" in text
+    assert "the uncertainty of its metrics is unknown" in text
     assert "probabilities" not in text
     assert "| rmse | 2 |  |  |" in text

@@ -69,7 +69,7 @@ def test_a_deleted_alias_is_set_again_and_the_repair_is_logged(
     client.delete_registered_model_alias(NAME, "champion")
     code, said = perennial("models", NAME)
     assert code == 0
-    assert "champion unclear: clicks version 2 is champion on record, but has no alias" in said
+    assert "champion unclear: clicks version 2 is the recorded champion, but has no alias" in said
     assert "champion: unclear: " in perennial("models")[1]
     code, said = perennial(*repair())
     assert code == 2
@@ -106,7 +106,7 @@ def test_a_promotion_announced_to_a_deleted_version_blocks_until_it_is_repaired(
     for verb in (("promote", NAME, "1", "--force"), ("rollback", NAME)):
         code, said = perennial(*verb, "--reason", "x")
         assert code == 2
-        assert "clicks version 7 is champion on record, but is gone" in said
+        assert "clicks version 7 is the recorded champion, but does not exist" in said
     assert perennial(*repair("--yes"))[0] == 0
     assert champion() == "2"
     assert perennial("rollback", NAME, "--reason", "x")[0] == 0
@@ -151,7 +151,7 @@ def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(
     perennial, two, client, champion, record
 ):
     client.delete_registered_model(NAME)
-    assert "is champion on record, but is gone" in perennial("models", NAME)[1]
+    assert "is the recorded champion, but does not exist" in perennial("models", NAME)[1]
     code, said = perennial(*repair("--yes"))
     assert code == 0, said
     assert "promoted without a comparison" in said
