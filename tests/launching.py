@@ -59,7 +59,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in K
 ENDINGS = [
     ("success", JobState.SUCCEEDED, "every rank finished"),
     ("success_of_the_master_first", JobState.SUCCEEDED, "every rank finished"),
-    ("claimed_success", JobState.FAILED, "claims to have succeeded, but not every rank"),
+    ("claimed_success", JobState.FAILED, "reports success, but not every rank"),
     ("worker_failure", JobState.FAILED, "SECOND Failed: Error, exit code 1"),
     ("out_of_memory", JobState.FAILED, "SECOND Failed: OOMKilled, exit code 137"),
     ("evicted", JobState.DISPLACED, r"SECOND Failed: Evicted \(The node was low on resource\)"),
@@ -68,8 +68,8 @@ ENDINGS = [
 # The script → what is given up, and what is seen of it.
 GIVEN_UP = [
     ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
-    ("image_pull_error", "a pod cannot start", "ImagePullBackOff (Back-off pulling image)"),
-    ("never_meets", "it has been starting", "have not found each other"),
+    ("image_pull_error", "a pod could not start", "ImagePullBackOff (Back-off pulling image)"),
+    ("never_meets", "it has been starting", "rendezvous of their ranks is not complete"),
     ("forever", "it has been running", "2 pods run"),
     ("deadline", "DeadlineExceeded", "active on the node too long"),
     ("job_deadline", "DeadlineExceeded", "TrainJob exceeded its active deadline"),

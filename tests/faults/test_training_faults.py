@@ -72,7 +72,7 @@ def test_processes_that_end_with_success_and_leave_no_result_have_failed(root):
     job = tiny_job(root, options=options, processes=1)
     with pytest.raises(TrainingFailedError) as raised:
         run_to_end(job, LocalLauncher(1), max_restarts=0)
-    assert "left no result" in str(raised.value)
+    assert "wrote no result" in str(raised.value)
 
 
 def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
@@ -95,8 +95,8 @@ def test_a_killed_rank_is_restarted_and_the_weights_are_the_same(
 @pytest.mark.parametrize(
     ("call", "max_restarts", "reason"),
     [
-        (3, 0, "a process was killed and all 0 restarts are spent"),
-        (0, 3, "a process was killed before its first step; it would be again"),
+        (3, 0, "a process was killed and all 0 restarts are used up"),
+        (0, 3, "a process was killed before its first step; a restart would not help"),
     ],
 )
 def test_what_would_come_again_is_not_restarted(root, call, max_restarts, reason):

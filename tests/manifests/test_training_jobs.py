@@ -210,7 +210,7 @@ def test_what_only_the_runtime_can_say_is_refused_in_a_trainjob():
 
 def test_budgets_that_the_runtime_would_cut_short_are_refused_in_a_trainjob():
     long = {"running_hours": 200.0}
-    with pytest.raises(PerennialError, match="'perennial' ends pods before the budgets"):
+    with pytest.raises(PerennialError, match="'perennial' ends pods before the timeouts"):
         TrainJob().manifest(request(budgets=long))
     assert TrainJob().manifest(request(budgets=long, runtime="ours"))
     assert TrainJob().manifest(request(budgets={"running_hours": 2.0}))

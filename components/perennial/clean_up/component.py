@@ -5,7 +5,7 @@ from kfp import dsl
 
 @dsl.component(base_image="perennial-control", install_kfp_package=False)
 def clean_up() -> None:
-    """Is anything of this run left on the cluster?"""
+    """Delete the run's training jobs that still run."""
     from perennial.clean_up.step import clean_up_step
 
     clean_up_step()

@@ -1,7 +1,7 @@
-"""Exit step: deletes the jobs of this run that still go on, and closes its MLflow run.
+"""Exit step: delete the jobs of this run that still run, and close its MLflow run.
 
-It asks the cluster, not KFP: the final status that an exit task is given says RUNNING whenever the
-pipeline has branches, and when the run was terminated.
+It asks the cluster, not KFP: an exit task gets the final status RUNNING whenever the pipeline has
+branches, and when the run was terminated.
 """
 
 import logging
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 def clean_up_step() -> list[str]:
-    """Delete them; returns their names. A run on one machine has none, in a notebook's pod neither.
+    """Delete the jobs; return their names. A local run has none, not even in a notebook's pod.
 
     Raises:
-        PerennialError: this is no pod of a pipeline run.
+        PerennialError: this is not a pod of a pipeline run.
     """
     address = ClusterAddress.read()
     if address is None or not address.pod:
@@ -30,7 +30,7 @@ def clean_up_step() -> list[str]:
     run_id = cluster.own_pod()["metadata"].get("labels", {}).get(KFP_RUN_LABEL, "")
     if not run_id:
         raise PerennialError(
-            "this pod belongs to no pipeline run",
+            "this pod does not belong to a pipeline run",
             evidence=f"it has no label {KFP_RUN_LABEL}",
             action="use clean_up as the exit task of a pipeline",
         )
@@ -38,7 +38,7 @@ def clean_up_step() -> list[str]:
     for resource, job in training_jobs(cluster, {RUN_LABEL: run_id}):
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         if still_goes_on(job) and cluster.delete(resource, name, uid=uid):
-            logger.warning("deleted %s %s, which the run had left behind", resource, name)
+            logger.warning("deleted %s %s, which was still running", resource, name)
             deleted.append(name)
     cluster.close()
     close_tracking_runs(run_id)
@@ -46,12 +46,12 @@ def clean_up_step() -> list[str]:
 
 
 def close_tracking_runs(run_id: str) -> None:
-    """Close what the run's steps left open in MLflow; where that fails, the reaper does it."""
+    """Close MLflow runs that the run's steps left open; if that fails, the reaper does it."""
     try:
         load_secrets()
         environment = Environment.read()
     except PerennialError as error:
-        logger.warning("open MLflow runs are left: %s", error)
+        logger.warning("open MLflow runs cannot be closed: %s", error)
         return
     try_to_close_abandoned_runs(
         environment,

@@ -1,1 +1,1 @@
-"""Step 4: train the model, and resume it whatever happens."""
+"""Step 4: train the model, with resume after interruptions."""

@@ -1,4 +1,4 @@
-"""Attempts: runs a training job until it is finished, over as many attempts as that may take."""
+"""Attempts: run a training job until it is finished, with restarts."""
 
 import logging
 import signal
@@ -20,11 +20,11 @@ LOG_LINES = 20
 
 
 def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
-    """Run the job; returns when its result is written.
+    """Run the job; return when its result is written.
 
     Raises:
-        TrainingFailedError: with the first exception of a rank, or because restarts are spent.
-        RunStopped: with code 75, when this process was asked to stop; start it again to resume.
+        TrainingFailedError: with the first exception of a rank, or because no restarts are left.
+        RunStopped: with code 75, when this process was stopped; start it again to resume.
     """
     restarts = 0
     with _stopping_on_signals(launcher.stop) as was_stopped, closing(launcher):
@@ -53,7 +53,7 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
 
 @contextmanager
 def _failure_kept(job: TrainingJob) -> Iterator[None]:
-    """Put on record why the launcher gave a job up."""
+    """Record why the launcher stopped a job."""
     try:
         yield
     except TrainingFailedError as error:
@@ -62,35 +62,35 @@ def _failure_kept(job: TrainingJob) -> Iterator[None]:
 
 
 def _keep_failure(job: TrainingJob, failure: JobFailure) -> None:
-    """Put on record why an attempt failed; what cannot be written costs the record alone."""
+    """Record why an attempt failed; only log it if that fails."""
     try:
         failure.write(job.root)
         if job.store_uri:
             open_store(job.store_uri).write(JobFailure.file_name, failure.to_json().encode())
     except PerennialError as error:
-        logger.warning("why the attempt failed is not on record: %s", error)
+        logger.warning("the cause of the failure cannot be recorded: %s", error)
 
 
 def training_failed(
     failure: RankFailure | None, reason: str, log: str, cause: str = ""
 ) -> TrainingFailedError:
-    """What a person needs to see of a job that ended without a result.
+    """Return the error for a job that ended without a result.
 
     Args:
         failure: The first exception of a rank.
-        reason: Why there is no other attempt.
-        log: Where the output is.
-        cause: What was seen from outside.
+        reason: Why there is no further attempt.
+        log: Location of the output.
+        cause: The cause observed by the launcher.
     """
     if failure is None or (failure.is_consequence and not failure.is_hang):
         seen = f"{cause}\n" if cause else ""
         remedy = (
-            "a kill without a message is most often out of memory: lower "
+            "the most frequent cause of a kill without a message is lack of memory: lower "
             "training.micro_batch_size; run again to resume from the last checkpoint"
         )
         if failure is not None:
-            seen += f"rank {failure.rank} lost the others: {failure.type}: {failure.message}\n"
-            remedy = f"if they could not reach each other, mend the network; else {remedy}"
+            seen += f"rank {failure.rank} lost connection: {failure.type}: {failure.message}\n"
+            remedy = f"if the ranks could not connect, fix the network; otherwise, {remedy}"
         return TrainingFailedError(
             f"the training ended without a result: {reason}",
             evidence=f"{seen}last lines of {log}:\n{_tail(Path(log))}",
@@ -98,7 +98,7 @@ def training_failed(
         )
     if failure.is_hang:
         return TrainingFailedError(
-            f"the training stands still: {reason}",
+            f"the training hangs: {reason}",
             evidence=failure.message,
             action="read the stacks of the rank that is behind in errors/hang-rank-*.txt; raise "
             "training.watchdog.minimum_seconds if the step was only slow",
@@ -107,7 +107,7 @@ def training_failed(
     return TrainingFailedError(
         f"rank {failure.rank} failed at step {failure.step}: {failure.type}: {failure.message}",
         evidence="\n".join(frames[-LOG_LINES:]),
-        action=f"the logs of all ranks lie beside {log}",
+        action=f"read the logs of all ranks, beside {log}",
     )
 
 
@@ -123,11 +123,11 @@ def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[threading.Event]:
     stopped = threading.Event()
 
     def forward(signal_number: int, frame: FrameType | None) -> None:
-        stop()  # first: where the job is on a cluster, this process has no time for anything else
+        stop()  # first: with a job on a cluster, this process has no time for anything else
         stopped.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield stopped  # signals go to the main thread, whose business they are then
+        yield stopped  # outside the main thread no handler can be set
         return
     previous = {
         number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)

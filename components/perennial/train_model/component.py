@@ -1,4 +1,4 @@
-"""KFP wiring of `train_model`: teach the model, whatever happens on the way."""
+"""KFP wiring of `train_model`: train the model, with resume after interruptions."""
 
 from kfp import dsl
 
@@ -11,7 +11,7 @@ def train_model(
     report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """What do these bytes teach the model?"""
+    """Train the model on the snapshot."""
     from perennial.train_model.step import train_model_step
 
     result = train_model_step(

@@ -1,4 +1,4 @@
-"""What the step reads: what to train, and on what."""
+"""Configuration of `train_model`."""
 
 from typing import Self
 
@@ -28,7 +28,7 @@ class TrainModelConfig(Section):
         parts = self.training.parallelism.data_size(processes)
         if self.training.global_batch_size < parts:
             raise ValueError(
-                f"training.global_batch_size = {self.training.global_batch_size} leaves some of "
-                f"{parts} groups of processes with rows of their own without any; raise it"
+                f"training.global_batch_size = {self.training.global_batch_size} is less than the "
+                f"{parts} groups of processes that share the rows; raise it"
             )
         return self

@@ -1,4 +1,4 @@
-"""Curves: the points of a training on the tracking server, while it runs and when it has ended."""
+"""Curves: log the points of a training to the tracking server, live and at its end."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_steps(tracking: Tracking, points: Sequence[StepPoint]) -> None:
-    """Every signal of the logging intervals, as `train/…`."""
+    """Log every signal of the logging intervals as `train/…`."""
     for name in STEP_CURVES:
         measured = [(point.step, getattr(point, name)) for point in points]
         known = [(step, value) for step, value in measured if value is not None]
@@ -27,7 +27,7 @@ def log_steps(tracking: Tracking, points: Sequence[StepPoint]) -> None:
 
 
 def log_evaluations(tracking: Tracking, points: Sequence[EvaluationPoint]) -> None:
-    """Every metric of the evaluations, as `validation/…`."""
+    """Log every metric of the evaluations as `validation/…`."""
     for name in dict.fromkeys(name for point in points for name in point.metrics):
         tracking.log_curve(
             f"validation/{name}", [(p.step, p.metrics[name]) for p in points if name in p.metrics]
@@ -35,20 +35,20 @@ def log_evaluations(tracking: Tracking, points: Sequence[EvaluationPoint]) -> No
 
 
 class LiveCurves:
-    """Follows the file that a training writes its points to, in a thread, for as long as it runs.
+    """Follows the file to which a training writes its points, in a thread, while it runs.
 
-    What it sends is sent again at the end, when the server drops what it has. A server that fails
-    meanwhile costs the live view, not the training.
+    All points are sent again at the end; the server drops duplicates. If the server fails in
+    between, only the live view is lost, not the training.
 
     Args:
         file: JSON lines; may not exist yet.
-        tracking: The server, once it has answered.
+        tracking: The tracking run, once the server has answered.
     """
 
     def __init__(self, file: Path, tracking: Future[Tracking]) -> None:
         self._file = file
         self._tracking = tracking
-        # What an earlier attempt wrote has been sent.
+        # The points of earlier attempts have been sent.
         self._offset = file.stat().st_size if file.exists() else 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="live-curves", daemon=True)
@@ -73,13 +73,13 @@ class LiveCurves:
                 continue
             try:
                 self._send(lines)
-            except Exception as error:  # whatever the server's client raises
-                logger.warning("curves are not shown live any more: %s", error)
+            except Exception as error:  # anything that the server's client raises
+                logger.warning("live curves stopped: %s", error)
                 return
             self._offset += sum(map(len, lines))
 
     def _new_lines(self) -> list[bytes]:
-        """Whole lines only: the last one may still be being written."""
+        """Return complete lines only: the last one may still be incomplete."""
         if not self._file.exists():
             return []
         with self._file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Identity: which training is this, where does it live, and did it end before?"""
+"""Identity: fingerprint and folder of a training, and whether an equal one has finished."""
 
 import logging
 from pathlib import Path
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 def training_job(
     settings: TrainModelConfig, snapshot_folder: Path, environment: Environment
 ) -> TrainingJob:
-    """The job, in the one folder that belongs to its fingerprint.
+    """Return the job, in the folder of its fingerprint.
 
-    With a store that is no folder, checkpoints go to the store; logs and copies of the
-    checkpoints lie in this machine's cache.
+    If the store is not a folder, checkpoints go to the store; logs and copies of the checkpoints
+    are in this machine's cache.
     """
     resources = settings.resources
     contract = training_contract(
@@ -53,16 +53,16 @@ def training_job(
 
 
 def is_finished(job: TrainingJob) -> bool:
-    """Whether an equal training ended before and its checkpoints are still there, intact."""
+    """Whether an equal training has finished and its checkpoints are still intact."""
     if not fetch_result(job):
         return False
     store = open_checkpoint_store(job.checkpoints_uri)
-    # Who reads a checkpoint compares its bytes; this step need not fetch them from a store first.
+    # Readers of a checkpoint verify its bytes, so this step need not fetch them from a store.
     look = store.manifest if job.store_uri else store.fetch_verified
     try:
         for kept in TrainingResult.read(job.root).checkpoints:
             look(kept.step)
     except DamagedCheckpointError as error:
-        logger.warning("fingerprint=%s is trained again: %s", job.fingerprint, error)
+        logger.warning("training fingerprint=%s again: %s", job.fingerprint, error)
         return False
     return True

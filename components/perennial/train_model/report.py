@@ -1,4 +1,4 @@
-"""Training report: the curves of a training and the checkpoints that it left."""
+"""Training report: the curves of a training and its checkpoints."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from perennial.reports.page import Page
 
 
 def training_page(result: TrainingResult, summary: str) -> Page:
-    """The page about a finished training."""
+    """Return the page of a finished training."""
     warning = constant_clipping(result.history)
     page = Page("Train model", outcome="warned" if warning else "neutral", summary=summary)
     if warning:
@@ -37,11 +37,11 @@ def training_page(result: TrainingResult, summary: str) -> Page:
 
 
 def _troubles(result: TrainingResult) -> dict[str, str]:
-    """What did not go smoothly; nothing when all did."""
+    """Return incidents of the training with their counts."""
     slow = [sample for sample in result.collective_waits if sample.slow_rank is not None]
     found = {
-        "updates left out (not finite)": result.num_skipped,
-        "updates left out (float16 overflowed)": result.num_rescaled,
+        "updates skipped (not finite)": result.num_skipped,
+        "updates skipped (float16 overflow)": result.num_rescaled,
         "rewinds (the loss jumped)": result.num_rewinds,
         "samples with a slow rank": len(slow),
     }
@@ -49,7 +49,7 @@ def _troubles(result: TrainingResult) -> dict[str, str]:
 
 
 def final_metrics(result: TrainingResult) -> dict[str, float]:
-    """The scalars of the dashboard."""
+    """Return the scalars for the dashboard."""
     last = result.evaluations[-1]
     measured = {f"validation_{name}": value for name, value in last.metrics.items()}
     if last.train_loss is not None:
@@ -58,10 +58,10 @@ def final_metrics(result: TrainingResult) -> dict[str, float]:
 
 
 def summarize(result: TrainingResult, *, is_reused: bool) -> str:
-    """One line: what was trained, how well, and how it came about."""
+    """Return one line with length, duration and last validation metrics."""
     last = result.evaluations[-1]
     values = ", ".join(f"{name} {value:.4f}" for name, value in last.metrics.items())
-    origin = "an equal training was finished before and is reused; " if is_reused else ""
+    origin = "an equal training had finished and is reused; " if is_reused else ""
     resumes = f", resumed {result.num_resumes} times" if result.num_resumes else ""
     return (
         f"{origin}{result.steps:,} steps on {result.world_size} processes ({result.strategy}) in "
@@ -76,7 +76,7 @@ def _add_memory_plan(page: Page, plan: MemoryPlan) -> None:
         plan.header(),
         plan.rows(),
         caption=f"MB per process on {plan.device}; passes of {plan.micro_batch_rows} rows, "
-        f"measured with {plan.measured_rows}; layouts in the order tried",
+        f"measured with {plan.measured_rows}; layouts in the order tried.",
     )
 
 
@@ -109,7 +109,7 @@ def _add_curves(page: Page, result: TrainingResult) -> None:
         "clipped updates": "Share of the interval's updates that clipping changed: about a tenth "
         "is healthy.",
         "update ratio": "Length of an update relative to the weights: about 1e-3 is healthy, 1e-2 "
-        "is unstable, 1e-5 hardly learns.",
+        "unstable, 1e-5 too small to learn.",
         "memory": "Peak memory in MiB of the first rank: of its GPU, or of the process on a CPU.",
         "examples per second": "Throughput without evaluations and checkpoints; "
         f"{_mean_wait(result):.1%} of the time was spent waiting for data.",
@@ -129,7 +129,7 @@ def _add_bottleneck(page: Page, result: TrainingResult) -> None:
             "traced steps": f"{found.steps} of {found.seconds_per_step * 1e3:.1f} ms",
             "waiting for data": f"{found.data_wait_share:.1%}",
             "overhead": f"{found.overhead_share:.1%}",
-            "products, of all operations": f"{found.computing_share:.1%}",
+            "matrix products, share of operations": f"{found.computing_share:.1%}",
             "trace": found.trace,
         }
     )
@@ -147,7 +147,7 @@ def _add_evaluations(page: Page, result: TrainingResult) -> None:
         [
             [
                 point.step,
-                "all left out" if point.train_loss is None else f"{point.train_loss:.5g}",
+                "all skipped" if point.train_loss is None else f"{point.train_loss:.5g}",
                 *(_shown(point.metrics, name) for name in names),
             ]
             for point in result.evaluations
@@ -185,7 +185,7 @@ def _shown(metrics: Mapping[str, float], name: str) -> str:
 
 
 def _utilization(result: TrainingResult) -> dict[str, str]:
-    """Arithmetic per second, and the share of the devices' peak where that is known."""
+    """Return arithmetic per second, and its share of the devices' peak if known."""
     last = result.history[-1] if result.history else None
     if last is None or last.flops_per_second is None:
         return {}

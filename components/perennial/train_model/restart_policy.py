@@ -1,4 +1,4 @@
-"""Restart policy: is an attempt that ended worth another one?"""
+"""Restart policy: decide whether to restart an attempt that ended."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,8 +9,8 @@ from perennial.training_jobs.launcher import JobState
 
 CAUSES: Mapping[JobState, str] = MappingProxyType(
     {
-        JobState.INTERRUPTED: "the job was asked to stop",
-        JobState.DISPLACED: "the cluster took its place away",
+        JobState.INTERRUPTED: "the job was stopped by a signal",
+        JobState.DISPLACED: "the job was preempted or lost its machine",
         JobState.FAILED: "a process was killed",
     }
 )
@@ -31,22 +31,21 @@ def decide_restart(
     restarts: int,
     max_restarts: int,
 ) -> RestartDecision:
-    """Restart what was killed from outside; an exception of the code would only come again.
+    """Restart attempts that were killed from outside; an exception of the code would recur.
 
-    So would the end of an attempt that never made a step: too little memory for the model, a
-    machine or a network that is set up wrongly. Not so if the cluster took its place away, or if a
-    service did not answer.
+    So would the end of an attempt that never finished a step: too little memory, or a misconfigured
+    machine or network. Exceptions are a preempted attempt, and a service that did not answer.
 
     Args:
         state: How the attempt ended, not `SUCCEEDED`.
-        failure: The first exception that a rank left behind.
+        failure: The first exception that a rank recorded.
         has_stepped: Whether the attempt finished at least one step.
         restarts: Restarts so far.
         max_restarts: The budget.
     """
     cause = CAUSES[state]
     if failure is not None and failure.is_hang:
-        cause = "it stood still"
+        cause = "it hung"
     elif failure is not None and failure.is_outage:
         cause = "a service did not answer"
     elif failure is not None and not failure.is_consequence:
@@ -54,10 +53,10 @@ def decide_restart(
     is_outage = failure is not None and failure.is_outage
     if not has_stepped and state is not JobState.DISPLACED and not is_outage:
         return RestartDecision(
-            restart=False, reason=f"{cause} before its first step; it would be again"
+            restart=False, reason=f"{cause} before its first step; a restart would not help"
         )
     if restarts >= max_restarts:
         return RestartDecision(
-            restart=False, reason=f"{cause} and all {max_restarts} restarts are spent"
+            restart=False, reason=f"{cause} and all {max_restarts} restarts are used up"
         )
     return RestartDecision(restart=True, reason=cause)

@@ -1,4 +1,4 @@
-"""Step 4: reads the snapshot, trains or resumes, puts the curves on record."""
+"""Step 4: read the snapshot, train or resume, and record the curves."""
 
 import logging
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def train_model_step(
     *, config: str, snapshot: str, training: str, report: str, metrics: str
 ) -> StepResult:  # the metrics file is written by the decorator
-    """Train the model, or take over an equal training that is finished or was interrupted."""
+    """Train the model; reuse or resume an equal training."""
     settings = TrainModelConfig.from_json(config)
     environment = Environment.read()
     job = training_job(settings, Path(snapshot), environment)
@@ -49,9 +49,9 @@ def train_model_step(
 
 
 def join_tracking(environment: Environment, model: str) -> Tracking:
-    """The run's record; on one machine, those that earlier runs left open are closed.
+    """Open the run's tracking run; on one machine, close those that earlier runs left open.
 
-    One run at a time is active in a home, so that any other is over.
+    Only one run is active in a home at a time, so any other has ended.
     """
     tracking = open_tracking(environment, model)
     if environment.run_folder is not None:
@@ -64,19 +64,19 @@ def join_tracking(environment: Environment, model: str) -> Tracking:
 
 @contextmanager
 def failure_on_record(tracking: Future[Tracking]) -> Iterator[None]:
-    """Mark the tracking run as failed when the training is; the training's error goes first."""
+    """Mark the tracking run as failed if the training fails; raise the training's error."""
     try:
         yield
     except Exception:
         try:
             tracking.result().fail()
         except Exception:
-            logger.exception("the failure is not on the tracking server's record")
+            logger.exception("the tracking run cannot be marked as failed")
         raise
 
 
 def record(tracking: Tracking, settings: TrainModelConfig, result: TrainingResult) -> None:
-    """Put parameters and curves on the tracking server."""
+    """Log parameters and curves to the tracking server."""
     tracking.log_params(
         {
             "training.fingerprint": result.fingerprint,

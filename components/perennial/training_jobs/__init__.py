@@ -1,1 +1,1 @@
-"""Training jobs: created, followed, classified and cleaned up, here or on a cluster."""
+"""Training jobs: create, follow, classify and clean them up, on this machine or a cluster."""

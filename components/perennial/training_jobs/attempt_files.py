@@ -1,4 +1,4 @@
-"""Traces: what passes through the object store while an attempt runs on other machines."""
+"""Attempt files: curves, logs and markers of an attempt in the object store."""
 
 import logging
 import time
@@ -16,34 +16,34 @@ logger = logging.getLogger(__name__)
 
 
 class AttemptFiles:
-    """Of one attempt. A store that is away costs what it would have shown, not the training.
+    """Files of one attempt. If the store is unavailable, they are late; the training goes on.
 
     Args:
         job: The attempt's job.
-        pace: How often to look.
+        intervals: How often to poll.
     """
 
     def __init__(self, job: TrainingJob, intervals: PollIntervals) -> None:
         self._job = job
         self._intervals = intervals
-        self._have_joined: bool | None = None  # not known yet
+        self._have_joined: bool | None = None  # None: unknown
         self._num_bytes = 0
         self._sizes: dict[Path, int] = {}
         self._next_curves = 0.0
         self._next_logs = time.monotonic() + intervals.logs
 
     def is_rendezvous_complete(self) -> bool:
-        """Whether all ranks have found each other; while that cannot be known, what was last."""
+        """Whether the rendezvous of all ranks is complete; the last answer if it is unknown."""
         if not self._have_joined:
             try:
                 with single_attempts():
                     self._have_joined = is_rendezvous_complete(self._job)
             except PerennialError as error:
-                logger.warning("whether the ranks have joined is not known: %s", error)
+                logger.warning("cannot tell whether the rendezvous is complete: %s", error)
         return self._have_joined is not False
 
     def fetch_curves(self) -> None:
-        """Append what is new to the local file, which gets the whole content of the attempt's."""
+        """Append new curve points of the attempt to the local file."""
         if time.monotonic() < self._next_curves:
             return
         self._next_curves = time.monotonic() + self._intervals.curves
@@ -51,14 +51,14 @@ class AttemptFiles:
             with single_attempts():
                 content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
         except PerennialError as error:
-            logger.warning("curves are not shown for now: %s", error)
+            logger.warning("curves cannot be read at present: %s", error)
             return
         with (self._job.logs / CURVES).open("ab") as file:
             file.write(content[self._num_bytes :])
         self._num_bytes = len(content)
 
     def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> None:
-        """Put the pods' logs that have grown where they outlive the pods and this step."""
+        """Upload the pods' logs that have grown, so that they outlive the pods and this step."""
         if time.monotonic() < self._next_logs and not is_last:
             return
         self._next_logs = time.monotonic() + self._intervals.logs
@@ -70,11 +70,11 @@ class AttemptFiles:
                         open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
                     self._sizes[file] = size
         except PerennialError as error:
-            logger.warning("logs are only in %s: %s", self._job.logs, error)
+            logger.warning("logs cannot be uploaded and are only in %s: %s", self._job.logs, error)
 
     def forget(self) -> None:
-        """Drop what would be taken for the words of the pods that come next."""
+        """Delete the markers of earlier pods, which would be taken for those of the next ones."""
         try:
             forget_attempt(self._job)
         except PerennialError as error:
-            logger.warning("words of pods that are gone are left behind: %s", error)
+            logger.warning("markers of earlier pods cannot be deleted: %s", error)

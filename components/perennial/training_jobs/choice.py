@@ -1,4 +1,4 @@
-"""Choice: which launcher runs the training, and why that one?"""
+"""Choice: select the launcher that runs the training."""
 
 import logging
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Choice:
-    """The launcher.
+    """The selected launcher.
 
     Attributes:
-        kind: Which.
-        reason: Why.
+        kind: Kind of the launcher.
+        reason: Why it was selected.
     """
 
     kind: Kind
@@ -37,14 +37,14 @@ def choose(
     wanted: Literal["auto", "local", "pytorchjob", "trainjob"], *,
     has_pytorchjob: bool, has_trainjob: bool, has_queue: bool,
 ) -> Choice:  # fmt: skip
-    """The launcher for a training in a cluster.
+    """Select the launcher for a training on a cluster.
 
-    Where both kinds are served, an administrator has installed the older one on purpose. With a
-    queue it is the newer one: Kueue 0.19 and later overlook PyTorchJobs, which would then run
-    outside the quota.
+    If both kinds are served, an administrator installed the older one on purpose. With a queue the
+    newer one is selected: Kueue 0.19 and later ignore PyTorchJobs, which would then run outside the
+    quota.
 
     Args:
-        wanted: What the contract says.
+        wanted: The contract's `resources.launcher`.
         has_pytorchjob: Whether the cluster serves the training operator's kind.
         has_trainjob: Whether it serves the Trainer's.
         has_queue: Whether the contract names a queue.
@@ -56,35 +56,35 @@ def choose(
     if wanted != "auto":
         if not served.get(wanted, True):
             raise _not_served(f'resources.launcher = "{wanted}"', served)
-        return Choice(wanted, "the contract says so")
+        return Choice(wanted, "set in the contract")
     if has_pytorchjob and has_trainjob:
         if has_queue:
-            return Choice("trainjob", "both kinds are served, and Kueue overlooks PyTorchJobs")
+            return Choice("trainjob", "both kinds are served, and Kueue ignores PyTorchJobs")
         return Choice("pytorchjob", "both kinds are served, and its API is stable")
     if has_pytorchjob:
-        alone = "the cluster serves PyTorchJob alone, which Kubeflow retires"
-        held = "; the queue holds it only where Kueue's integration kubeflow.org/pytorchjob is on"
+        alone = "the cluster serves only PyTorchJob, which Kubeflow is retiring"
+        held = "; the queue applies only if Kueue's integration kubeflow.org/pytorchjob is enabled"
         return Choice("pytorchjob", alone + (held if has_queue else ""))
     if has_trainjob:
-        return Choice("trainjob", "the cluster serves TrainJob alone")
+        return Choice("trainjob", "the cluster serves only TrainJob")
     raise _not_served('resources.launcher = "auto"', served)
 
 
 def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
-    """The launcher of a step.
+    """Open the launcher of a step.
 
-    A run on one machine may be started in a pod, such as a notebook: only a pipeline's step is
-    told its pod's name.
+    A local run may be started in a pod, such as a notebook: only a pipeline's step gets its pod's
+    name.
 
     Raises:
-        PerennialError: the cluster cannot run the training as wanted, or does not say what it
-            serves.
+        PerennialError: the cluster cannot run the training as configured, or its API cannot be
+            read.
     """
     address = ClusterAddress.read()
     is_step = address is not None and bool(address.pod)
     if resources.launcher == "local" or (resources.launcher == "auto" and not is_step):
         is_told = resources.launcher == "local"
-        why = "the contract says so" if is_told else "this is no pipeline's step on a cluster"
+        why = "set in the contract" if is_told else "this is not a pipeline step on a cluster"
         logger.info("launcher=local: %s", why)
         return LocalLauncher(resources.threads_per_process)
     cluster = Cluster.connect(address)
@@ -109,8 +109,8 @@ def open_launcher(resources: ResourcesSection, environment: Environment) -> Laun
 def _not_served(wanted: str, served: dict[str, bool]) -> PerennialError:
     seen = ", ".join(name for name, is_served in served.items() if is_served) or "neither kind"
     return PerennialError(
-        f"{wanted} cannot be done on this cluster",
+        f"{wanted} is not possible on this cluster",
         evidence=f"its API server serves {seen}",
         action="install Kubeflow Trainer 2.3 (TrainJob) or the training operator 1.9.4 "
-        "(PyTorchJob); k8s/ has what Perennial needs beside them",
+        "(PyTorchJob); k8s/ contains the manifests that Perennial needs in addition",
     )

@@ -1,4 +1,4 @@
-"""Adoption: what becomes of a job that has the name already?"""
+"""Existing job: decide what to do with a job that already has the name."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,11 +8,11 @@ from perennial.training_jobs.job_kind import JobView
 
 @dataclass(frozen=True)
 class ExistingJobPolicy:
-    """What to do about the job that was found.
+    """The decision on a job that was found.
 
     Attributes:
         action: Follow it; or delete it, wait until it is gone, and create ours; or only wait.
-        reason: Why.
+        reason: Reason for the decision.
     """
 
     action: Literal["adopt", "replace", "wait"]
@@ -20,19 +20,19 @@ class ExistingJobPolicy:
 
 
 def decide_on_existing_job(found: JobView, run_id: str, spec_digest: str) -> ExistingJobPolicy:
-    """The name says that it is the same training; is it one to follow?
+    """Decide whether to follow a job of the same name, which is of the same training.
 
     Args:
         found: The job that exists.
         run_id: Our run.
-        spec_digest: Of the manifest that we would have created.
+        spec_digest: Digest of the manifest that we would have created.
     """
     if found.is_leaving:
         return ExistingJobPolicy("wait", "it is being deleted")
     if found.outcome is not None:
-        return ExistingJobPolicy("replace", f"it has {found.outcome} and is not coming back")
+        return ExistingJobPolicy("replace", f"it has {found.outcome} and will not resume")
     if found.run_id != run_id:
-        return ExistingJobPolicy("adopt", f"run {found.run_id} trains the same, bit for bit")
+        return ExistingJobPolicy("adopt", f"run {found.run_id} runs the same training")
     if found.spec_digest != spec_digest:
-        return ExistingJobPolicy("replace", "this run asks for other resources than it had")
+        return ExistingJobPolicy("replace", "this run requests other resources")
     return ExistingJobPolicy("adopt", "an earlier attempt of this step started it")

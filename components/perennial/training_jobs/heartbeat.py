@@ -1,4 +1,4 @@
-"""Sign of life: tells the pods of a training that its launcher follows it."""
+"""Heartbeat: signals to the pods of a training that its launcher is alive."""
 
 import logging
 import secrets
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
-    """Write a new one now and again, in a thread, for as long as the block runs."""
+    """Write heartbeats periodically, in a thread, while the block runs."""
     ended = threading.Event()
 
     def write() -> None:
@@ -26,7 +26,7 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
                 with single_attempts():
                     write_heartbeat(job, secrets.token_hex(8))
             except PerennialError as error:
-                logger.warning("the pods are not told that they are followed: %s", error.problem)
+                logger.warning("the heartbeat cannot be written: %s", error.problem)
             is_over = ended.wait(every_seconds)
 
     thread = threading.Thread(target=write, name="sign-of-life", daemon=True)
@@ -34,4 +34,4 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()  # not joined: the store may be away, and nobody waits for this
+        ended.set()  # not joined: the store may be unavailable, and the thread is a daemon

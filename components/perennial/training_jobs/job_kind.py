@@ -1,4 +1,4 @@
-"""Job kind: what one kind of training job looks like to the API server."""
+"""Job kind: manifests and status of one kind of training job."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ DEADLINE = "DeadlineExceeded"
 
 @dataclass(frozen=True)
 class JobView:
-    """What matters of a job's status.
+    """The relevant fields of a job's status.
 
     Attributes:
         name: The job's name.
-        uid: The job itself: another one may get its name.
-        run_id: The pipeline run that made it.
-        attempt: Which attempt it is.
-        spec_digest: Of the manifest that it was made from.
-        outcome: What its operator says; None while it goes on.
+        uid: Identifies the job: another one may get its name.
+        run_id: The pipeline run that created it.
+        attempt: Name of the attempt.
+        spec_digest: Digest of the manifest that it was created from.
+        outcome: The outcome that its operator reports; None while it runs.
         is_suspended: Whether it waits to be admitted.
         is_leaving: Whether it is being deleted.
         is_past_deadline: Whether its operator ended it for taking too long.
-        message: The operator's words.
+        message: The operator's message.
     """
 
     name: str
@@ -43,13 +43,13 @@ class JobView:
 
 
 class JobKind(ABC):
-    """Manifests and status of one kind; pure functions all.
+    """Manifests and status of one kind, as pure functions.
 
     Attributes:
         title: Its name for people.
-        resource: Where the API serves it.
-        container: What its operator calls the training container.
-        api_version: Of its manifests.
+        resource: Its API resource.
+        container: Its operator's name of the training container.
+        api_version: API version of its manifests.
     """
 
     title: str
@@ -58,31 +58,31 @@ class JobKind(ABC):
 
     @property
     def api_version(self) -> str:
-        """Group and version."""
+        """Return API group and version."""
         return f"{self.resource.group}/{self.resource.version}"
 
     @abstractmethod
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
-        """The manifest's spec.
+        """Return the manifest's spec.
 
         Args:
-            request: What to run.
-            fields: Those that the served version has, for what only some versions have.
+            request: The job to run.
+            fields: Fields of the served version, for those that only some versions have.
 
         Raises:
-            PerennialError: this kind cannot do what the contract asks for.
+            PerennialError: this kind does not support what the contract requests.
         """
 
     @abstractmethod
     def rank_of(self, pod: Object) -> int:
-        """Which machine a pod is; 0 holds the first rank."""
+        """Return the machine number of a pod; 0 runs the first rank."""
 
     @abstractmethod
     def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
-        """What the conditions that are true say."""
+        """Return the outcome, given the conditions that are true."""
 
     def manifest(self, request: JobRequest, fields: frozenset[str] = frozenset()) -> Object:
-        """The body of the creation."""
+        """Return the manifest to create."""
         spec = self.spec(request, fields)
         return {
             "apiVersion": self.api_version,
@@ -92,7 +92,7 @@ class JobKind(ABC):
         }
 
     def view(self, job: Object) -> JobView:
-        """What a job's status says."""
+        """Return the view of a job's status."""
         metadata, status = job["metadata"], job.get("status", {})
         true = {
             each["type"]: each
@@ -114,7 +114,7 @@ class JobKind(ABC):
         )
 
     def pod_view(self, pod: Object) -> PodView:
-        """What a pod's status says about the training."""
+        """Return the view of a pod's status."""
         return PodView.of(pod, self.container)
 
     def _is_suspended(self, job: Object, true: dict[str, Object]) -> bool:

@@ -1,4 +1,4 @@
-"""Launcher: starts one attempt of a training job and says how it ended."""
+"""Launcher: start one attempt of a training job and report how it ended."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -9,14 +9,14 @@ from perennial.engine.job import JobFailure, TrainingJob
 
 
 class JobState(StrEnum):
-    """How an attempt stands."""
+    """The state in which an attempt ended."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     INTERRUPTED = "interrupted"
-    """It stopped behind a checkpoint because a signal asked it to."""
+    """Stopped by a signal; checkpoint saved."""
     DISPLACED = "displaced"
-    """The cluster took its place away: evicted, preempted, or its machine was lost."""
+    """Preempted or evicted, or its machine was lost."""
     FAILED = "failed"
 
 
@@ -24,7 +24,7 @@ class Launcher(ABC):
     """Runs attempts of one job, one after the other."""
 
     log: str
-    """Where a person finds the attempt's output."""
+    """Location of the attempt's output, for people."""
     cause: str = ""
     """What ended the last attempt, as seen from outside; empty where nothing is."""
 
@@ -38,15 +38,15 @@ class Launcher(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Delete what only attempts of the job need: none follows."""
+        """Delete what only attempts of the job need; no attempt follows."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask the attempt to end behind a checkpoint; returns at once, may be called again."""
+        """Ask the attempt to save a checkpoint and stop; return at once; may be called again."""
 
 
 def forget_last_attempt(job: TrainingJob) -> None:
-    """Make room for the words of the next one."""
+    """Delete the markers of the last attempt before the next one starts."""
     job.logs.mkdir(parents=True, exist_ok=True)
     for left in (job.interrupted, job.first_step, job.root / JobFailure.file_name):
         left.unlink(missing_ok=True)

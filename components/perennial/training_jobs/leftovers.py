@@ -1,4 +1,4 @@
-"""Leftovers: which training jobs are there, and which of them still go on?"""
+"""Leftovers: list training jobs, and tell which still run."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,11 +8,11 @@ from perennial.training_jobs.selectors import ENDED, MANAGED_BY, PYTORCHJOBS, TR
 
 
 def training_jobs(cluster: Cluster, labels: Mapping[str, str]) -> Iterator[tuple[Resource, Object]]:
-    """Perennial's jobs of every kind that the cluster serves.
+    """Yield Perennial's jobs of every kind that the cluster serves.
 
     Args:
-        cluster: The namespace to look in.
-        labels: What they must have besides.
+        cluster: The namespace to search.
+        labels: Additional labels that they must have.
     """
     for resource in (PYTORCHJOBS, TRAINJOBS):
         if cluster.serves(resource):
@@ -21,15 +21,15 @@ def training_jobs(cluster: Cluster, labels: Mapping[str, str]) -> Iterator[tuple
 
 
 def still_goes_on(job: Object) -> bool:
-    """Whether a job is to be deleted when its run has ended.
+    """Whether a job must be deleted when its run has ended.
 
-    One that has ended stays for its evidence; one that is being deleted needs no help.
+    One that has ended is kept as evidence; one that is being deleted needs no action.
     """
     return "deletionTimestamp" not in job["metadata"] and not has_ended(job)
 
 
 def has_ended(job: Object) -> bool:
-    """Whether a job's operator says so."""
+    """Whether a job's operator reports that it has ended."""
     return any(
         condition["type"] in ENDED and condition["status"] == "True"
         for condition in job.get("status", {}).get("conditions", ())

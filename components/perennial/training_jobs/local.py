@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class LocalLauncher(Launcher):
-    """One torchrun at a time; restarts are the caller's decision, so torchrun makes none.
+    """Run one torchrun at a time. The caller decides on restarts, so torchrun makes none.
 
     Args:
         threads_per_process: Threads of each rank.
@@ -38,8 +38,8 @@ class LocalLauncher(Launcher):
 
     @override
     def start(self, job: TrainingJob) -> None:
-        # The workers end when this lease is given up, or when this process dies. Nothing of the
-        # folder may be touched before it is held: another run may be training in it.
+        # The workers end when this lease is released, or when this process dies. The folder must
+        # not be touched before it is held: another run may be training in it.
         lease = RunLease(job.root)
         lease.acquire()
         forget_last_attempt(job)
@@ -53,7 +53,7 @@ class LocalLauncher(Launcher):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C reaches the whole foreground group; torchrun must hear from `stop` alone.
+                # Ctrl-C reaches the whole foreground group; only `stop` may signal torchrun.
                 start_new_session=True,
             )
         self._attempt = _Attempt(job, process, lease)
@@ -73,13 +73,13 @@ class LocalLauncher(Launcher):
             attempt.lease.release()
         if code == 0 and (attempt.job.root / TrainingResult.file_name).exists():
             return JobState.SUCCEEDED
-        self.cause = "" if code else "the processes ended with 0, but left no result"
+        self.cause = "" if code else "the processes exited with code 0 but wrote no result"
         return JobState.INTERRUPTED if attempt.job.interrupted.exists() else JobState.FAILED
 
     @override
     def close(self) -> None:
         if self._attempt is None:
-            return  # maybe it was refused: the folder is another run's
+            return  # the lease may have been refused: the folder is another run's
         remove_encoded_data(self._attempt.job)
 
     @override
@@ -90,9 +90,9 @@ class LocalLauncher(Launcher):
 
 
 def remove_encoded_data(job: TrainingJob) -> None:
-    """Remove what no further attempt will read; says so where another run holds the folder.
+    """Remove the encoded data after the last attempt; log it if another run holds the folder.
 
-    A run that was killed between the end of its training and this leaves it to the next one.
+    If the run is killed before this, the next one removes the data.
     """
     if not job.scratch.exists():
         return
@@ -100,7 +100,7 @@ def remove_encoded_data(job: TrainingJob) -> None:
     try:
         lease.acquire()
     except PerennialError as error:
-        logger.warning("encoded data is left behind: %s", error)
+        logger.warning("encoded data cannot be removed: %s", error)
         return
     shutil.rmtree(job.scratch, ignore_errors=True)
     lease.release()
@@ -114,7 +114,7 @@ class _Attempt:
 
 
 def torchrun_command(job: TrainingJob) -> list[str]:
-    """The command; the workers take one argument, because torchrun would claim their options."""
+    """Return the command; workers take one argument, because torchrun would parse options."""
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *("--nproc-per-node", str(job.num_processes), "--max-restarts", "0"),
@@ -125,7 +125,7 @@ def torchrun_command(job: TrainingJob) -> list[str]:
 def worker_environment(
     environment: Mapping[str, str], threads: int, lease: RunLease
 ) -> dict[str, str]:
-    """This process's variables, as the workers need them."""
+    """Return this process's environment variables, adapted for the workers."""
     return {
         # Set by KFP's executor; with it, importing kfp fails in child processes.
         **{name: value for name, value in environment.items() if name != "_KFP_RUNTIME"},

@@ -1,4 +1,4 @@
-"""Cluster launcher: one training job at a time, as PyTorchJob or TrainJob, followed to its end."""
+"""Cluster launcher: run one training job at a time, as PyTorchJob or TrainJob, to its end."""
 
 import logging
 import os
@@ -38,22 +38,22 @@ from perennial.training_jobs.status import (
 )
 from perennial.training_jobs.watched_pods import WatchedPods
 
-EXIT_TERMINATED = 143  # 128 + SIGTERM, as shells count
-# A creation that was on its way when the signal came shows within a moment.
+EXIT_TERMINATED = 143  # 128 + SIGTERM, as in shells
+# A creation in flight when the signal arrived becomes visible within this time.
 LOOKS, LOOK_SECONDS = 10, 0.05
 logger = logging.getLogger(__name__)
 
 
 class ClusterLauncher(Launcher):
-    """Runs attempts as jobs that an operator on the cluster makes pods of.
+    """Runs attempts as jobs for which an operator on the cluster creates pods.
 
     Args:
-        cluster: Where.
-        kind: As what.
+        cluster: The cluster's namespace.
+        kind: Kind of the jobs.
         run: The pipeline run that the jobs belong to.
         resources: The contract's section.
         tracking_run_id: An MLflow run that the platform opened.
-        pace: How often to look.
+        intervals: How often to poll.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ClusterLauncher(Launcher):
         self.log = ""
         self.cause = ""
         self._cluster = cluster
-        # Of the main thread alone, so that a signal's handler finds it open and idle.
+        # Used only by the main thread, so that a signal handler finds it open and idle.
         self._direct = cluster.twin()
         self._kind = kind
         self._run = run
@@ -79,7 +79,7 @@ class ClusterLauncher(Launcher):
     def start(self, job: TrainingJob) -> None:
         if not is_remote(job.store_uri):
             raise PerennialError(
-                f"pods cannot see the store {job.store_uri or job.folder!r}",
+                f"pods cannot access the store {job.store_uri or job.folder!r}",
                 action="set PERENNIAL_STORE_URI to an object store, such as s3://bucket/prefix",
             )
         unattended = 60.0 * self._resources.cluster.budgets.unattended_minutes
@@ -122,7 +122,7 @@ class ClusterLauncher(Launcher):
             fetch_errors(job)
             traces.keep_logs(logs.files, is_last=True)
         if view is not None and view.is_suspended:
-            traces.forget()  # the same attempt goes on with new pods
+            traces.forget()  # the same attempt continues with new pods
         self._followed = None
         self.cause = found.cause
         logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
@@ -130,7 +130,7 @@ class ClusterLauncher(Launcher):
 
     @override
     def stop(self) -> None:
-        """Delete the job and end this process: a step that is terminated has 0.1 s left."""
+        """Delete the job and end this process: a terminated step has 0.1 s left."""
         if self._followed is not None:
             self._delete_at_once(self._followed)
         elif self._creating:
@@ -147,7 +147,7 @@ class ClusterLauncher(Launcher):
             self._cluster.close()
 
     def _create_or_adopt(self, request: JobRequest) -> JobView:
-        """The job that now runs: created, or found and adopted."""
+        """Create the job, or adopt an existing one; return its view."""
         body = self._kind.manifest(request, self._fields)
         wanted = body["metadata"]["annotations"]
         while True:
@@ -162,7 +162,7 @@ class ClusterLauncher(Launcher):
                 continue
             view = self._kind.view(existing)
             if view.attempt == request.attempt:
-                return view  # the answer to the creation was lost, not the creation
+                return view  # only the response to the creation was lost
             digest = next(iter(wanted[name] for name in wanted if name.endswith("sha256")))
             decision = decide_on_existing_job(view, self._run.run_id, digest)
             logger.info("found job=%s: %s, %s", view.name, decision.reason, decision.action)
@@ -173,7 +173,7 @@ class ClusterLauncher(Launcher):
             self._wait_until_gone(view)
 
     def _wait_until_gone(self, job: JobView) -> None:
-        """With its pods: a new job's would have the same names."""
+        """Wait until the job and its pods are gone: a new job's pods would have the same names."""
         deadline = time.monotonic() + self._resources.cluster.grace_seconds + self._intervals.settle
         selector = pods_of(self._kind.resource, job.name)
         while time.monotonic() < deadline:
@@ -183,15 +183,15 @@ class ClusterLauncher(Launcher):
                 return
             time.sleep(self._intervals.shortest)
         raise PerennialError(
-            f"the job {job.name} is being deleted and does not go away",
-            evidence=f"uid {job.uid} or one of its pods is still there",
-            action="see what holds its pods: a finalizer, or a machine that does not answer",
+            f"timed out waiting for the deletion of job {job.name}",
+            evidence=f"uid {job.uid} or one of its pods still exists",
+            action="find what blocks its pods: a finalizer, or a machine that does not respond",
         )
 
     def _follow(
         self, followed: JobView, pods: WatchedPods, logs: PodLogs, traces: AttemptFiles
     ) -> JobView | None:
-        """The job when nothing of the attempt runs any more; None when somebody deleted it."""
+        """Follow the attempt until it has ended; return the job, or None if it was deleted."""
         machines = self._resources.cluster.machines
         progress = Progress(self._resources.cluster.budgets)
         while True:
@@ -203,8 +203,8 @@ class ClusterLauncher(Launcher):
             traces.keep_logs(logs.files)
             if view is None:
                 return None
-            said = read_admission(self._direct, view.uid) if view.is_suspended else None
-            now = job_status(view, seen, machines, said)
+            admission = read_admission(self._direct, view.uid) if view.is_suspended else None
+            now = job_status(view, seen, machines, admission)
             if now.phase == "running" and not traces.is_rendezvous_complete():
                 now = rendezvous_pending(machines)
             reason = progress.update(now, time.monotonic())
@@ -222,30 +222,30 @@ class ClusterLauncher(Launcher):
                 raise stopped_error(followed.name, reason, now)
 
     def _read_job(self, followed: JobView) -> JobView | None:
-        """The job as it is now; None when it is gone, or another one has its name."""
+        """Return the current job; None if it is gone, or another one has its name."""
         found = self._direct.get(self._kind.resource, followed.name)
         if found is None or found["metadata"]["uid"] != followed.uid:
             return None
         return self._kind.view(found)
 
     def _handle_deleted_job(self, followed: JobView) -> JobResult:
-        """Somebody deleted the job."""
+        """Return the result, or raise the error, for a job that was deleted while it ran."""
         if followed.run_id != self._run.run_id:
             return JobResult(JobState.DISPLACED, f"run {followed.run_id} deleted its job")
         self._followed = None
         raise TrainingFailedError(
             f"the training job {followed.name} was deleted while it ran",
-            action="run the step again to resume from the last checkpoint",
+            action="run the step again: it resumes from the last checkpoint",
         )
 
     def _wait_for_pods(self, followed: JobView, view: JobView, pods: WatchedPods) -> JobView | None:
-        """Wait until none of its pods runs, or delete the job; None when it is gone already."""
+        """Wait until none of its pods runs, or delete the job; None if it is already gone."""
         those = {pod.uid for pod in pods.seen()}
         grace = self._resources.cluster.grace_seconds + self._intervals.settle
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline:
             have_ended = all(pod.has_ended for pod in pods.seen() if pod.uid in those)
-            # A job that was suspended gets new pods, now or later: the next attempt's to follow.
+            # A suspended job gets new pods, now or later; the next attempt follows those.
             goes_on = view.is_suspended or bool(pods.present - those)
             is_over = view.outcome is not None or (goes_on and not pods.present & those)
             if view.is_past_deadline or (is_over and have_ended):
@@ -282,7 +282,7 @@ class ClusterLauncher(Launcher):
 
     def _delete_at_once(self, job: JobView) -> bool:
         if job.run_id != self._run.run_id:
-            return True  # another run's, which goes on without us
+            return True  # another run's, which continues without us
         try:
             return self._direct.delete(self._kind.resource, job.name, uid=job.uid, is_patient=False)
         except ApiError:

@@ -1,4 +1,4 @@
-"""Pod logs: follows what every pod of an attempt prints; shows the first rank's, keeps all."""
+"""Pod logs: follow the logs of every pod of an attempt, show the first rank's, and keep all."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ from perennial.clients.cluster import Cluster
 from perennial.training_jobs.pods import PodView
 
 OTHER_RANK = re.compile(r" rank=[1-9]\d* ")
-# The kubelet closes logs soon after their containers have ended.
+# The kubelet closes logs soon after their containers ended.
 CLOSING_SECONDS = 10.0
 logger = logging.getLogger(__name__)
 
@@ -24,11 +24,11 @@ class PodLogs:
     """One thread and one file for each pod that has started.
 
     Args:
-        cluster: Where the pods are.
+        cluster: The namespace of the pods.
         container: The container to follow.
         folder: Where `<pod>.log` is written.
-        shown: File that the first rank's lines go to, too.
-        pause_seconds: Before a log is asked for again.
+        shown: File that also receives the first rank's lines.
+        pause_seconds: Pause before a log is requested again.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PodLogs:
         self._pause_seconds = pause_seconds
         self._threads: dict[str, threading.Thread] = {}
         self.files: list[Path] = []
-        """What is kept, a file for each pod."""
+        """The log files, one per pod."""
         self._ended: set[str] = set()
         self._closed = threading.Event()
 
@@ -49,7 +49,7 @@ class PodLogs:
         """Follow the pods that have started.
 
         Args:
-            pods: The number of its machine with each.
+            pods: Machine number and view of each pod.
         """
         for machine, pod in pods:
             if pod.has_ended or pod.is_leaving:
@@ -63,7 +63,7 @@ class PodLogs:
                 thread.start()
 
     def close(self) -> None:
-        """Take what is left of the logs, then stop."""
+        """Read the rest of the logs, then stop."""
         self._ended.update(self._threads)
         deadline = time.monotonic() + CLOSING_SECONDS
         for thread in self._threads.values():
@@ -81,9 +81,9 @@ class PodLogs:
                         stamp, _, text = line.partition(" ")
                         moment = _moment(stamp)
                         if moment is None:
-                            continue  # the kubelet's own words
+                            continue  # a line of the kubelet
                         last = moment
-                        # From the second on in which the connection was lost.
+                        # Resume at the second in which the connection was lost.
                         if last > known:
                             self._take(file.write, machine, text)
                             file.flush()
@@ -91,7 +91,7 @@ class PodLogs:
                     if error.status == NOT_FOUND:
                         return
                 except HTTPError as error:
-                    logger.debug("the log of %s is followed anew: %s", pod.name, error)
+                    logger.debug("following the log of %s again: %s", pod.name, error)
                 else:
                     if pod.uid in self._ended:
                         return
@@ -107,7 +107,7 @@ class PodLogs:
 
 
 def _moment(stamp: str) -> tuple[str, str] | None:
-    """When a line was printed: the second, in UTC, and its fraction; None if that is no time.
+    """Parse a line's time stamp into second, in UTC, and fraction; None if it is not a time.
 
     The machine's time need not be UTC, and has more digits than Python keeps.
     """

@@ -1,4 +1,4 @@
-"""Pods: what a training pod looks like, and what its status says about it."""
+"""Pods: build the spec of a training pod, and read its status."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from perennial.clients.cluster import Object
 from perennial.training_jobs.config import ClusterSection
 from perennial.training_jobs.request import SCRATCH, JobRequest
 
-# The kubelet's or the scheduler's doing, not the training's.
+# Caused by the kubelet or the scheduler, not by the training.
 DISPLACING = frozenset(
     {
         "Evicted", "Preempting", "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown",
@@ -15,22 +15,22 @@ DISPLACING = frozenset(
         "OutOfmemory", "OutOfpods",
     }
 )  # fmt: skip
-# Reasons to wait in which every container begins.
+# Waiting reasons with which every container starts.
 STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 SECONDS_PER_MINUTE, SECONDS_PER_HOUR = 60, 3600
 
 
 def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
-    """One machine's pod of a PyTorchJob.
+    """Return the spec of one machine's pod of a PyTorchJob.
 
     Args:
         request: The job.
-        container: What the operator wants the container to be called.
-        is_first: Whether it holds the first rank.
+        container: Name that the operator requires of the container.
+        is_first: Whether it runs the first rank.
     """
     cluster = request.resources.cluster
     spec: Object = {
-        # Never: what comes next is the launcher's decision, and the failed pod is the evidence.
+        # Never: the launcher decides on restarts, and the failed pod is the evidence.
         "restartPolicy": "Never",
         # Enforced by the kubelet; the operator's own deadline is not.
         "activeDeadlineSeconds": pod_deadline(cluster),
@@ -73,19 +73,19 @@ CONTAINER_SECURITY: Object = {
 }
 VOLUME_MOUNTS: list[Object] = [
     {"name": "scratch", "mountPath": SCRATCH},
-    {"name": "tmp", "mountPath": "/tmp"},  # a mount, no file of ours
+    {"name": "tmp", "mountPath": "/tmp"},  # a mount, not a file of ours
     {"name": "shm", "mountPath": "/dev/shm"},
 ]
 
 
 def pod_security(user: int | None) -> Object:
-    """Restricted Pod Security; the user counts for the operator's init container, too."""
+    """Return restricted Pod Security; the user applies to the operator's init container too."""
     context: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     return context | ({"runAsUser": user} if user is not None else {})
 
 
 def volumes(cluster: ClusterSection) -> list[Object]:
-    """What can be written; shared memory counts as the container's memory."""
+    """Return the writable volumes; shared memory counts as the container's memory."""
     return [
         {"name": "scratch", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
@@ -97,9 +97,9 @@ def volumes(cluster: ClusterSection) -> list[Object]:
 
 
 def container_resources(request: JobRequest) -> Object:
-    """Requests and limits of one machine's container.
+    """Return requests and limits of one machine's container.
 
-    Cores are not limited: a process that is throttled holds up all others.
+    Cores are not limited: a throttled process delays all others.
     """
     cluster, processes = request.resources.cluster, request.resources.processes_per_machine
     memory = _gib(cluster.memory_gib_per_process * processes)
@@ -112,9 +112,9 @@ def container_resources(request: JobRequest) -> Object:
 
 
 def pod_deadline(cluster: ClusterSection) -> int:
-    """Seconds after which the kubelet ends a pod: the launcher's budgets, should it be gone.
+    """Return the seconds after which the kubelet ends a pod, in case the launcher is gone.
 
-    A pod's time runs from when it has a machine, and others of its job may still queue for theirs.
+    A pod's time starts when it is scheduled, while others of its job may still be queued.
     """
     budgets = cluster.budgets
     hours = budgets.queued_hours + budgets.running_hours
@@ -142,19 +142,19 @@ def _gib(size: float) -> str:
 
 @dataclass(frozen=True)
 class PodView:
-    """What matters of a pod's status.
+    """The relevant fields of a pod's status.
 
     Attributes:
         name: The pod's name.
-        uid: The pod itself: another one may get its name.
-        phase: As the API has it.
+        uid: Identifies the pod: another one may get its name.
+        phase: The API's phase.
         is_scheduled: Whether it has a machine.
         is_leaving: Whether it is being deleted.
         has_started: Whether its container runs or has run.
-        reason: Why it is where it is, in the API's word: what it waits for, or how it ended.
-        message: The same in a sentence.
-        exit_code: Of its container; None before it ended.
-        disruption: Why the cluster takes it away; empty when it does not.
+        reason: The API's reason why it waits or ended.
+        message: The API's message with the reason.
+        exit_code: Exit code of its container; None before it ended.
+        disruption: Why the cluster disrupts it; empty if it does not.
     """
 
     name: str
@@ -170,7 +170,7 @@ class PodView:
 
     @classmethod
     def of(cls, pod: Object, container: str) -> "PodView":
-        """The view of a pod, by its training container."""
+        """Return the view of a pod, by its training container."""
         status = pod.get("status", {})
         conditions = {each["type"]: each for each in status.get("conditions", ())}
         scheduled = conditions.get("PodScheduled", {})
@@ -194,27 +194,27 @@ class PodView:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether none of its containers runs any more."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def is_displaced(self) -> bool:
-        """Whether the cluster took its place away."""
+        """Whether it was preempted or evicted, or its machine was lost."""
         return bool(self.disruption) or self.reason in DISPLACING or self.phase == "Unknown"
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a container of it cannot begin."""
+        """Whether one of its containers cannot start."""
         return self.phase == "Pending" and self.is_scheduled and self.reason not in STARTING
 
     def describe(self) -> str:
-        """In a line: who, how, why."""
+        """Return name, phase, reason and message in one line."""
         ending = "" if self.exit_code is None else f", exit code {self.exit_code}"
         why = (
             f": {self.disruption or self.reason}{ending}" if self.disruption or self.reason else ""
         )
-        said = f" ({self.message.strip()[:300]})" if self.message else ""
-        return f"{self.name} {self.phase}{why}{said}"
+        message = f" ({self.message.strip()[:300]})" if self.message else ""
+        return f"{self.name} {self.phase}{why}{message}"
 
 
 def _state_of(statuses: list[Object], container: str) -> Object:
@@ -226,10 +226,10 @@ def _state_of(statuses: list[Object], container: str) -> Object:
 
 
 def _waiting(status: Object) -> Object:
-    """What a container waits for; init containers come first."""
+    """Return what a container waits for; init containers come first."""
     containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     found = [each["state"]["waiting"] for each in containers if "waiting" in each.get("state", {})]
-    # A container behind one that cannot start says only that it waits for it.
+    # A container behind one that cannot start only reports that it waits for it.
     return next((each for each in found if each.get("reason", "") not in STARTING), {}) or next(
         iter(found), {}
     )

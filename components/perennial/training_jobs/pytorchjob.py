@@ -10,9 +10,9 @@ from perennial.training_jobs.pods import pod_spec
 from perennial.training_jobs.request import JobRequest
 from perennial.training_jobs.selectors import LEFT_IN_PLACE, PYTORCHJOBS
 
-# Of what is in the object store and in the run's page anyway.
+# How long ended jobs are kept; their evidence is in the object store and the run's page anyway.
 KEPT_SECONDS = 24 * 3600
-# A sidecar would outlive the training, or block it.
+# A service mesh's sidecar would outlive the training, or block it.
 ANNOTATIONS = {"sidecar.istio.io/inject": "false", **LEFT_IN_PLACE}
 
 
@@ -30,10 +30,10 @@ class PyTorchJob(JobKind):
         if cluster.machines > 1:
             replicas["Worker"] = self._replica(request, cluster.machines - 1, is_first=False)
         policy: Object = {
-            # Those that still run when one has failed; the pod that failed stays, with its log.
+            # Deletes the pods that still run when one failed; the failed pod stays, with its log.
             "cleanPodPolicy": "Running",
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            # No backoffLimit: when it trips, the operator deletes every pod, the failed one too.
+            # No backoffLimit: at the limit, the operator deletes every pod, the failed one too.
         }
         if cluster.gang_scheduler:
             policy["schedulingPolicy"] = {"minAvailable": cluster.machines}

@@ -1,4 +1,4 @@
-"""Reaping: which training jobs does nobody follow, and which are kept as evidence?"""
+"""Reaping: decide which training jobs to delete, and which to keep as evidence."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ TERMINAL = frozenset({"Succeeded", "Failed", "Error"})  # phases of an Argo Work
 
 @dataclass(frozen=True)
 class Reaping:
-    """What becomes of a job.
+    """The decision on a job.
 
     Attributes:
         name: The job.
@@ -26,17 +26,17 @@ class Reaping:
 
 
 def decide_reaping(job: Object, phases: dict[str, str], now: datetime, grace: timedelta) -> Reaping:
-    """Delete what belongs to no run that goes on.
+    """Decide whether to delete a job: yes if its run has ended.
 
-    At once, if the job goes on: it holds accelerators for nobody. One that has ended is kept for
-    the grace, since its pods are the evidence, and deleted then: a TrainJob never goes by itself.
+    A running job is deleted at once, because it occupies accelerators. One that has ended is kept
+    for the grace period, because its pods are the evidence; a TrainJob is never deleted by itself.
 
     Args:
         job: The job.
-        phases: Run's id → phase, of every run whose Workflow exists; listed after the job, which
-            is made by a run that exists.
-        now: The time.
-        grace: Least age of a job that has ended.
+        phases: Run id → phase, for every run whose Workflow exists; listed after the job, whose
+            run existed when it was created.
+        now: The current time.
+        grace: Minimum age of a deleted job that has ended.
     """
     metadata = job["metadata"]
     name, run_id = metadata["name"], metadata["labels"].get(RUN_LABEL, "")
@@ -45,11 +45,11 @@ def decide_reaping(job: Object, phases: dict[str, str], now: datetime, grace: ti
     if "deletionTimestamp" in metadata:
         return Reaping(name, False, "it is being deleted")
     if phase is not None and phase not in TERMINAL:
-        return Reaping(name, False, f"run {run_id} goes on")
+        return Reaping(name, False, f"run {run_id} still runs")
     if has_ended(job) and age < grace:
         return Reaping(
-            name, False, f"it has ended, and is only {age.total_seconds() / 3600:.1f} h old"
+            name, False, f"it has ended and is only {age.total_seconds() / 3600:.1f} h old"
         )
-    ended = "has ended" if has_ended(job) else "goes on"
+    ended = "has ended" if has_ended(job) else "still runs"
     run = f"is {phase}" if phase is not None else "is gone"
     return Reaping(name, True, f"it {ended}, and run {run_id} {run}")

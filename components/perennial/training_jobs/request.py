@@ -1,4 +1,4 @@
-"""Job request: all that a training job's manifest is made of, and what the own pod tells."""
+"""Job request: the inputs of a training job's manifest, partly read from the step's own pod."""
 
 import hashlib
 import math
@@ -31,8 +31,8 @@ ATTEMPT = "perennial/attempt"
 SPEC_DIGEST = "perennial/spec-sha256"
 STORE = "perennial/store-uri"
 STEP_CONTAINER = "main"  # where Argo runs a step's program
-# Of the step's variables, training pods get all but what KFP and Argo tell the step about itself,
-# and what is the step's own.
+# Training pods get the step's variables except those that KFP and Argo set about the step, and
+# those that are the step's own.
 KEPT_BACK = re.compile(
     rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{RUN_FOLDER}|{CACHE}|{SECRET_FILES})$)"
 )
@@ -44,11 +44,11 @@ class RunIdentity:
     """The pipeline run that a training belongs to.
 
     Attributes:
-        run_id: KFP's.
-        owner: Reference to the Argo Workflow; None where the pod has no owner.
-        image: What the step's own container runs.
+        run_id: KFP's run id.
+        owner: Reference to the Argo Workflow; None if the pod has no owner.
+        image: Image of the step's own container.
         environment: Variables to pass on, secrets by reference.
-        pull_secrets: References to what opens the registry.
+        pull_secrets: References to the image pull secrets.
     """
 
     run_id: str
@@ -59,20 +59,20 @@ class RunIdentity:
 
     @classmethod
     def of_pod(cls, pod: Object) -> "RunIdentity":
-        """What a step's own pod says.
+        """Read the identity from a step's own pod.
 
-        The owner is the Workflow, never the pod: a pod that is deleted, as when its machine is
-        drained, would take the running training along.
+        The owner is the Workflow, never the pod: deleting the pod, as when its machine is drained,
+        would delete the running training too.
 
         Raises:
-            PerennialError: the pod is not one of a pipeline run.
+            PerennialError: the pod does not belong to a pipeline run.
         """
         metadata = pod["metadata"]
         run_id = metadata.get("labels", {}).get(KFP_RUN_LABEL, "")
         containers = {each["name"]: each for each in pod["spec"]["containers"]}
         if not run_id or STEP_CONTAINER not in containers:
             raise PerennialError(
-                f"the pod {metadata['name']} is not a pipeline's step",
+                f"the pod {metadata['name']} is not a pipeline step",
                 evidence=f"it has no label {KFP_RUN_LABEL} or no container {STEP_CONTAINER}",
                 action='start the training through a pipeline, or set resources.launcher = "local"',
             )
@@ -101,16 +101,16 @@ class JobRequest:
     """One training job on a cluster; manifests are functions of it.
 
     Attributes:
-        name: The same for every attempt of the same training, so that the API server sees to it
-            that there is one job at a time.
+        name: The same for every attempt of the same training, so that the API server ensures that
+            there is one job at a time.
         run: The pipeline run.
         model: The model's name.
-        fingerprint: The training's.
-        attempt: Name of the attempt; its files lie under `attempts/` in the store.
-        address: Where the worker finds its job.
-        store_uri: Where the training's files lie.
+        fingerprint: The training's fingerprint.
+        attempt: Name of the attempt; its files are under `attempts/` in the store.
+        address: Address of the worker's job description.
+        store_uri: Address of the training's files.
         resources: The contract's section.
-        tracking_run_id: An MLflow run that the platform opened; for the first rank alone.
+        tracking_run_id: An MLflow run that the platform opened; for the first rank only.
     """
 
     name: str
@@ -128,7 +128,7 @@ class JobRequest:
         cls, job: TrainingJob, resources: ResourcesSection, run: RunIdentity,
         tracking_run_id: str = "",
     ) -> "JobRequest":  # fmt: skip
-        """The request for one attempt at a job."""
+        """Return the request for one attempt at a job."""
         return cls(
             name=job_name(job.model.name, job.fingerprint),
             run=run,
@@ -143,12 +143,12 @@ class JobRequest:
 
     @property
     def image(self) -> str:
-        """The trainer image."""
+        """Return the trainer image."""
         return self.resources.cluster.image or self.run.image
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the job and its pods are found by."""
+        """Return the labels by which the job and its pods are found."""
         return {
             **MANAGED_BY,
             RUN_LABEL: self.run.run_id,
@@ -158,10 +158,10 @@ class JobRequest:
 
     @property
     def command(self) -> list[str]:
-        """Torchrun; the operator's PET_ variables tell it about the other machines.
+        """Return torchrun's command; the operator's PET_ variables describe the other machines.
 
-        It waits for them as long as the launcher does: ten minutes, its default, are less than
-        another machine's image may take.
+        Its rendezvous timeout equals the launcher's: the default of ten minutes is less than the
+        pull of another machine's image may take.
         """
         budgets = self.resources.cluster.budgets
         patience = timedelta(hours=budgets.queued_hours, minutes=budgets.starting_minutes)
@@ -172,8 +172,8 @@ class JobRequest:
         ]
 
     def metadata(self, spec: Mapping[str, Any]) -> Object:
-        """The job's metadata; the spec's digest says whether a job found is this one."""
-        # The address holds the attempt's name, which is no difference between two jobs.
+        """Return the job's metadata; the spec's digest identifies an equal job."""
+        # The address contains the attempt's name, which makes no difference between two jobs.
         text = canonical_json(dict(spec)).replace(self.attempt, "")
         metadata: Object = {
             "name": self.name,
@@ -191,15 +191,15 @@ class JobRequest:
         return metadata
 
     def environment(self, *, is_first: bool) -> list[Object]:
-        """The containers' variables, ours over the step's.
+        """Return the containers' variables; ours override the step's.
 
         Args:
-            is_first: Whether it is the pod of the first rank.
+            is_first: Whether the pod runs the first rank.
         """
         own = {
             **worker_settings(self.resources.threads_per_process),
             CACHE: f"{SCRATCH}/cache",
-            # The step has it from a label that training pods lack.
+            # The step reads it from a label that training pods lack.
             RUN_ID: self.run.run_id,
             "HOME": SCRATCH,
             "TMPDIR": SCRATCH,
@@ -212,17 +212,17 @@ class JobRequest:
 
 
 def _reference(name: str, secret: str, key: str) -> Object:
-    """A secret as a variable of a training pod, none of whose arguments is a text of users."""
+    """Return a secret as a variable of a training pod; no argument is user text."""
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def job_name(model: str, fingerprint: str) -> str:
-    """A name that services and pods of the job can carry: RFC 1035, with room for suffixes."""
+    """Return a name that is valid for the job's services and pods: RFC 1035, with suffixes."""
     slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:24].strip("-") or "model"
     prefix = slug if slug[0].isalpha() else f"m-{slug}"
     return f"{prefix}-{fingerprint[:12]}"
 
 
 def label_value(text: str) -> str:
-    """The nearest text that is allowed as a label's value."""
+    """Return the nearest text that is valid as a label's value."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")

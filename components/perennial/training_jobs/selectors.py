@@ -1,4 +1,4 @@
-"""Training jobs: the kinds that exist, and the labels that Perennial's are found by."""
+"""Selectors: the kinds of training jobs, and the labels by which Perennial's are found."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,7 +13,7 @@ POD_LABELS: Mapping[Resource, str] = MappingProxyType(
         TRAINJOBS: "jobset.sigs.k8s.io/jobset-name",
     }
 )
-"""Kind → the label by which its pods name their job; a TrainJob's own labels do not reach them."""
+"""Kind → the label with the job's name on its pods; they do not get a TrainJob's own labels."""
 MANAGED_BY = {"app.kubernetes.io/managed-by": "perennial"}
 RUN_LABEL = "perennial/run"
 KFP_RUN_LABEL = "pipeline/runid"  # of every pod of a run
@@ -24,10 +24,10 @@ LEFT_IN_PLACE: Mapping[str, str] = MappingProxyType(
         "karpenter.sh/do-not-disrupt": "true",
     }
 )
-"""Annotations: to save a machine is no reason to move the pod. A training would lose what it did
-since its last checkpoint; the step that follows it takes the training along."""
+"""Annotations that forbid moving the pod to save a machine: a training would lose its progress
+since the last checkpoint, and a moved step would take its training along."""
 
 
 def pods_of(kind: Resource, job: str) -> str:
-    """The query for the pods of a job of that name."""
+    """Return the label selector of the pods of a job."""
     return f"{POD_LABELS[kind]}={job}"

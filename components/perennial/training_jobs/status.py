@@ -1,4 +1,4 @@
-"""Observation: how does a training job on a cluster stand, and is it time to give it up?"""
+"""Job status: derive phase, timeouts and result of a training job on a cluster."""
 
 import logging
 from collections.abc import Sequence
@@ -18,46 +18,46 @@ from perennial.training_jobs.pods import (
 
 logger = logging.getLogger(__name__)
 Phase = Literal["queued", "starting", "running", "ended"]
-DELETED = "Deleted"  # by whom is not known
-# Nothing that a launcher may read tells more: the refusal is in the events alone.
+DELETED = "Deleted"  # by an unknown party
+# The launcher may not read the events, which alone contain the reason.
 REFUSED = (
-    "the operator is refused the others, and the job's events say why (kubectl describe): a quota, "
-    "or Pod Security, which does not let in the init container that the training operator gives "
-    "the workers of PyTorchJobs; k8s/components/training-operator takes that away"
+    "the operator could not create the others; the job's events contain the reason (kubectl "
+    "describe): a quota, or Pod Security, which rejects the init container that the training "
+    "operator adds to workers of PyTorchJobs; k8s/components/training-operator removes it"
 )
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job stands.
+    """Status of a job.
 
     Attributes:
-        phase: How far it got.
-        reason: Why it is no further, in a line.
-        is_stuck: Whether it cannot go on by itself: a container cannot begin, or Kueue has admitted
-            the job in vain.
-        remedy: What a person can do about it, where that is known.
+        phase: The current phase.
+        reason: Why it has not reached the next phase, in one line.
+        is_stuck: Whether it cannot continue by itself: a container cannot start, or the job stays
+            suspended after Kueue admitted it.
+        remedy: What a person can do about it, if known.
     """
 
     phase: Phase
     reason: str
     is_stuck: bool = False
-    remedy: str = "mend what the pods wait for"
+    remedy: str = "fix what the pods wait for"
 
 
 def job_status(
     job: JobView, pods: Sequence[PodView], machines: int, admission: Admission | None = None
 ) -> JobStatus:
-    """How a job stands, by its pods first: its conditions claim what is not so.
+    """Return a job's status, from its pods first: its conditions are unreliable.
 
-    The operator says Succeeded as soon as the first pod has ended, and Failed late or never when a
-    pod that it did not watch has.
+    The operator reports Succeeded as soon as the first pod has ended, and Failed late or never if a
+    pod failed that it did not watch.
 
     Args:
         job: The job.
-        pods: Those of this job that exist.
-        machines: How many there must be.
-        admission: What Kueue says about a job that is suspended.
+        pods: The job's existing pods.
+        machines: Required number of pods.
+        admission: Kueue's state of a suspended job.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     if failed:
@@ -79,7 +79,7 @@ def _before_the_end(pods: Sequence[PodView], machines: int) -> JobStatus:
         shown = "; ".join(pod.describe() for pod in unplaced)
         if not shown:
             shown = f"{len(pods)} of {machines} pods exist"
-            # An operator creates all at once: those that are not there when one runs were refused.
+            # An operator creates all at once: pods that are missing when one runs were refused.
             shown += f"; {REFUSED}" if any(pod.has_started for pod in pods) else ""
         return JobStatus("queued", shown)
     waiting = [pod for pod in pods if not pod.has_started]
@@ -91,20 +91,20 @@ def _before_the_end(pods: Sequence[PodView], machines: int) -> JobStatus:
 
 
 def rendezvous_pending(machines: int) -> JobStatus:
-    """How a job stands whose pods run while its ranks have not found each other yet."""
+    """Return the status of a job whose pods run but whose rendezvous is not complete."""
     return JobStatus(
         "starting",
-        f"{machines} pods run, but their ranks have not found each other",
-        remedy="see what keeps the pods apart: a NetworkPolicy between them, the name of the first "
-        "one's Service in DNS, a service mesh's sidecars",
+        f"{machines} pods run, but the rendezvous of their ranks is not complete",
+        remedy="find what blocks the connections between the pods: a NetworkPolicy, the DNS name "
+        "of the first pod's Service, a service mesh's sidecars",
     )
 
 
 class Progress:
-    """How long each phase has taken, logged when it changes.
+    """Duration of each phase, logged when the phase changes.
 
     Args:
-        budgets: The contract's.
+        budgets: The contract's timeouts.
     """
 
     def __init__(self, budgets: Budgets) -> None:
@@ -119,14 +119,14 @@ class Progress:
         self._stuck_since: float | None = None
 
     def update(self, now: JobStatus, moment: float) -> str:
-        """Take note; returns why the job is to be given up, or nothing.
+        """Record a status; return why the job timed out, or an empty string.
 
-        A job is stuck from the first observation that says so: one that comes late, from a
-        launcher that was itself held up, does not tell how long it has been so.
+        A job is stuck from the first observation of it: a late observation, by a launcher that was
+        itself delayed, does not tell since when.
 
         Args:
-            now: How it stands.
-            moment: When, in seconds of a steady clock.
+            now: The current status.
+            moment: Time of the observation, in seconds of a steady clock.
         """
         if self._now is None or now.phase != self._now.phase:
             self._since = moment
@@ -140,8 +140,8 @@ class Progress:
             self._stuck_since = moment
         stuck_seconds = moment - self._stuck_since
         if stuck_seconds > self._stuck_limit:
-            what = "it cannot start" if now.phase == "queued" else "a pod cannot start"
-            return f"{what}, for {stuck_seconds:.0f} s (stuck_minutes)"
+            what = "it" if now.phase == "queued" else "a pod"
+            return f"{what} could not start for {stuck_seconds:.0f} s (stuck_minutes)"
         return self._overdue(now, moment - self._since)
 
     def _overdue(self, now: JobStatus, seconds: float) -> str:
@@ -153,11 +153,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How an attempt ended.
+    """The result of an attempt.
 
     Attributes:
-        state: For the decision what comes next.
-        cause: Why, as the cluster tells it.
+        state: The final state, which decides on a restart.
+        cause: The cause that the cluster reports.
     """
 
     state: JobState
@@ -168,21 +168,21 @@ def job_result(
     job: JobView, pods: Sequence[PodView], *, missing: int, all_ranks_finished: bool,
     was_interrupted: bool,
 ) -> JobResult:  # fmt: skip
-    """How an attempt ended, once nothing of it runs.
+    """Return the result of an attempt that has ended.
 
-    Succeeded is what rank 0 has put on record after every rank told it so, and what no pod
-    contradicts. A pod that was on its way out when the training was complete does not: the
-    operator deletes those that still run when the first one has ended.
+    It succeeded if rank 0 recorded that every rank finished, and no pod contradicts. A pod that was
+    terminating when the training was complete does not contradict: the operator deletes those that
+    still run when the first one has ended.
 
     Args:
         job: The job.
-        pods: As they were seen last, those included that are gone.
-        missing: How many never existed.
-        all_ranks_finished: What rank 0's record says.
-        was_interrupted: Whether it says that a signal stopped them behind a checkpoint.
+        pods: Last observed views of the pods, deleted ones included.
+        missing: Number of pods that never existed.
+        all_ranks_finished: Whether rank 0 recorded that all ranks finished.
+        was_interrupted: Whether rank 0 recorded that a signal stopped them; checkpoint saved.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
-    seen = "; ".join(pod.describe() for pod in failed) or job.message or "no pod says why"
+    seen = "; ".join(pod.describe() for pod in failed) or job.message or "no pod reports a reason"
     if missing:
         seen = f"{missing} of its pods never existed; {REFUSED}. The others: {seen}"
     if all_ranks_finished and all(pod.is_leaving or pod.is_displaced for pod in failed):
@@ -190,9 +190,9 @@ def job_result(
     if was_interrupted:
         return JobResult(JobState.INTERRUPTED, seen)
     if job.outcome == "succeeded":  # its other pods were deleted because of that
-        seen = f"the job claims to have succeeded, but not every rank has finished: {seen}"
+        seen = f"the job reports success, but not every rank has finished: {seen}"
         return JobResult(JobState.FAILED, seen)
-    # When one has failed, the operator deletes the others: then their end says nothing.
+    # When one failed, the operator deletes the others, so their end carries no information.
     are_taken_away = bool(failed) and all(pod.is_displaced or pod.is_leaving for pod in failed)
     if are_taken_away or any(pod.is_displaced and pod.disruption != DELETED for pod in failed):
         return JobResult(JobState.DISPLACED, seen)
@@ -200,15 +200,15 @@ def job_result(
 
 
 def stopped_error(job: str, reason: str, now: JobStatus) -> TrainingFailedError:
-    """What a person needs to know of a job that was deleted because it took too long."""
+    """Return the error for a job that was deleted because it timed out."""
     return TrainingFailedError(
-        f"the training job {job} was given up and deleted: {reason}",
+        f"the training job {job} timed out and was deleted: {reason}",
         evidence=now.reason,
-        action=f"{now.remedy}, or raise the budget in [resources.cluster.budgets]; run again to "
+        action=f"{now.remedy}, or raise the timeout in [resources.cluster.budgets]; run again to "
         "resume from the last checkpoint",
     )
 
 
 def is_past_deadline(job: JobView, pods: Sequence[PodView]) -> bool:
-    """Whether the kubelet has ended a pod, or the Trainer its job, for taking too long."""
+    """Whether the kubelet ended a pod, or the Trainer its job, at the deadline."""
     return job.is_past_deadline or any(pod.reason == DEADLINE for pod in pods)

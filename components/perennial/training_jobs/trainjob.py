@@ -1,7 +1,7 @@
 """TrainJob: Kubeflow Trainer's kind, `trainer.kubeflow.org/v1alpha1`.
 
-The API changed with every minor version, so that a job holds only fields that all versions from
-2.0 on have; everything else about its pods is in a TrainingRuntime of ours.
+The API changed with every minor version, so a job uses only fields that exist in all versions since
+2.0; everything else about its pods is in our TrainingRuntime.
 """
 
 from typing import Literal
@@ -17,7 +17,7 @@ from perennial.training_jobs.request import JobRequest
 from perennial.training_jobs.selectors import TRAINJOBS
 
 DEADLINE_FIELD = "activeDeadlineSeconds"  # from 2.2 on
-# What a TrainJob cannot say in the same words to every version.
+# Options whose fields differ between versions of TrainJob.
 OF_THE_RUNTIME = (
     "service_account", "priority_class", "gang_scheduler", "node_selector", "tolerations",
     "spread_over", "run_as_user", "grace_seconds", "shared_memory_gib",
@@ -45,7 +45,7 @@ class TrainJob(JobKind):
             "trainer": {
                 "image": request.image,
                 "command": request.command,
-                # All machines get the same; the worker keeps a tracking run for the first rank.
+                # All machines get the same variables; only the first rank uses the tracking run.
                 "env": request.environment(is_first=True),
                 "numNodes": resources.cluster.machines,
                 "numProcPerNode": resources.processes_per_machine,
@@ -69,25 +69,25 @@ class TrainJob(JobKind):
 
 
 def refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:
-    """Options of a contract that no TrainJob can carry.
+    """Refuse options of a contract that a TrainJob cannot express.
 
     Raises:
-        PerennialError: there are some, or the TrainingRuntime would cut the budgets short.
+        PerennialError: there are some, or the TrainingRuntime's deadline precedes the budgets.
     """
     asked = cluster.changed(*OF_THE_RUNTIME)
     if asked:
         raise PerennialError(
-            f"a TrainJob cannot carry resources.cluster.{', '.join(asked)}",
-            evidence="the fields for it have other names in every version of the Trainer",
-            action=f"write it into the TrainingRuntime {cluster.runtime!r} (copy k8s/components/"
-            "training-runtime under another name and set resources.cluster.runtime), and leave it "
-            "out of the contract",
+            f"a TrainJob does not support resources.cluster.{', '.join(asked)}",
+            evidence="its fields have other names in every version of the Trainer",
+            action=f"set it in the TrainingRuntime {cluster.runtime!r} (copy k8s/components/"
+            "training-runtime under another name and set resources.cluster.runtime), and remove it "
+            "from the contract",
         )
     if cluster.runtime == OURS.runtime and pod_deadline(cluster) > pod_deadline(OURS):
         raise PerennialError(
-            f"the TrainingRuntime {cluster.runtime!r} ends pods before the budgets in "
-            "[resources.cluster.budgets] do",
-            evidence=f"its activeDeadlineSeconds is {pod_deadline(OURS)}; the budgets sum up to "
+            f"the TrainingRuntime {cluster.runtime!r} ends pods before the timeouts in "
+            "[resources.cluster.budgets]",
+            evidence=f"its activeDeadlineSeconds is {pod_deadline(OURS)}; the timeouts sum up to "
             f"{pod_deadline(cluster)}",
             action="copy k8s/components/training-runtime under another name with a later deadline "
             "and set resources.cluster.runtime",

@@ -1,4 +1,4 @@
-"""Watched pods: those of one job, as they are and as they were seen last."""
+"""Watched pods: current and last observed views of one job's pods."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedPods:
-    """The pods of a job, those included that are gone: how they ended must not be forgotten."""
+    """The pods of a job, deleted ones included, because their end must not be forgotten."""
 
     def __init__(self, cluster: Cluster, kind: JobKind, name: str, ended: threading.Event) -> None:
         self._kind = kind
@@ -28,12 +28,12 @@ class WatchedPods:
         self._now: Mapping[str, Object] = {}
         self._last: dict[str, tuple[int, PodView]] = {}
         self.machines: set[int] = set()
-        """Those that have ever had a pod."""
+        """Machines that ever had a pod."""
         selector = pods_of(kind.resource, name)
         threading.Thread(target=self._watch, args=(cluster, selector), daemon=True).start()
 
     def wait(self, intervals: PollIntervals) -> None:
-        """Until something has changed, or it is time to look anyway."""
+        """Wait until something has changed, or the poll interval has passed."""
         self._changed.wait(intervals.poll)
         # Many pods change at once.
         time.sleep(intervals.shortest)
@@ -41,15 +41,15 @@ class WatchedPods:
 
     @property
     def present(self) -> set[str]:
-        """The uids of those that exist."""
+        """Return the uids of existing pods."""
         return {pod["metadata"]["uid"] for pod in self._now.values()}
 
     def seen(self) -> list[PodView]:
-        """The pods that are, and those that had started and are not any more."""
+        """Return existing pods, and deleted ones that had started."""
         return [pod for _, pod in self.by_machine()]
 
     def by_machine(self) -> list[tuple[int, PodView]]:
-        """The same, each with its machine's number."""
+        """Return machine number and view of each of these pods."""
         now = dict(self._now)
         present = {pod["metadata"]["uid"] for pod in now.values()}
         for pod in now.values():
@@ -74,6 +74,6 @@ class WatchedPods:
                     self._now = objects
                     self._changed.set()
             except PerennialError as error:
-                # The main thread asks the same server, and is the one to give up.
-                logger.warning("pods are not watched: %s", error)
+                # The main thread asks the same server, and raises if that keeps failing.
+                logger.warning("pods cannot be watched: %s", error)
                 self._ended.wait(1.0)

@@ -1,4 +1,4 @@
-"""Worker settings: the variables that every rank needs, wherever it runs."""
+"""Worker settings: environment variables of every rank."""
 
 # Keeps glibc from returning every large tensor to the system and faulting it in again: 5 to 16 %
 # of a step on a CPU.
@@ -10,17 +10,17 @@ MALLOC = {
 
 
 def worker_settings(threads: int) -> dict[str, str]:
-    """The variables.
+    """Return the variables.
 
     Args:
-        threads: Of each process.
+        threads: Threads of each process.
     """
     return {
         "OMP_NUM_THREADS": str(threads),
         "POLARS_MAX_THREADS": str(threads),
-        # A shared rendezvous store hands a restarted rank the addresses of dead ones.
+        # A shared rendezvous store gives a restarted rank the addresses of dead ones.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        # Without a workspace of fixed size, cuBLAS multiplies in an order that changes.
+        # Without a workspace of fixed size, the order of cuBLAS's sums changes.
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         **MALLOC,
     }

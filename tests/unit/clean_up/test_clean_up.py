@@ -51,7 +51,7 @@ def test_a_pod_outside_a_run_is_refused(cluster):
     pod = step_pod()
     pod["metadata"]["labels"] = {}
     cluster.store.put("pods", pod)
-    with pytest.raises(PerennialError, match="belongs to no pipeline run"):
+    with pytest.raises(PerennialError, match="does not belong to a pipeline run"):
         clean_up_step()
 
 

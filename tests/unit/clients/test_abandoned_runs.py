@@ -66,4 +66,4 @@ def test_the_exit_task_closes_its_own_run_alone(of_a_pod):
 def test_an_exit_task_without_mlflow_still_deletes_the_jobs(monkeypatch, caplog):
     monkeypatch.delenv(names.STORE_URI, raising=False)
     close_tracking_runs("own")
-    assert "open MLflow runs are left" in caplog.text
+    assert "open MLflow runs cannot be closed" in caplog.text

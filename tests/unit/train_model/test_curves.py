@@ -72,7 +72,7 @@ def test_a_server_that_fails_costs_the_live_view_alone(tmp_path, quick, caplog):
     opened.set_result(Down())
     with LiveCurves(file, opened):
         write(file, "step", point(1))
-        eventually(lambda: "not shown live" in caplog.text)
+        eventually(lambda: "live curves stopped" in caplog.text)
 
 
 def test_what_an_earlier_attempt_wrote_is_not_sent_again(environment, tmp_path, quick):

@@ -23,14 +23,14 @@ def hang() -> RankFailure:
 @pytest.mark.parametrize(
     ("state", "found", "restarts", "expected", "reason"),
     [
-        (JobState.FAILED, hang(), 0, True, "it stood still"),
-        (JobState.FAILED, hang(), 2, False, "all 2 restarts are spent"),
+        (JobState.FAILED, hang(), 0, True, "it hung"),
+        (JobState.FAILED, hang(), 2, False, "all 2 restarts are used up"),
         (JobState.FAILED, None, 0, True, "a process was killed"),
         (JobState.FAILED, failure(is_consequence=True), 0, True, "a process was killed"),
         (JobState.FAILED, failure(is_consequence=False), 0, False, "rank 0 raised ValueError"),
-        (JobState.INTERRUPTED, None, 0, True, "the job was asked to stop"),
-        (JobState.FAILED, None, 2, False, "all 2 restarts are spent"),
-        (JobState.INTERRUPTED, None, 2, False, "all 2 restarts are spent"),
+        (JobState.INTERRUPTED, None, 0, True, "the job was stopped by a signal"),
+        (JobState.FAILED, None, 2, False, "all 2 restarts are used up"),
+        (JobState.INTERRUPTED, None, 2, False, "all 2 restarts are used up"),
     ],
 )
 def test_what_was_killed_is_restarted_and_what_raised_is_not(
@@ -91,7 +91,7 @@ def test_what_a_rank_that_lost_the_others_said_is_shown():
     )
     shown = training_failed(lost, "killed before its first step", "job.log")
     assert "DistBackendError: NCCL error: no socket interface found" in shown.evidence
-    assert "mend the network" in shown.action
+    assert "fix the network" in shown.action
     assert "NCCL" not in training_failed(None, "killed", "job.log").evidence
 
 
@@ -144,7 +144,7 @@ def test_runs_until_it_succeeds(tmp_path, states, attempts):
 
 def test_gives_up_after_the_budget(tmp_path):
     launcher = ScriptedLauncher(*[JobState.FAILED] * 3)
-    with pytest.raises(TrainingFailedError, match="all 2 restarts are spent"):
+    with pytest.raises(TrainingFailedError, match="all 2 restarts are used up"):
         run_to_end(job(tmp_path), launcher, max_restarts=2)
     assert launcher.started == 3
     assert launcher.is_closed

@@ -30,14 +30,14 @@ WAITS = {
         workload(JOB, [*ADMITTED, EVICTED]), "waits for admission checks: none is named"
     ),
     "evicted": (workload(JOB, [*WAITING, EVICTED]), "waits to be admitted: couldn't assign"),
-    "never looked at": (workload(JOB, []), "waits to be admitted: Kueue does not say why"),
+    "never looked at": (workload(JOB, []), "waits to be admitted: Kueue reports no reason"),
 }  # fmt: skip
 IN_VAIN = {
     "admitted": (
         workload(JOB, ADMITTED),
-        "Kueue has admitted it (The workload is admitted), but it stays suspended",
+        "Kueue admitted it (The workload is admitted), but it stays suspended",
     ),
-    "given up": (workload(JOB, [*ADMITTED, FINISHED]), "Kueue has given it up: invalid podset"),
+    "given up": (workload(JOB, [*ADMITTED, FINISHED]), "Kueue stopped it: invalid podset"),
 }
 
 
@@ -68,8 +68,8 @@ def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster,
     job = launched("admitted_but_suspended")
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(job, launcher_for(kind, patient(stuck=0.4)), max_restarts=3)
-    assert "it cannot start, for" in caught.value.problem
-    assert "has admitted it (The workload is admitted), but it stays" in caught.value.evidence
+    assert "it could not start, for" in caught.value.problem
+    assert "Kueue admitted it (The workload is admitted), but it stays" in caught.value.evidence
     assert "Trainer below 2.2" in caught.value.action
     assert cluster.store.deleted == ["prices-ffffffffffff"]
 

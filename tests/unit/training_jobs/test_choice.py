@@ -40,15 +40,15 @@ def choice(cluster, caplog):
 # What is served, and the queue → the kind of job, and why.
 AUTO = {
     "PyTorchJob alone": (
-        {OLD}, "", "PyTorchJob", "the cluster serves PyTorchJob alone, which Kubeflow retires"
+        {OLD}, "", "PyTorchJob", "the cluster serves only PyTorchJob, which Kubeflow is retiring"
     ),
     "PyTorchJob alone, and a queue": (
-        {OLD}, "team", "PyTorchJob", "only where Kueue's integration kubeflow.org/pytorchjob is on"
+        {OLD}, "team", "PyTorchJob", "only if Kueue's integration kubeflow.org/pytorchjob is enabled"
     ),
-    "TrainJob alone": ({NEW}, "", "TrainJob", "the cluster serves TrainJob alone"),
+    "TrainJob alone": ({NEW}, "", "TrainJob", "the cluster serves only TrainJob"),
     "both": ({OLD, NEW}, "", "PyTorchJob", "both kinds are served, and its API is stable"),
     "both, and a queue": (
-        {OLD, NEW}, "team", "TrainJob", "both kinds are served, and Kueue overlooks PyTorchJobs"
+        {OLD, NEW}, "team", "TrainJob", "both kinds are served, and Kueue ignores PyTorchJobs"
     ),
 }  # fmt: skip
 
@@ -68,7 +68,7 @@ def test_auto_takes_what_is_served_and_prints_why(choice, name):
 )
 def test_what_the_contract_names_is_taken_whatever_else_is_served(choice, wanted, kind):
     assert choice(wanted, {OLD, NEW}, "team") == (
-        kind, [f"launcher={wanted}: the contract says so"]
+        kind, [f"launcher={wanted}: set in the contract"]
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ NOT_SERVED = [
 
 @pytest.mark.parametrize(("wanted", "served", "evidence"), NOT_SERVED)
 def test_what_is_not_served_is_refused_with_what_to_install(choice, wanted, served, evidence):
-    with pytest.raises(PerennialError, match=f'launcher = "{wanted}" cannot be done') as caught:
+    with pytest.raises(PerennialError, match=f'launcher = "{wanted}" is not possible') as caught:
         choice(wanted, served)
     assert caught.value.evidence == evidence
     assert "install Kubeflow Trainer 2.3 (TrainJob) or the training" in caught.value.action
@@ -103,5 +103,5 @@ def test_outside_a_pipelines_step_auto_is_local_and_asks_no_cluster(
     monkeypatch.delenv(absent)
     cluster.faults.hides_discovery = True
     assert choice(served={OLD, NEW}) == (
-        "local", ["launcher=local: this is no pipeline's step on a cluster"]
+        "local", ["launcher=local: this is not a pipeline step on a cluster"]
     )  # fmt: skip

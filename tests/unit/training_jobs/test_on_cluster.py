@@ -57,7 +57,7 @@ def test_the_pods_of_a_followed_job_see_signs_of_life_and_know_how_long_to_wait(
     assert is_seen
 
 
-NOT_THERE = "1 of its pods never existed; the operator is refused the others"
+NOT_THERE = "1 of its pods never existed; the operator could not create the others"
 
 
 def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launched, caplog):

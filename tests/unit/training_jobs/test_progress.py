@@ -1,4 +1,4 @@
-"""How long a phase of a job may take before the job is given up."""
+"""How long a phase of a job may take before the job is stopped."""
 
 from launching import HOUR, MINUTE
 from perennial.training_jobs.config import Budgets
@@ -34,7 +34,7 @@ def test_each_phase_has_its_own_budget_from_when_it_was_first_seen():
 def test_waiting_for_quota_costs_nothing_of_the_budget_of_a_job_that_is_stuck():
     assert said_of((0, QUEUED), (90, QUEUED), (90, STUCK), (95, STUCK))[-1] == ""
     told = said_of((0, QUEUED), (90, QUEUED), (90, STUCK), (96, STUCK))[-1]
-    assert told == "it cannot start, for 6 s (stuck_minutes)"
+    assert told == "it could not start for 6 s (stuck_minutes)"
 
 
 def test_one_late_look_does_not_tell_how_long_a_job_was_stuck():
@@ -42,7 +42,8 @@ def test_one_late_look_does_not_tell_how_long_a_job_was_stuck():
     assert said_of((0, QUEUED), (60, STUCK)) == ["", ""]
     assert said_of((0, STARTING), (40, NO_IMAGE), (44, NO_IMAGE))[-1] == ""
     assert (
-        "a pod cannot start, for 6 s" in said_of((0, STARTING), (40, NO_IMAGE), (46, NO_IMAGE))[-1]
+        "a pod could not start for 6 s"
+        in said_of((0, STARTING), (40, NO_IMAGE), (46, NO_IMAGE))[-1]
     )
 
 

@@ -30,15 +30,15 @@ def job(hours, *, run="run-1", name="a", **metadata):
 @pytest.mark.parametrize(
     ("found", "phases", "is_due", "reason"),
     [
-        (job(25), {"run-1": "Running"}, False, "goes on"),
-        (job(25), {"run-1": ""}, False, "goes on"),
+        (job(25), {"run-1": "Running"}, False, "still runs"),
+        (job(25), {"run-1": ""}, False, "still runs"),
         (job(25), {"run-1": "Failed"}, True, "run run-1 is Failed"),
         (job(25), {}, True, "run run-1 is gone"),
-        (job(0), {"run-1": "Failed"}, True, "it goes on, and run run-1 is Failed"),
-        (job(0), {"run-1": "Pending"}, False, "goes on"),
+        (job(0), {"run-1": "Failed"}, True, "it still runs, and run run-1 is Failed"),
+        (job(0), {"run-1": "Pending"}, False, "still runs"),
         (job(23) | ENDED, {}, False, "only 23.0 h old"),
         (job(25) | ENDED, {}, True, "it has ended, and run run-1 is gone"),
-        (job(25) | ENDED, {"run-1": "Running"}, False, "run run-1 goes on"),
+        (job(25) | ENDED, {"run-1": "Running"}, False, "run run-1 still runs"),
         (job(25, deletionTimestamp="now"), {}, False, "being deleted"),
     ],
 )
@@ -85,7 +85,7 @@ def test_the_command_deletes_what_is_due_and_says_so(cluster, capsys):
     }
     cluster.store.put("workflows", workflow)
     assert main(["reap", "--dry-run"]) == 0
-    assert "would delete orphan: it goes on, and run run-9 is gone" in capsys.readouterr().out
+    assert "would delete orphan: it still runs, and run run-9 is gone" in capsys.readouterr().out
     assert cluster.store.deleted == []
     assert main(["reap"]) == 0
     assert cluster.store.deleted == ["orphan"]

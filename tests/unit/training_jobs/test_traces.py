@@ -70,6 +70,6 @@ def test_why_a_job_was_given_up_is_on_record_until_the_next_attempt(cluster, lau
     with pytest.raises(TrainingFailedError):
         run_to_end(job, launcher_for(), max_restarts=0)
     assert eventually(lambda: not cluster.active_jobs())
-    assert b"a pod cannot start" in open_store(job.store_uri).read("error.json")
+    assert b"a pod could not start" in open_store(job.store_uri).read("error.json")
     run_to_end(job, launcher_for(), max_restarts=0)
     assert open_store(job.store_uri).read("error.json") is None

@@ -22,7 +22,7 @@ def test_what_no_trainjob_carries_is_refused():
 
 def test_budgets_that_the_runtime_cuts_short_are_refused():
     asked = resources(launcher="trainjob", cluster={"budgets": {"running_hours": 73.0}})
-    with pytest.raises(PerennialError, match="ends pods before the budgets"):
+    with pytest.raises(PerennialError, match="ends pods before the timeouts"):
         desire(contract(resources=asked), profile())
 
 

@@ -81,8 +81,8 @@ def test_a_tag_for_an_image_is_answered_with_what_to_write(tmp_path):
         read(tmp_path, GOOD.replace(f"perennial-data@{DIGEST}", "perennial-data:latest"))
     assert str(caught.value).splitlines()[2:] == [
         'profile.toml:12 [images] data = "registry.example/perennial-data:latest"',
-        "  expected: an image by digest, REPOSITORY@sha256:…; a tag may mean another image tomorrow",
-        "  write:    what `docker buildx imagetools inspect IMAGE` says after Digest",
+        "  expected: an image by digest, REPOSITORY@sha256:…; a tag may refer to another image later",
+        "  write:    the Digest that `docker buildx imagetools inspect IMAGE` prints",
     ]
 
 
