@@ -51,7 +51,7 @@ class SignsOfAllNumbers(TabularClassification):
         return {**batch, "numbers": batch["numbers"] * signs}
 
 
-@planted(BUGS, "augmentation_keeps_labels", "scaled before", material="digits")
+@planted(BUGS, "augmentation_keeps_labels", "already scaled", material="digits")
 class ScaledTwice(ImageClassification):
     """augmentation standardises the standardised pictures by raw statistics"""
 
@@ -60,7 +60,7 @@ class ScaledTwice(ImageClassification):
         return {**batch, "image": (batch["image"] - 80 + shift) / 90}
 
 
-@planted(BUGS, "augmentation_keeps_labels", "one order for all", material="digits")
+@planted(BUGS, "augmentation_keeps_labels", "same order for all", material="digits")
 class PicturesShuffled(ImageClassification):
     """augmentation shuffles the pictures and leaves the labels"""
 
@@ -69,7 +69,7 @@ class PicturesShuffled(ImageClassification):
         return {**batch, "image": batch["image"][order]}
 
 
-@planted(BUGS, "augmentation_keeps_labels", "one order for all", material="captions", rows=600)
+@planted(BUGS, "augmentation_keeps_labels", "same order for all", material="captions", rows=600)
 class CaptionsShifted(ImageTextContrastive):
     """augmentation gives each picture the caption of the next one"""
 
@@ -126,7 +126,11 @@ class BrightnessInBytes(ImageClassification):
 
 
 @planted(
-    BUGS, "augmentation_keeps_labels", "labels of its own", material="multiclass", outcome="warned"
+    BUGS,
+    "augmentation_keeps_labels",
+    "augment replaces labels",
+    material="multiclass",
+    outcome="warned",
 )
 class LabelsDrawn(TabularClassification):
     """augmentation draws some labels anew"""
@@ -137,7 +141,7 @@ class LabelsDrawn(TabularClassification):
         return {**batch, LABEL: torch.where(is_drawn, drawn, batch[LABEL])}
 
 
-@planted(BUGS, "plain_evaluation", "leave it to the engine", material="digits")
+@planted(BUGS, "plain_evaluation", "the engine calls augment", material="digits")
 class AugmentsInEncode(ImageClassification):
     """encode augments, with a generator seeded by the number of rows"""
 

@@ -58,7 +58,7 @@ class Modulo(OwnVisits):
         return visits % 100
 
 
-@planted("lost_values", "a limit that cuts much", outcome="warned")
+@planted("lost_values", "a limit that clips many", outcome="warned")
 class Cut(OwnVisits):
     """a limit cuts most of the values"""
 
@@ -92,7 +92,7 @@ class Truncated(Leaving):
         return numbers + 1e-3 * np.arange(len(numbers[0]))
 
 
-@planted("lost_values", "written over")
+@planted("lost_values", "overwritten")
 class Twice(Leaving):
     """one column is written over another"""
 
@@ -187,7 +187,7 @@ class Reason(Leaving):
     """the reason for leaving is filled in for those who left"""
 
 
-@planted("telling_columns", "once the outcome is known", outcome="warned", also="closed")
+@planted("telling_columns", "after the outcome is known", outcome="warned", also="closed")
 class Closed(Leaving):
     """the days until the account was closed are empty for those who stay"""
 
@@ -279,8 +279,8 @@ def pictures(folder, read):
 @pytest.mark.parametrize(
     ("read", "said"),
     [
-        (lambda grey: (grey.astype(np.uint8) * np.uint8(25)) / 255, "begin again after 10"),
-        (lambda grey: grey.astype(np.int8) * np.int8(12) / 100, "begin again"),
+        (lambda grey: (grey.astype(np.uint8) * np.uint8(25)) / 255, "wrap around after 10"),
+        (lambda grey: grey.astype(np.int8) * np.int8(12) / 100, "wrap around"),
         (lambda grey: grey // 16, "become 2"),
         (lambda grey: (grey / 17).astype(int), "become 1"),
         (lambda grey: np.maximum(grey, 15) / 16, "become 2"),

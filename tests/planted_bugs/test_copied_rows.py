@@ -68,7 +68,7 @@ def pictures_twice():
 
 
 BUGS = {
-    "lists of numbers stand twice": (Numbers, pictures_twice, "as many copies"),
+    "lists of numbers stand twice": (Numbers, pictures_twice, "same number of copies"),
     "each row stands twice": (TwoClasses, twice, "copies"),
     "the rarer class was repeated": (TwoClasses, oversampled, "copies"),
     "a join multiplied rows": (TwoClasses, doubled_by_a_join, "copies"),

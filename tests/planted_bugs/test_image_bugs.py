@@ -199,7 +199,7 @@ class NoiseInPlace(ImageClassification):
         return batch
 
 
-@planted(BUGS, "augmentation_keeps_labels", "one order for all", material="digits")
+@planted(BUGS, "augmentation_keeps_labels", "same order for all", material="digits")
 class MixedPictures(ImageClassification):
     """augmentation shuffles the pictures and leaves the labels where they were"""
 

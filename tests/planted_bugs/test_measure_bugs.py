@@ -184,7 +184,7 @@ class BlankPictures(ImageClassification):
         return batch
 
 
-@planted(BUGS, "repeated_inputs", "another limit", material="documents", rows=2000)
+@planted(BUGS, "repeated_inputs", "limit that cuts", material="documents", rows=2000)
 class ShortTexts(CausalLanguageModel):
     """of each text only the first character is kept"""
 

@@ -81,10 +81,11 @@ def ending(hours, last):
 
 MISTAKES = {
     "modulo that was left in, beside a vector for each": (
-        lambda c: [c["person"] % 10, c["hour"]], (PEOPLE, 24), "begin again after 10; the embedding"
+        lambda c: [c["person"] % 10, c["hour"]], (PEOPLE, 24), "wrap around after 10; the embedding"
     ),
     "modulo that loses what tells the label": (
-        lambda c: [c["person"] % 10, c["hour"]], (10, 24), "begin again after 10; what is lost tells"
+        lambda c: [c["person"] % 10, c["hour"]], (10, 24),
+        "wrap around after 10; the lost difference",
     ),
     "limit of another column": (
         lambda c: [np.clip(c["person"], 0, 1), c["hour"]], (PEOPLE, 24), "99% of them the same"

@@ -51,7 +51,7 @@ class Households(Leaving):
     """a household's rows have one label and lie in both splits, its number is a feature"""
 
 
-@planted("split_overlap", "knowing it again", households=300, meta=("household",))
+@planted("split_overlap", "recognising it", households=300, meta=("household",))
 class KnownHouseholds(Leaving):
     """a household's rows have one label and lie in both splits, its number is kept for reports"""
 

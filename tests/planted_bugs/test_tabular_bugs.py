@@ -200,7 +200,7 @@ class ScalesOfEverything(TabularClassification):
         self.fitted = self.fitted.model_copy(update={"numeric": numeric})
 
 
-@planted("statistics_scope", "seed what is drawn")
+@planted("statistics_scope", "seed random numbers")
 class RandomFit(TabularClassification):
     """fit draws a random subset without a seed"""
 
@@ -216,7 +216,7 @@ class ForgottenState(TabularClassification):
         super().load_state({**state, "categories": {}})
 
 
-@planted("state_round_trip", "beside the state")
+@planted("state_round_trip", "not in the state")
 class UnsavedState(TabularClassification):
     """a fitted number is kept beside the state"""
 

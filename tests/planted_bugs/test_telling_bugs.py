@@ -111,25 +111,25 @@ class Hours(Numbers):
 
 BUGS = {
     "a bound on an amount makes the classes": (
-        TwoClasses, lambda: classes(delay=delay()), "decides the class of every row"),
+        TwoClasses, lambda: classes(delay=delay()), "the class of every row is determined"),
     "grades make the classes": (
         TwoClasses, lambda: classes(grade=CLASS * 5 + RNG(1).integers(0, 5, ROWS)),
-        "decides the class"),
+        "class of every row is determined"),
     "each of several states has one class": (
         TwoClasses,
         lambda: classes(state=[("new", "open", "gone", "shut")[2 * c + i % 2]
                                for i, c in enumerate(CLASS)]),
-        "state: decides the class"),
+        "determined by state"),
     "it is empty for one class": (
         TwoClasses,
         lambda: classes(closed=[float(i % 300) if c else None for i, c in enumerate(CLASS)]),
-        "closed: empty in one class only"),
+        "empty in one class only: closed"),
     "the label stands in another column": (
-        TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "copy says the label"),
+        TwoClasses, lambda: classes(copy=np.where(CLASS == 1, "yes", "no")), "determined by copy"),
     "the rows were sorted by class and numbered": (
-        TwoClasses, sorted_classes, "each row has a number"),
+        TwoClasses, sorted_classes, "each row has a different number"),
     "a column follows from the amount": (
-        Numbers, with_dose, "dose: .*nothing else does"),
+        Numbers, with_dose, "explained by dose .*no other column does"),
     "the window ends with its label": (Numbers, lambda: windows(-1), r"history\[-1\] is the label"),
     "the label is shifted backwards": (Numbers, lambda: windows(-4), r"history\[-4\] is the label"),
     "the direction is known": (

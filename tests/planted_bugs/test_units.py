@@ -155,7 +155,7 @@ def test_a_label_by_another_columns_statistics_is_refused(tmp_path):
         )
     )
     assert result.outcome == "failed"
-    assert "as damp has them" in result.measured
+    assert "the statistics of damp" in result.measured
 
 
 @pytest.mark.parametrize("label", [

@@ -83,7 +83,7 @@ def test_failure_stops_the_run_after_everything_is_written(run, tmp_path):
     page = (tmp_path / "report").read_text()
     assert "Failed" in page
     # Worst first: the failure stands above every check that passed.
-    assert page.index("probabilities lie in") < page.index("encode alike together")
+    assert page.index("probabilities lie in") < page.index("encoded the same together")
 
 
 def test_waived_failure_lets_the_run_go_on_and_stays_visible(run, tmp_path):

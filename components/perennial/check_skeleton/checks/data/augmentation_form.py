@@ -1,4 +1,4 @@
-"""Augmentation's form: it follows its generator, and leaves the given batch as it is."""
+"""Check `augmentation`: it follows its generator and leaves the given batch unchanged."""
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ FEWEST_WRAPPED = 4
 
 
 def augmentation(subject: Subject) -> CheckResult:
-    """Does augmentation follow its generator and leave labels' shape and the original alone?"""
+    """Check that augmentation follows its generator and keeps shapes and the given batch."""
     judge = Judge(
         "augmentation",
-        expected="the same changes from the same generator, shapes kept, the given batch untouched",
+        expected="the same changes from the same generator, shapes kept, the given batch unchanged",
         source="guides: labels flipped by augmentation; resuming needs the generator",
     )
     task = subject.task
@@ -40,7 +40,7 @@ def augmentation(subject: Subject) -> CheckResult:
     again = task.augment(batch, torch.Generator().manual_seed(subject.seed))
     if generator_states() != before or differences(first, again):
         return judge.failed(
-            "augment gives other results under the same generator, or uses a global one",
+            "augment returns different results for the same generator, or uses a global generator",
             hint="draw every random number with generator=generator",
         )
     return _judged_form(judge, subject, batch, first)
@@ -48,7 +48,9 @@ def augmentation(subject: Subject) -> CheckResult:
 
 def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> CheckResult:
     if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
-        return judge.failed("augment made values that are not finite", hint="guard its arithmetic")
+        return judge.failed(
+            "augment returns values that are not finite", hint="guard its arithmetic"
+        )
     changed = _form_changes(batch, first)
     if changed and not _is_learnable(subject, first):
         return judge.failed(
@@ -56,25 +58,25 @@ def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> 
             hint="keep the batch's form",
         )
     if changed:
-        return judge.passed(f"changes the form of {', '.join(changed)}, as the model takes it")
+        return judge.passed(f"changes the form of {', '.join(changed)}, which the model accepts")
     if name := _shared_noise(subject.task, batch):
         return judge.failed(
-            f"augment adds to the label the very noise, or hides of it the very places, that it "
-            f"adds to {name}",
+            f"augment adds the same noise to the label as to {name}, or hides the same places in "
+            "both",
             hint="nothing is left to restore: a model that copies its input is always right. Take "
-            "the label from before the noise",
+            "the label from before the noise is added",
         )
     if name := _wrapped(subject.task, batch):
         return judge.failed(
-            f"augment makes the brightest of {name} dark: its numbers rise evenly and begin again",
-            hint="they overflow a type of too few bits, as bytes do: cast to float32 first, and "
-            "clip",
+            f"augment turns the brightest values of {name} dark: the values overflow and wrap "
+            "around",
+            hint="the type has too few bits (bytes, for example): cast to float32 first, then clip",
         )
     return _judged_changes(judge, subject.task, batch)
 
 
 def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
-    """Whether augmentation that is well behaved also does something."""
+    """Judge whether augmentation changes anything at all."""
     changed, has_drawn = [], False
     for seed in range(AUGMENTED):
         generator = torch.Generator().manual_seed(seed)
@@ -83,8 +85,8 @@ def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
         has_drawn |= not torch.equal(before, generator.get_state())
     if has_drawn and not changed:
         return judge.warned(
-            f"augment drew random numbers and changed nothing, {AUGMENTED} times",
-            hint="what it makes is not returned, or its strength or probability is 0",
+            f"augment drew random numbers but changed nothing in {AUGMENTED} calls",
+            hint="the changed tensors are not returned, or the strength or probability is 0",
         )
     return judge.passed(f"changes {', '.join(dict.fromkeys(changed)) or 'nothing'}")
 
@@ -100,7 +102,7 @@ def _form_changes(batch: Batch, changed: Batch) -> list[str]:
 
 
 def _is_learnable(subject: Subject, batch: Batch) -> bool:
-    """Whether the model and the loss take a batch of another form: crops, labels in shares."""
+    """Whether model and loss accept a batch of another form, such as crops or soft labels."""
     model = subject.build_model()
     model.train()
     try:
@@ -111,9 +113,9 @@ def _is_learnable(subject: Subject, batch: Batch) -> bool:
 
 
 def _shared_noise(task: Task, batch: Batch) -> str:
-    """The input whose noise the label carries too; empty where none does.
+    """Return the input whose noise the label shares; empty if there is none.
 
-    Seen on examples of one value everywhere, which flips, crops, scales and mixtures leave even.
+    Probed with constant examples, which flips, crops, scales and mixtures leave constant.
     """
     label = batch[LABEL]
     if label[0].numel() < FEWEST_NUMBERS:
@@ -134,7 +136,7 @@ def _shared_noise(task: Task, batch: Batch) -> str:
 
 
 def _wrapped(task: Task, batch: Batch) -> str:
-    """A picture whose numbers begin again where they should rise on, in every channel."""
+    """Return the name of a picture whose values wrap around in every channel; empty if none."""
     for name, tensor in inputs_of(batch).items():
         if tensor.ndim != 4:
             continue
@@ -150,13 +152,13 @@ def _wrapped(task: Task, batch: Batch) -> str:
 
 
 def _begins_again(before: Tensor, after: Tensor) -> bool:
-    """Whether numbers became others that never fall, but for steps through half of their range."""
+    """Whether values map to values that only rise, except for falls by over half their range."""
     values, places = (torch.from_numpy(each) for each in np.unique(before, return_inverse=True))
     if len(values) < FEWEST_NUMBERS:
         return False
     made = torch.zeros(len(values), dtype=after.dtype).index_copy(0, places, after)
     if not torch.equal(made[places], after):
-        return False  # no number becomes one other: pictures were turned or mixed
+        return False  # no mapping of single values: pictures were turned or mixed
     rises, span = made.diff(), made.max() - made.min()
     falls = rises < 0
     return bool(
@@ -168,13 +170,13 @@ def _begins_again(before: Tensor, after: Tensor) -> bool:
 
 
 def _is_noise(moved: Tensor) -> bool:
-    """Whether examples vary along each of their dimensions, as shifts of a channel do not."""
+    """Whether examples vary along each of their dimensions; shifts of a channel do not."""
     sizes = [axis for axis in range(1, moved.ndim) if moved.shape[axis] > 1]
     varies = [moved.std(dim=axis).reshape(len(moved), -1).amax(dim=1) > 0 for axis in sizes]
     return float(torch.stack(varies).all(dim=0).double().mean()) > 0.5
 
 
 def _likeness(first: Tensor, second: Tensor) -> float:
-    """The correlation of two tensors [B, N] within their rows."""
+    """Return the correlation of two tensors [B, N] within their rows."""
     one, other = (each - each.mean(dim=1, keepdim=True) for each in (first, second))
     return float((one * other).sum() / (one.norm() * other.norm()).clamp_min(1e-12))

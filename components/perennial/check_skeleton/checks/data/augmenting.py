@@ -1,4 +1,4 @@
-"""Augmenting: random changes keep each label with its inputs, and stay out of evaluation."""
+"""Check that augmentation keeps each label with its inputs and stays out of evaluation."""
 
 import copy
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
-# A neighbour that moves an example by less than this share of what the example's own row does is
-# seen through a statistic of the batch, not mixed in.
+# A row that moves an example by less than this share of what the example's own row does acts
+# through a statistic of the batch; it is not mixed in.
 MIXED_SHARE = 0.3
 ROUNDING = 1e-5
 PREDICTED_ROWS = 1024
@@ -42,7 +42,7 @@ DRAWN_SHARE = 0.4
 DRAWN_CLASSES = 2
 CLEAR_EXAMPLES = 5
 # Noise of three deviations makes numbers three times as large; brightness, contrast and mixtures
-# stay far nearer to one.
+# change the scale far less.
 SCALED = 4.0
 LOST_SHARE = 0.5
 UNSEEN_CHANGE = 0.1
@@ -53,7 +53,7 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sources:
-    """Which rows of a batch an augmented example was made from.
+    """The rows of a batch that each augmented example was made from.
 
     Attributes:
         influence: Tensor, the label included → how far each augmented example [B] moves when one
@@ -64,7 +64,7 @@ class Sources:
     influence: dict[str, Tensor]
 
     def parted(self) -> list[str]:
-        """Examples two tensors of which have no row in common, in words."""
+        """Describe examples of which two tensors come from different rows."""
         found = []
         for row in range(self.rows):
             followed = self._followed(row)
@@ -78,7 +78,7 @@ class Sources:
         return found
 
     def mixed(self) -> list[int]:
-        """Examples made of several rows whose label, or other tensors, are of one."""
+        """Return examples made of several rows whose label, or other tensors, are of one row."""
         found = []
         for row in range(self.rows):
             followed = self._followed(row)
@@ -92,14 +92,14 @@ class Sources:
 
     @property
     def is_any_mixed(self) -> bool:
-        """Whether anything is of several rows, be it to a small part."""
+        """Whether any tensor mixes several rows, even slightly."""
         return any(
             bool(((moves.nan_to_num(0.0) > 0).sum(dim=1) > 1).any())
             for moves in self.influence.values()
         )
 
     def unlabelled(self) -> list[int]:
-        """Examples whose label follows no row's."""
+        """Return examples whose label does not follow any row's label."""
         moves = self.influence[LABEL]
         if bool(moves.isnan().any()):
             return []
@@ -115,19 +115,19 @@ class Sources:
         return moves.isnan() | (moves > 0)
 
     def _followed(self, row: int) -> dict[str, Tensor]:
-        """By tensor, the influence on one example, where there is any."""
+        """Return tensor → influence on one example, where there is any."""
         each = {name: moves[row].nan_to_num(0.0) for name, moves in self.influence.items()}
         return {name: moves for name, moves in each.items() if float(moves.max()) > 0}
 
 
 def augmentation_keeps_labels(subject: Subject) -> CheckResult:
-    """Does each augmented example still show what its label says?"""
+    """Check that each augmented example still matches its label."""
     judge = Judge(
         "augmentation_keeps_labels",
         expected="inputs and label of an augmented example from one row; a model trained without "
-        "augmentation that does not take one class for another, nor knows nothing any more",
+        "augmentation neither confuses two classes nor falls to chance on augmented examples",
         source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
-        "short training is asked",
+        "short training predicts augmented examples",
     )
     if not augments(subject.task):
         return judge.skipped(NO_AUGMENTATION)
@@ -137,25 +137,25 @@ def augmentation_keeps_labels(subject: Subject) -> CheckResult:
         return judge.failed(
             f"{len(parted)} of {sources.rows} augmented examples have parts of different rows: "
             f"{parted[0]}",
-            hint="augment shuffles or shifts one tensor against the others: use one order for all, "
-            "labels included",
+            hint="augment shuffles or shifts one tensor but not the others: use the same order for "
+            "all tensors, labels included",
         )
     if found := sources.is_any_mixed and judged_mixing(judge, subject, len(sources.mixed())):
         return found
     if unlabelled := sources.unlabelled():
         return judge.warned(
             f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
-            hint="augment writes labels of its own: right only where inputs are changed to match",
+            hint="augment replaces labels: correct only if it changes the inputs to match",
         )
     return _judged_answers(judge, subject)
 
 
 def plain_evaluation(subject: Subject) -> CheckResult:
-    """Is augmentation left out where examples are scored and served?"""
+    """Check that augmentation is not applied when examples are scored and served."""
     judge = Judge(
         "plain_evaluation",
         expected="augment is not called by encode, nor by the model in evaluation mode",
-        source="guides: augmentation is for training; evaluation must mean the same every time",
+        source="guides: augmentation is for training; evaluation must be deterministic",
     )
     if not augments(subject.task):
         return judge.skipped(NO_AUGMENTATION)
@@ -175,7 +175,7 @@ def plain_evaluation(subject: Subject) -> CheckResult:
     if calls:
         return judge.failed(
             f"augment is called by {', '.join(dict.fromkeys(calls))}",
-            hint="leave it to the engine, which calls augment on training batches alone",
+            hint="remove the call: the engine calls augment, on training batches only",
         )
     return judge.passed(f"{len(batch[LABEL])} examples encoded and scored without it")
 
@@ -202,7 +202,7 @@ def _trace(subject: Subject) -> Sources:
             tensor[row] = other[name][row]
             exchanged = _copied({**batch, name: tensor})
             moved = subject.task.augment(exchanged, generator.manual_seed(subject.seed))
-            # Where the row decides how much is drawn, the others move by other numbers, not by it.
+            # If the row changes how many numbers are drawn, the others move because of those.
             if not torch.equal(generator.get_state(), drawn):
                 continue
             moves[:, row] = _distance(moved[name], first[name])
@@ -212,7 +212,7 @@ def _trace(subject: Subject) -> Sources:
 
 
 def augmented(task: Task, batch: Batch, seed: int) -> Batch:
-    """The batch once augmented, itself untouched."""
+    """Return the augmented batch; the given one stays unchanged."""
     return task.augment(_copied(batch), torch.Generator().manual_seed(seed))
 
 
@@ -221,35 +221,35 @@ def _copied(batch: Batch) -> Batch:
 
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:
-    """How far each example is from its counterpart, shape [B]; nothing where rounding is all."""
+    """Return each example's distance from its counterpart, [B]; 0 where it is rounding."""
     flat, other = (each.double().reshape(len(each), -1) for each in (first, second))
     far, size = (flat - other).norm(dim=1), 1 + flat.norm(dim=1)
     return torch.where(far > ROUNDING * size, far, 0.0).float()
 
 
 def _judged_answers(judge: Judge, subject: Subject) -> CheckResult:
-    """What a model that never saw augmented examples takes them for."""
+    """Judge how a model trained without augmentation classifies augmented examples."""
     rows = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
     if subject.task.kind not in ("binary", "multiclass"):
-        return judge.passed(f"{rows}; what they show is not compared: no classes")
+        return judge.passed(f"{rows}; contents not compared: the task has no classes")
     answers = _probe(subject)
     plain = head_of(subject.validation, min(PREDICTED_ROWS, subject.task.scoring_rows))
     before, labels = answers(plain), _codes(plain)
     changed = [augmented(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
-    # Labels in shares, as mixing makes them, are no class's.
+    # Soft labels, as mixing makes them, do not name one class.
     whole = torch.cat([_is_whole(draw[LABEL]) for draw in changed]).numpy()
     if not whole.any():
-        return judge.passed(f"{rows}; what they show is not compared: labels are mixed")
+        return judge.passed(f"{rows}; contents not compared: labels are mixed")
     after = np.concatenate([answers(draw) for draw in changed])[whole]
     given = np.concatenate([_codes(draw) for draw in changed])[whole]
     chance = np.bincount(labels).max() / len(labels)
     right, kept = float(np.mean(before == labels)), float(np.mean(after == given))
-    shown = f"{right:.0%} right, {kept:.0%} once augmented, {chance:.0%} by the most common class"
+    shown = f"accuracy {right:.0%}, augmented {kept:.0%}, always the most common class {chance:.0%}"
     clear = subject.settings.significance + POWER_MARGIN
     if z_score((before == labels) - chance) < clear:
         return judge.passed(
-            f"{rows}; what they show is not compared, a model without it answers too few rightly "
-            f"({shown})"
+            f"{rows}; contents not compared: a model trained without augmentation is too "
+            f"inaccurate ({shown})"
         )
     is_lost = (kept - chance) < LOST_SHARE * (right - chance)
     return (
@@ -260,14 +260,14 @@ def _judged_answers(judge: Judge, subject: Subject) -> CheckResult:
 
 
 def _judged_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> CheckResult | None:
-    """Whether one class is taken for another; None where none is."""
+    """Warn if one class is classified as another; None if none is."""
     if not pairs:
         return None
-    named = ", ".join(f"{one} is taken for {other}" for one, other in pairs)
+    named = ", ".join(f"class {one} is classified as {other}" for one, other in pairs)
     return judge.warned(
-        f"{shown}; of the classes {named}",
+        f"{shown}; {named}",
         hint="a flip, rotation or sign change makes one class look like the other, or noise "
-        "hides what tells them apart: leave it out, or change the label with it",
+        "hides the difference: leave it out, or change the label with it",
         turned=[list(pair) for pair in pairs],
     )
 
@@ -275,16 +275,16 @@ def _judged_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> Che
 def _nothing_left(judge: Judge, shown: str) -> CheckResult:
     return judge.warned(
         shown,
-        hint="nothing that the model knows is left: is the scale, the order of channels, or "
-        "the place of tokens another one than encode's?",
+        hint="augmented inputs no longer resemble encoded ones: does augment use another scale, "
+        "order of channels or position of tokens than encode?",
     )
 
 
 def _probe(subject: Subject) -> Callable[[Batch], Codes]:
-    """Answers of something that never saw an augmented example.
+    """Return a classifier that never saw an augmented example.
 
-    Neighbours where inputs are numbers: noise moves an example from all of them alike, where a
-    network, or weights of standardised columns, send it anywhere. Else a short training.
+    Nearest neighbours if inputs are numbers: noise moves an example away from all of them alike,
+    whereas a network may send it anywhere. Otherwise a short training.
     """
     width = sum(t[0].numel() for t in inputs_of(subject.train).values() if t.is_floating_point())
     if 0 < width <= MOST_NUMBERS:
@@ -299,7 +299,7 @@ def _probe(subject: Subject) -> Callable[[Batch], Codes]:
 
 
 def _numbers(batch: Batch) -> Floats:
-    """The inputs that are numbers, shape [B, N]."""
+    """Return the inputs that are numbers, shape [B, N]."""
     numbers = [t.flatten(1) for t in inputs_of(batch).values() if t.is_floating_point()]
     return torch.cat(numbers, dim=1).double().numpy()
 
@@ -315,14 +315,14 @@ def _codes(batch: Batch) -> Codes:
 
 
 def _is_whole(labels: Tensor) -> Tensor:
-    """Which labels are one class, be they codes or shares of each class [B, C]."""
+    """Return which labels name one class; they are codes [B] or shares of classes [B, C]."""
     return (labels == labels.round()).reshape(len(labels), -1).all(dim=1)
 
 
 def _judged_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> CheckResult | None:
-    """Whether augmented numbers spread much further within an example, or hardly at all.
+    """Fail if augmented numbers spread much further within an example, or hardly at all.
 
-    None where they do not, or the model gives about the same outputs: it may normalise examples.
+    None if they do not, or if outputs stay about the same: the model may normalise examples.
     """
     batch = head_of(plain, PROBED_ROWS)
     changed = augmented(subject.task, batch, subject.seed)
@@ -341,15 +341,15 @@ def _judged_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> C
     if float(moved) <= UNSEEN_CHANGE:
         return None
     return judge.failed(
-        f"augmented numbers of {name} spread {scale:.3g} times as far as encode's; {shown}",
-        hint="hardly anything that the model knows is left: is a share taken for percent, or are "
-        "numbers scaled that encode scaled before?",
+        f"the deviation of augmented {name} is {scale:.3g} times that of encoded {name}; {shown}",
+        hint="augmented inputs no longer resemble encoded ones: is a share used as a percentage, "
+        "or are numbers scaled that encode has already scaled?",
         scale=scale,
     )
 
 
 def _turned(plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]) -> list[tuple[int, int]]:
-    """Pairs of classes of which the first is taken for the second once augmented.
+    """Return pairs of classes of which the first is classified as the second once augmented.
 
     Args:
         plain: Labels and answers before.
@@ -366,7 +366,7 @@ def _turned(plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]) -> list[
     shares = wrong / wrong.sum(axis=1, keepdims=True).clip(1e-12)
     least = CHANGED_SHARE_OF_TWO if classes == 2 else CHANGED_SHARE
     is_more = (wrong - before >= least) & (counts[1] >= CLEAR_EXAMPLES)
-    # Where everything goes is no likeness of two classes: inputs have become much alike.
+    # A class that attracts many others is not a confusion of two: inputs have become alike.
     drawn = ((shares >= DRAWN_SHARE) & is_more).sum(axis=0)
     is_main = is_more & (shares >= TURNED_SHARE) & (drawn <= DRAWN_CLASSES)
     found = is_main | (is_more & is_more.T & (np.minimum(shares, shares.T) >= EXCHANGED_SHARE))

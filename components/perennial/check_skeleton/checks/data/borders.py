@@ -1,4 +1,4 @@
-"""Classes that borders on one number divide: definitions, in contrast to clusters far apart."""
+"""Classes defined by thresholds on one number, in contrast to separate clusters."""
 
 from itertools import pairwise
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from perennial.check_skeleton.checks.data.signals import Numbers
 
-# Rows that are looked at on each side of a border, and how far they may reach: tails of clusters
-# reach for more than one deviation of their class, slices of a class that was cut for a tenth.
+# Rows compared on each side of a border, and how far they may reach: tails of clusters reach
+# over more than one deviation of their class, slices of a range that was cut over a tenth.
 NEAREST_SHARE = 0.05
 LONGEST_REACH = 0.35
 FEWEST_IN_CLASS = 20
@@ -16,7 +16,7 @@ MOST_CLASSES = 20
 
 
 def is_cut_at_borders(values: Numbers, codes: Numbers) -> bool:
-    """Whether classes follow each other on one number, and touch where they meet.
+    """Whether classes are adjacent intervals of one number, without a gap between them.
 
     Args:
         values: One for each row.
@@ -26,7 +26,7 @@ def is_cut_at_borders(values: Numbers, codes: Numbers) -> bool:
 
 
 def cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
-    """The same for each of many columns, [N, D]."""
+    """Return whether `is_cut_at_borders` holds, for each of the columns [N, D]."""
     found = np.zeros(values.shape[1], dtype=np.bool_)
     classes, counts = np.unique(codes, return_counts=True)
     if not 2 <= len(classes) <= MOST_CLASSES or counts.min() < FEWEST_IN_CLASS:

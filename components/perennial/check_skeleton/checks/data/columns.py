@@ -1,4 +1,4 @@
-"""The raw columns: what `encode` loses of them."""
+"""Check `lost_values`: `encode` keeps what matters of the raw columns."""
 
 from dataclasses import dataclass
 
@@ -24,29 +24,29 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
 MOST_COLUMNS = 64
-# Five standard errors pass chance once in three million; bins of a healthy task keep nine tenths.
+# Chance exceeds five standard errors once in three million; bins of a healthy task keep 90 %.
 CLEAR_ERRORS = 5.0
 LOST_SHARE = 0.25
 WORTH_SHARE = 0.01
-# More than 20 values of which three in ten became one, and the rest mostly kept their own.
+# More than 20 values of which 30 % became one, while most others kept their own.
 FEWEST_VALUES = 20
 STAND_IN_SHARE = 0.3
-# Where types of few bits begin again.
+# Where types of few bits wrap around.
 OVERFLOWS = (128, 256, 32_768, 65_536, 2**31, 2**32)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A feature, raw and behind `encode`.
+    """A feature, before and after `encode`.
 
     Attributes:
         name: Of the column.
         values: Different values that were tried.
         codes: Different inputs that they became.
-        signal: What the raw values say of the label.
-        lost: What they still say once the inputs have said what they can.
+        signal: How well the raw values predict the label.
+        lost: How well they still predict it among rows of equal inputs.
         stand_in: Share of the different values that became the most frequent input.
-        period: After how much a number begins again; 0 where none does.
+        period: The interval after which a number wraps around; 0 if it does not.
         is_read: Whether `encode` needs the column.
     """
 
@@ -61,7 +61,7 @@ class Column:
 
     @property
     def is_loss(self) -> bool:
-        """Whether what is lost tells the label, and is much of what the column told."""
+        """Whether the loss is significant, and a large part of the column's signal."""
         return (
             self.lost.errors > CLEAR_ERRORS
             and self.lost.share > max(WORTH_SHARE, LOST_SHARE * self.signal.share)
@@ -69,22 +69,22 @@ class Column:
 
 
 def lost_values(subject: Subject) -> CheckResult:
-    """Does `encode` keep what tells the values of a column apart?"""
+    """Check that `encode` keeps the differences between the values of a column."""
     judge = Judge(
         "lost_values",
-        expected="other inputs for other values of a column, where these tell the label",
-        source="each column's values, put into one row after another: what they become, and what "
-        "is left of the label behind it",
-        tolerance=f"{LOST_SHARE:.0%} of what the column says, {CLEAR_ERRORS:g} standard errors",
+        expected="different inputs for different values of a column, where these predict the label",
+        source="each column's values are put into the same row and encoded: which become equal, "
+        "and how much of the label that loses",
+        tolerance=f"{LOST_SHARE:.0%} of the column's signal, {CLEAR_ERRORS:g} standard errors",
     )
     if lost := judged_lists(judge, subject) or judged_levels(judge, subject):
         return lost
     if subject.task.kind == "statistic":
-        return judge.skipped("the task measures examples: there is no one label to tell")
+        return judge.skipped("the task measures examples: there is no single label to predict")
     rows, labels = probed_rows(subject)
     names = [each for each in subject.task.columns.features if is_plain(rows[each])]
     if subject.task.columns.label in names or not names:
-        return judge.skipped("no feature holds single values beside the label")
+        return judge.skipped("no feature other than the label holds single values")
     found = [
         each for name in names[:MOST_COLUMNS] if (each := _column(subject, rows, labels, name))
     ]
@@ -96,43 +96,46 @@ def lost_values(subject: Subject) -> CheckResult:
         if merged := merged_by_mistake(subject, rows, labels, name):
             return judge.failed(merged[0], hint=merged[1], **evidence)
     return _judged_loss(judge, found) or judge.passed(
-        f"{len(found)} of {len(names)} columns keep their values apart where it matters", **evidence
+        f"{len(found)} of {len(names)} columns keep the differences that predict the label",
+        **evidence,
     )
 
 
 def _judged_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
     if wrapped := [each for each in found if each.period in OVERFLOWS]:
         return judge.failed(
-            f"{shown([each.name for each in wrapped])} begins again after {wrapped[0].period:.10g}",
-            hint="numbers overflow a type of too few bits: cast to float32 before anything else",
+            f"values wrap around after {wrapped[0].period:.10g}: "
+            f"{shown([each.name for each in wrapped])}",
+            hint="numbers overflow a type of too few bits: cast to float32 first",
         )
     if dull := [each for each in found if each.codes == 1 and each.is_loss and each.is_read]:
         return judge.failed(
             f"all {dull[0].values} values of {shown([each.name for each in dull])} become the same "
-            f"input, and tell {dull[0].signal.share:.1%} of the label",
-            hint="every value is unknown to encode (other case, spaces, type or spelling than the "
-            "vocabulary's), cast to a whole number, cut to one value, or written over",
+            f"input, although they explain {dull[0].signal.share:.1%} of the label's variance",
+            hint="every value is unknown to encode (its case, spaces, type or spelling differ from "
+            "the vocabulary's), cast to a whole number, clipped to one value, or overwritten",
         )
     if lossy := [each for each in found if each.is_loss]:
         worst = max(lossy, key=lambda each: each.lost.share)
         return judge.warned(
             f"{worst.values} values of {worst.name} become {worst.codes} inputs; {_part(worst)} of "
-            f"what it says of the label is lost ({worst.lost.errors:.0f} standard errors)"
+            f"its signal for the label is lost ({worst.lost.errors:.0f} standard errors)"
             + (f"; also {shown([e.name for e in lossy if e is not worst])}" if lossy[1:] else ""),
             hint=_cause(worst),
         )
     if broken := [each for each in found if each.period]:
         return judge.warned(
-            f"{shown([each.name for each in broken])} begins again after {broken[0].period:.6g}",
+            f"values wrap around after {broken[0].period:.6g}: "
+            f"{shown([each.name for each in broken])}",
             hint=_cause(broken[0]),
         )
     if replaced := [each for each in found if each.stand_in > STAND_IN_SHARE]:
         worst = max(replaced, key=lambda each: each.stand_in)
         return judge.warned(
-            f"{worst.stand_in:.0%} of the {worst.values} values of {worst.name} become one and the "
-            "same input, the others keep their own",
-            hint="values that cannot be read (dates of another format?), a limit that cuts much, "
-            "logarithms of what is not positive, a vocabulary that ends too early",
+            f"{worst.stand_in:.0%} of the {worst.values} values of {worst.name} become the same "
+            "input, the others keep their own",
+            hint="values that cannot be parsed (dates of another format?), a limit that clips many "
+            "values, logarithms of non-positive numbers, a vocabulary that ends too early",
         )
     return None
 
@@ -145,21 +148,21 @@ def _cause(column: Column) -> str:
     if column.codes == 1:
         return (
             "encode does not use the column: is it forgotten, overwritten by another one, or "
-            "better not a feature?"
+            "should it not be a feature?"
         )
     if column.period:
         return (
-            f"the input begins again after {column.period:.6g}: a modulo, a part of a date or a "
-            "type of too few bits makes far values alike"
+            f"the input wraps around after {column.period:.6g}: a modulo, a part of a date or a "
+            "type of too few bits gives distant values the same input"
         )
     return (
         "different values share an input: hashes that collide, a vocabulary that ends early, "
-        "names cut short, a limit that cuts much, coarse rounding"
+        "truncated names, a limit that clips many values, coarse rounding"
     )
 
 
 def _column(subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str) -> Column | None:
-    """A column's values behind `encode`, each in the same row; None where it takes none of them."""
+    """Encode a column's values, each in the same row; None if `encode` does not accept them."""
     column = rows[name]
     if column.n_unique() < 2:
         return None
@@ -187,14 +190,14 @@ def _column(subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str) ->
 
 
 def _is_ordered(column: pl.Series) -> bool:
-    """Whether values are amounts or times; names that are rare may well share one input."""
+    """Whether values are amounts or times; rare names may well share one input."""
     if column.dtype.is_numeric() or column.dtype.is_temporal():
         return True
     return bool(column.drop_nulls().str.contains(r"^\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}").all())
 
 
 def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
-    """Whether `encode` asks for the column, or takes values that it does not have otherwise."""
+    """Whether `encode` needs the column, or other values of it change the inputs."""
     try:
         subject.task.encode(base.drop(column.name))
     except Exception:  # only a column that is read can be missed
@@ -221,7 +224,7 @@ def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
 
 
 def _period(column: pl.Series, encoded: Batch) -> float:
-    """After how much an input that follows a number begins again; 0 where none does."""
+    """Return the interval after which an input wraps around; 0 if none does."""
     if not column.dtype.is_numeric():
         return 0.0
     values, first = np.unique(
@@ -235,6 +238,6 @@ def _period(column: pl.Series, encoded: Batch) -> float:
     for tensor in encoded.values():
         for each in tensor[first].reshape(len(first), -1).double().numpy().T[:MOST_COLUMNS]:
             if (np.diff(each) > 0).all() or (np.diff(each) < 0).all():
-                return 0.0  # as beside the minutes of a clock its hours
+                return 0.0  # another input keeps the order, as hours do beside minutes
             found.append(sawtooth(values, each))
     return max(found)

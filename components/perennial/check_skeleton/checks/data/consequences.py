@@ -1,8 +1,8 @@
-"""Consequences: columns that depend on the label, and on nothing else that is known of a row.
+"""Detect consequences of the label: columns that depend on the label and on no other column.
 
-What is known beforehand and nearly tells an amount depends on the other features given the amount:
-whatever they add to it, the column lacks. A copy of the outcome with noise depends on the outcome
-alone, while the others still add to what it tells of the outcome.
+A legitimate predictor of an amount still depends on the other features, given the amount. A noisy
+copy of the outcome depends on the outcome alone, while the other features still improve its
+prediction of the outcome.
 """
 
 import numpy as np
@@ -14,15 +14,15 @@ MOST_VALUES = 20
 FOLDS = 5
 RIDGE = 3.0
 TELLING = 0.95
-# What the other columns tell together; where it is much, an amount is told by all sides.
+# What the other columns explain together; above it, many columns predict the amount.
 MOST_OF_OTHERS = 0.75
-# Standard errors: clearly something, and what chance leaves of nothing.
+# Standard errors: a clear correlation, and what chance makes of none.
 CLEAR, NOTHING, NOTHING_OF_MANY = 3.0, 1.2, 2.0
 FEWEST_ROWS = 200
 
 
 def follows_from_label(rows: pl.DataFrame, names: list[str], name: str, labels: Numbers) -> bool:
-    """Whether the label, and no other column, explains a column that nearly tells it.
+    """Whether the label, and no other column, explains a column that predicts it.
 
     Args:
         rows: Of the data.
@@ -64,7 +64,7 @@ def _standard(values: Numbers) -> Numbers:
 
 
 def _left(values: Numbers, given: Numbers) -> Numbers:
-    """What a polynomial of the third degree leaves."""
+    """Return the residuals of a polynomial of the third degree."""
     powers = np.vander(np.clip(given, -4, 4), 4)
     powers = np.column_stack([powers, given])
     result: Numbers = values - powers @ np.linalg.lstsq(powers, values, rcond=None)[0]
@@ -72,7 +72,7 @@ def _left(values: Numbers, given: Numbers) -> Numbers:
 
 
 def _told(known: Numbers, values: Numbers) -> Numbers:
-    """Each row's value, as ridge regression on the rows of the other folds tells it."""
+    """Predict each row's value by ridge regression on the rows of the other folds."""
     told = np.zeros_like(values)
     for fold in range(FOLDS):
         held = np.arange(len(values)) % FOLDS == fold
@@ -83,7 +83,7 @@ def _told(known: Numbers, values: Numbers) -> Numbers:
 
 
 def _errors(first: Numbers, second: Numbers) -> float:
-    """A correlation in standard errors."""
+    """Return a correlation in standard errors."""
     if min(first.std(), second.std()) < 1e-9:
         return 0.0
     correlation = float(np.corrcoef(first, second)[0, 1])

@@ -1,4 +1,4 @@
-"""Copies across splits that no chance explains: whole examples, entities."""
+"""Copies across splits, of examples and of entities, that chance does not explain."""
 
 import math
 
@@ -13,20 +13,20 @@ from perennial.check_skeleton.checks.data.signals import (
 )
 from perennial.check_skeleton.subject import Subject
 
-# Columns depend on each other, so half of the bits that they have one by one are counted on.
+# Columns depend on each other, so only half of their separate bits are counted.
 BITS_COUNTED = 0.5
 BEYOND_CHANCE = 10.0
 FEWEST_GROUPS = 20
-# Rows of a group that nearly all have one label: a model that knows the group knows the label.
+# Nearly all rows of a group have one label: a model that knows the group knows the label.
 SAME_LABEL = 0.9
 SHARED_SHARE = 0.5
 
 
 def expected_by_chance(subject: Subject) -> float:
-    """The share of examples that repeat one of the training sample where columns are drawn anew.
+    """Return the share of examples that repeat a training example by chance.
 
-    From how often different rows agree in each column that no other one decides; of texts, in each
-    word.
+    From how often different rows agree in each column that no other column determines; for texts,
+    in each word.
     """
     rows = subject.train_rows.select(list(subject.task.columns.features)).unique()
     plain = [each.name for each in rows if is_plain(each)][:MOST_COLUMNS]
@@ -43,16 +43,18 @@ def expected_by_chance(subject: Subject) -> float:
 
 
 def _agreement(column: pl.Series) -> float:
-    """How often two different entries of a column are equal."""
+    """Return how often two different entries of a column are equal."""
     counts = column.to_frame("value").group_by("value").len()["len"].to_numpy().astype(float)
     total = float(counts.sum())
     return float((counts * (counts - 1)).sum()) / max(total * (total - 1), 1.0)
 
 
 def shared_entities(subject: Subject) -> tuple[str, float, float]:
-    """A column whose values have one label each and lie in both splits; shares of label and rows.
+    """Find a column whose values have one label each and occur in both splits.
 
-    Empty where the contract names a group, or no column is one.
+    Returns:
+        Its name, the share of the label it explains, and the share of validation rows it covers.
+        Empty if the contract names a group, or no column is one.
     """
     data, none = subject.data, ("", 0.0, 0.0)
     if data is None or data.group is not None or subject.task.kind == "statistic":
@@ -66,10 +68,10 @@ def shared_entities(subject: Subject) -> tuple[str, float, float]:
         if not FEWEST_GROUPS <= values <= rows.height / 2:
             continue
         ranks = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
-        # What as many groups at random leave to be told, of small groups but a part.
+        # The share that as many random groups leave to explain.
         left = 1 - (values - 1) / (rows.height - 1)
         told = signal_of(ranks, labels).share / left
-        # An amount that tells the label tells it in bins, too; an entity's name does not.
+        # An amount that predicts the label does so in bins, too; an entity's name does not.
         in_order = signal_of(groups_of(column), labels).share if column.dtype.is_integer() else 0.0
         held = subject.validation_rows[name]
         shared = float(held.is_in(column.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]

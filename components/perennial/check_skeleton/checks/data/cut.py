@@ -1,8 +1,8 @@
-"""Cut sequences: texts and lists of which one end never enters, though there is room for it.
+"""Truncated sequences: texts and lists of which one end never reaches the inputs.
 
-Each element of a row is exchanged in turn. Where those behind the first few, or before the last
-few, never move anything, the sequence is cut; and where as many places of the tensor hold padding
-in every row, it was not cut for want of room.
+Each element of a row is exchanged in turn. If those after the first few, or before the last few,
+never change the inputs, the sequence is truncated. If as many positions of the tensor hold padding
+in every row, there was room for them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ from perennial.engine.task import LABEL, inputs_of
 ROWS, MOST_PLACES = 24, 64
 FEWEST_PROBES = 16
 WORDS = 3.0
-# Marks of a text's beginning and end.
+# Tokens that mark a text's beginning and end.
 MARKS = 2
-# Numbers that are made at once.
+# Most numbers encoded at once.
 BUDGET = 20_000_000
 READ_SHARE = 0.8
 UNREAD_SHARE = 0.25
@@ -34,14 +34,14 @@ Moves = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Cut:
-    """One end of a column's sequences that never enters.
+    """A column whose sequences are truncated at one end.
 
     Attributes:
         column: Its name.
-        kept: How many elements do.
+        kept: How many elements reach the inputs.
         is_front: Whether these are the first.
-        unread: Share of the elements that were exchanged for nothing.
-        has_room: Whether the tensor has places that are padding in every row, for what is cut.
+        unread: Share of the elements whose exchange changed nothing.
+        has_room: Whether the tensor has room, as padding in every row, for what is cut.
     """
 
     column: str
@@ -58,7 +58,7 @@ class Cut:
 
 
 def cuts(subject: Subject) -> Iterator[Cut]:
-    """What is cut of each text or list among the features, and of the label's."""
+    """Find truncated texts and lists among the features and the label."""
     label = subject.task.columns.label
     for name in dict.fromkeys([*subject.task.columns.features, label]):
         column = subject.train_rows[name]
@@ -72,7 +72,7 @@ def cuts(subject: Subject) -> Iterator[Cut]:
 
 
 def telling_end(subject: Subject, cut: Cut) -> str:
-    """What the element at the end that is cut says of the label, if far more than all kept ones."""
+    """Describe the cut element's signal for the label, if far above that of all kept ones."""
     if subject.task.kind == "statistic" or subject.train[LABEL].ndim > 1:
         return ""
     rows, labels = probed_rows(subject)
@@ -88,14 +88,17 @@ def telling_end(subject: Subject, cut: Cut) -> str:
     if lost < CLEAR_SHARE or lost < 2 * kept:
         return ""
     which = "last" if cut.is_front else "first"
-    return f"the {which} one tells {lost:.1%} of the label, those that are read {kept:.1%} at most"
+    return (
+        f"the {which} one explains {lost:.1%} of the label's variance, those that are read at most "
+        f"{kept:.1%}"
+    )
 
 
 def is_next(subject: Subject, cut: Cut) -> bool:
-    """Whether the label is what comes behind the last element, which is cut away.
+    """Whether the label is the element after the last one, which is cut off.
 
-    Of sessions that are told early by their first elements, the label is something else, or the
-    element behind those that are read.
+    In early prediction from the first elements, the label is something else, or the element right
+    after those that are read.
     """
     rows, label = subject.train_rows, subject.train_rows[subject.task.columns.label]
     lists = rows[cut.column].to_list()
@@ -157,7 +160,7 @@ def _cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
 
 
 def _chosen(lengths: list[int]) -> list[int]:
-    """Some of the longest rows, and some of all, none of them empty."""
+    """Return indices of some of the longest rows and some of all, none of them empty."""
     order = sorted((place for place, size in enumerate(lengths) if size), key=lambda i: -lengths[i])
     half = ROWS // 2
     return list(dict.fromkeys([*order[:half], *order[:: max(len(order) // half, 1)]]))[:ROWS]
@@ -167,7 +170,7 @@ def _moved(
     subject: Subject, column: pl.Series, rows: list[int], changed: list[Parts], *,
     by_word: bool, of_label: bool,
 ) -> dict[str, Moves]:  # fmt: skip
-    """By tensor, the numbers that one exchanged element moves, for each of the exchanges."""
+    """Return tensor → the numbers that changed, for each exchange of one element."""
     before = subject.train_rows[rows]
     glue = " " if by_word else ""
     is_text = column.dtype == pl.String
@@ -179,7 +182,7 @@ def _moved(
 
 
 def _room(subject: Subject, name: str, moved: Moves, kept: int) -> int:
-    """Places at one end of a tensor that are padding in every row, where it has one per element."""
+    """Count positions at one end that are padding in every row, one position per element."""
     tensor, room = subject.train[name], 0
     for axis in range(1, min(tensor.ndim, 3)):
         flat = tensor.movedim(axis, 1).reshape(len(tensor), tensor.shape[axis], -1)

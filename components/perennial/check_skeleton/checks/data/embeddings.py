@@ -1,4 +1,4 @@
-"""Embeddings: do the codes that a table is asked for fit the way in which it was made?"""
+"""Embeddings: the codes looked up in a table must fit the way it was built."""
 
 from collections.abc import Iterator
 
@@ -13,17 +13,17 @@ from perennial.engine.task import inputs_of
 FEW_ROWS, ROWS = 128, 1024
 MOST_FIELDS = 64
 SHORTEST_SEQUENCE = 8
-# A table for every field of its own is as large as all fields together, but for codes kept for
-# missing values and for values that the sample lacks.
+# A table with vectors for every field is as large as all fields together, plus codes for missing
+# values and for values that the sample lacks.
 ROOM, KEPT_CODES = 1.3, 4
-# Sequences of one vocabulary have codes of about one range at every position.
+# Sequences of one vocabulary have about the same range of codes at every position.
 OTHER_RANGE = 0.5
 TOKEN_SHARE = 0.01
 FULL = 0.95
 
 
 def misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
-    """What is wrong with the codes of each table, and why."""
+    """Yield problems with the codes of each table, each with a hint."""
     asked = _asked(subject, FEW_ROWS)
     if any(_has_room(table, codes) for _, table, codes in asked):
         asked = _asked(subject, ROWS)  # few rows do not show how many codes each field has
@@ -32,22 +32,22 @@ def misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
             yield (
                 f"{name}: {shared}",
                 (
-                    "codes of every field begin at 0 in a table that has room for all of them one "
-                    "after another, so that unlike values share a vector: add each field's offset"
+                    "codes of every field begin at 0 in a table with room for all fields one after "
+                    "another, so different values share a vector: add each field's offset"
                 ),
             )
         if untrained := _untrained_token(table, codes):
             yield (
                 f"{name}: {untrained}",
                 (
-                    "padding_idx names a token that texts hold: its vector stays zero, and that of "
-                    "padding is learned. Let padding_idx be the code that fills sequences up"
+                    "padding_idx is a token that texts contain: its vector stays zero, and that of "
+                    "padding is learned. Set padding_idx to the code that pads sequences"
                 ),
             )
 
 
 def _asked(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
-    """Each table, with the first codes [B, T] that it is asked for by so many examples."""
+    """Return each table with the first codes [B, T] looked up in it for so many examples."""
     model, asked = evaluated(subject.build_model()), dict[str, Tensor]()
     tables = {name: each for name, each in model.named_modules() if isinstance(each, nn.Embedding)}
 
@@ -73,7 +73,7 @@ def _has_room(table: nn.Embedding, codes: Tensor) -> bool:
 
 
 def _shared_fields(table: nn.Embedding, codes: Tensor) -> str:
-    """Fields of unlike ranges whose codes all begin at the table's first vector; or nothing."""
+    """Describe fields of different ranges whose codes all begin at 0; empty if none."""
     fields = codes.shape[1]
     if not 2 <= fields <= MOST_FIELDS or len(codes) < ROWS // 4:
         return ""
@@ -92,7 +92,7 @@ def _shared_fields(table: nn.Embedding, codes: Tensor) -> str:
 
 
 def _untrained_token(table: nn.Embedding, codes: Tensor) -> str:
-    """A token without a gradient that texts hold, where another code fills them up; or nothing."""
+    """Describe a token that is padding_idx although another code pads texts; empty if none."""
     if table.padding_idx is None or codes.shape[1] < SHORTEST_SEQUENCE:
         return ""
     padding = padding_of(codes)
@@ -104,5 +104,5 @@ def _untrained_token(table: nn.Embedding, codes: Tensor) -> str:
         return ""
     return (
         f"{share:.0%} of the tokens have the code {table.padding_idx}, its padding_idx, while "
-        f"sequences are filled up with {padding.code}"
+        f"sequences are padded with {padding.code}"
     )

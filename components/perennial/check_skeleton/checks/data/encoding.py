@@ -1,4 +1,4 @@
-"""The tensors right before the model: are they the rows they come from, and fit to learn from?"""
+"""Check the tensors right before the model: `encoding`, `serving_inputs` and `labels`."""
 
 import random
 
@@ -21,15 +21,15 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
 PROBED_ROWS = 64
-REBUILT = "labels are made of the inputs: the task says so by reconstructs_inputs"
-RECONSTRUCTS = "an autoencoder or denoiser says by reconstructs_inputs = True that this is meant"
+REBUILT = "the labels are made from the inputs: the task sets reconstructs_inputs"
+RECONSTRUCTS = "if the task is an autoencoder or denoiser, set reconstructs_inputs = True"
 
 
 def encoding(subject: Subject) -> CheckResult:
-    """Is each example made from its own row alone, the same every time?"""
+    """Check that each example is made from its own row alone, the same every time."""
     judge = Judge(
         "encoding",
-        expected="equal tensors whenever, and beside whichever rows, a row is encoded",
+        expected="a row is encoded as the same tensors every time, whatever other rows are encoded",
         source="guides: fix seeds, wrong labels are the first silent failure",
     )
     rows = spread(subject.train_rows)
@@ -50,9 +50,9 @@ def encoding(subject: Subject) -> CheckResult:
     changed = differences(whole, subject.task.encode(rows))
     if changed:
         return judge.failed(
-            f"encoding the same rows twice differs in {', '.join(changed)}",
-            hint=f"encode changes {remembered}, and what it gives next time depends on it: learn "
-            "it in fit(train) and keep it in state()"
+            f"encoding the same rows twice gives different {', '.join(changed)}",
+            hint=f"encode changes {remembered}, and its next result depends on it: learn it in "
+            "fit(train) and keep it in state()"
             if (remembered := ", ".join(changes_of(kept, memory_of(subject.task))[:3]))
             else "encode must be deterministic; look for random numbers from a generator of its "
             "own, sets and clocks",
@@ -77,28 +77,28 @@ def _judged_pictures(
     judge: Judge, subject: Subject, rows: pl.DataFrame, batch: Batch
 ) -> CheckResult:
     hint = (
-        "use permute or transpose to move axes: `view` and `reshape` keep the numbers where they "
-        "are and give them other names"
+        "use permute or transpose to move axes: `view` and `reshape` change the shape but keep the "
+        "order of the numbers"
     )
     if torn := torn_apart(subject):
         return judge.failed(torn, hint=hint)
     found = misreading(subject, rows, batch)
     if found is None:
-        return judge.passed(f"{rows.height} rows encode alike together, alone and again")
+        return judge.passed(f"{rows.height} rows are encoded the same together, alone and again")
     if found.is_scrambled:
         return judge.failed(str(found), hint=hint)
     return judge.warned(
         str(found),
         hint="look for a permute that is missing or doubled, a picture read upside down, or BGR "
-        "for RGB: pretrained weights, augmentation and people expect pictures as they are",
+        "for RGB: pretrained weights and augmentation expect the original orientation",
     )
 
 
 def serving_inputs(subject: Subject) -> CheckResult:
-    """Do the inputs come from the feature columns alone?"""
+    """Check that the inputs come from the feature columns alone."""
     judge = Judge(
         "serving_inputs",
-        expected="the same inputs without the label and every other column that is no feature",
+        expected="the same inputs without the label and every other column that is not a feature",
         source="guides: the target used as an input; training-serving skew",
     )
     rows = spread(subject.train_rows)
@@ -108,7 +108,7 @@ def serving_inputs(subject: Subject) -> CheckResult:
         served = subject.task.encode(rows.select(list(columns.features)))
     except Exception as error:  # user code may raise anything when its column is not there
         return judge.failed(
-            f"encode needs a column that is no feature: {type(error).__name__}: {error}",
+            f"encode needs a column that is not a feature: {type(error).__name__}: {error}",
             hint="use columns.features only; when serving, the label and the ids do not exist",
         )
     # Where the label is a feature itself, as in language modeling, it may well be encoded.
@@ -117,22 +117,22 @@ def serving_inputs(subject: Subject) -> CheckResult:
     changed += [LABEL] if LABEL in served and not is_own_label else []
     if changed:
         return judge.failed(
-            f"inputs change when only the features are given: {', '.join(changed)}",
-            hint="the label or an id leaks into the inputs, or `label` is made up without it; "
-            f"{RECONSTRUCTS}",
+            f"inputs change if only the features are given: {', '.join(changed)}",
+            hint="the label or an id leaks into the inputs, or encode returns a `label` without "
+            f"the label column; {RECONSTRUCTS}",
         )
     is_feature = columns.label in columns.features and not subject.task.reconstructs_inputs
     if is_feature and (leaked := _leaked_label(subject, rows, whole)):
         return judge.failed(
-            f"without the label column, other values: {leaked}",
-            hint="the label leaks into what is predicted from the other features: a picture's own "
+            f"these change without the label column: {leaked}",
+            hint="the label leaks into the prediction from the other features: a picture's own "
             "caption must not reach the picture's inputs or its side of the model",
         )
     return judge.passed(f"{', '.join(whole)} depend on {len(columns.features)} features")
 
 
 def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
-    """What changes without a label that is a feature among others; empty where nothing does."""
+    """Name what changes without a label that is one of the features; empty if nothing does."""
     if len(subject.task.columns.features) == 1:
         return ""
     model = stirred_model(subject)
@@ -140,7 +140,7 @@ def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
         alone = inputs_of(subject.task.encode(rows.drop(subject.task.columns.label)))
         with torch.no_grad():
             outputs = [subject.task.predict(model(**each)) for each in (alone, whole)]
-    except Exception:  # a task may need its label wherever it is served: then nothing leaks
+    except Exception:  # a task may need its label when it is served: then nothing leaks
         return ""
     both = alone.keys() & whole.keys()
     changed = differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
@@ -148,7 +148,7 @@ def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
 
 
 def labels(subject: Subject) -> CheckResult:
-    """Does the encoded label say what the label column says?"""
+    """Check that the encoded label matches the label column."""
     judge = Judge(
         "labels",
         expected="one finite code for each value of the label column, as the task's kind needs",
@@ -177,7 +177,7 @@ def labels(subject: Subject) -> CheckResult:
         some = sorted(pairs.filter(pl.col("raw") == value)["code"])[:5]
         return judge.failed(
             f"{twofold.height} label values have several codes: {value!r} became {some}",
-            hint="the labels are shuffled, shifted or drawn at random against the rows",
+            hint="the labels are shuffled, shifted or drawn at random relative to the rows",
         )
     return _judged_codes(judge, subject, pairs, is_relative=is_relative)
 
@@ -185,15 +185,15 @@ def labels(subject: Subject) -> CheckResult:
 def _judged_codes(
     judge: Judge, subject: Subject, pairs: pl.DataFrame, *, is_relative: bool
 ) -> CheckResult:
-    """One code for each value: are there enough, of the kind's form, each for its own class?"""
+    """Judge the codes: enough of them, in the form of the task's kind, one for each class."""
     codes = np.unique(pairs["code"].to_numpy())
     if len(codes) < 2:
         return judge.failed(
             f"every sampled label is {codes.tolist()}",
             hint="check the label's definition and its encoding; there is nothing to learn. Are "
             "other labels so rare that the sample has none? Then raise skeleton.sample_rows. "
-            "A loss without a label, as of triplets, has kind = 'statistic', and takes the label "
-            "column among its inputs",
+            "If the loss needs no label (triplets, for example), set kind = 'statistic' and pass "
+            "the label column as an input",
         )
     classes = {"binary": "0, 1", "multiclass": "0, 1, 2, …"}.get(subject.task.kind)
     is_whole = bool((codes == np.round(codes)).all()) and codes.min() >= 0
@@ -207,24 +207,24 @@ def _judged_codes(
             f"{codes.min():.4g} to {codes.max():.4g}"
         )
     if subject.task.kind != "regression" and (exchanged := _exchanged(pairs)):
-        say = judge.failed if subject.task.kind == "binary" else judge.warned
-        return say(
+        report = judge.failed if subject.task.kind == "binary" else judge.warned
+        return report(
             f"{len(exchanged)} of {pairs.height} classes have the code of another class: "
             f"{exchanged}",
-            hint="off by one, or counted in another order: is the code that of another class in "
-            "predict, in the classes' names, and for whoever reads the answers?",
+            hint="off by one, or counted in another order: do predict, the classes' names and the "
+            "users of the predictions use the same codes?",
         )
     if subject.task.kind == "multiclass" and (merged := _merged(pairs)):
         return judge.warned(
-            f"{pairs.height} label values have {len(codes)} codes: {merged} are one class",
-            hint="are these classes merged on purpose? Otherwise look at the codes in encode",
+            f"{pairs.height} label values have {len(codes)} codes: {merged} share one",
+            hint="if these classes are not merged on purpose, check the codes in encode",
         )
     shown = f"{pairs.height} values, codes {codes.min():.4g} to {codes.max():.4g}"
     return judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
 
 
 def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
-    """Value → code, where the values are 0, 1, 2, … and the codes are the same in another order."""
+    """Return value → code if values and codes are both 0, 1, 2, … but in different orders."""
     if not (pairs["raw"].dtype.is_integer() or pairs["raw"].dtype == pl.Boolean):
         return {}
     raw = pairs["raw"].cast(pl.Int64).to_list()
@@ -238,7 +238,7 @@ def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
 
 
 def _merged(pairs: pl.DataFrame) -> list[object]:
-    """Values that share a code though others lie between them; text has no order to be cut by."""
+    """Return values that share a code although others lie between them; text has no order."""
     is_number = pairs["raw"].dtype.is_numeric()
     for (code,), group in pairs.group_by("code", maintain_order=True):
         if len(group) < 2:
@@ -255,7 +255,7 @@ def _merged(pairs: pl.DataFrame) -> list[object]:
 def _judged_sequences(
     judge: Judge, subject: Subject, raw: pl.Series, encoded: Tensor
 ) -> CheckResult:
-    """Labels of many codes: one sequence for each value, not the same for all."""
+    """Judge labels that are sequences of codes: one for each value, not the same for all."""
     sequences = [codes.tobytes() for codes in encoded.numpy()]
     pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
     twofold = pairs["raw"].len() - pairs["raw"].n_unique()
@@ -264,7 +264,7 @@ def _judged_sequences(
     ):
         return judge.failed(
             f"{twofold} label values have several sequences of codes",
-            hint="the labels are shuffled, shifted or drawn at random against the rows; "
+            hint="the labels are shuffled, shifted or drawn at random relative to the rows; "
             f"{RECONSTRUCTS}",
         )
     if pairs["code"].n_unique() < 2:
@@ -277,7 +277,7 @@ def _judged_sequences(
 
 
 def _follows_one(raw: pl.Series, encoded: Tensor) -> bool:
-    """Whether the label column alone decides a part of the labels; others may have columns too."""
+    """Whether the label column determines some of the labels; others may use more columns."""
     parts = encoded.reshape(len(encoded), -1).double()
     for column in range(parts.shape[1]):
         codes = parts[:, column]
@@ -288,12 +288,12 @@ def _follows_one(raw: pl.Series, encoded: Tensor) -> bool:
 
 
 def spread(rows: pl.DataFrame) -> pl.DataFrame:
-    """Few rows from all of the sample: neighbours in time are too much alike."""
+    """Return a few rows from the whole sample: neighbours in time are too similar."""
     return rows.gather_every(max(rows.height // PROBED_ROWS, 1)).head(PROBED_ROWS)
 
 
 def differences(first: Batch, second: Batch) -> list[str]:
-    """Names of the tensors that are not equal, NaN being equal to NaN."""
+    """Return the names of the tensors that are not equal; NaN is equal to NaN."""
     names = sorted({*first, *second})
     return [
         name
@@ -312,7 +312,7 @@ def _agree(first: Tensor, second: Tensor) -> bool:
 
 
 def generator_states() -> tuple[object, ...]:
-    """Of PyTorch, Python and NumPy."""
+    """Return the states of the global generators of PyTorch, Python and NumPy."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     return (
         random.getstate(),

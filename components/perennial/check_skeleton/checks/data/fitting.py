@@ -1,4 +1,4 @@
-"""Preprocessing statistics: learned from the rows given to `fit`, all of them, and only them."""
+"""Check preprocessing statistics: learned from exactly the rows given to `fit`, and saved."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ State = dict[str, JsonValue]
 
 
 def statistics_scope(subject: Subject) -> CheckResult:
-    """Does `fit` learn from its argument, or from somewhere else?"""
+    """Check that `fit` learns from its argument alone."""
     judge = Judge(
         "statistics_scope",
-        expected="equal state from equal rows, another state from other rows",
+        expected="the same state from the same rows, a different state from different rows",
         source="guides: statistics computed on train and validation are a silent failure; "
         "facts/data §4: refit and compare",
     )
@@ -31,8 +31,8 @@ def statistics_scope(subject: Subject) -> CheckResult:
     first, again = _fitted(subject, train), _fitted(subject, train)
     if canonical_json(first) != canonical_json(again):
         return judge.failed(
-            "fitting the same rows twice gives two states",
-            hint="fit must be deterministic: sort sets and groups, seed what is drawn",
+            "fitting the same rows twice gives different states",
+            hint="fit must be deterministic: sort sets and groups, seed random numbers",
         )
     if not first:
         return judge.passed("the task fits nothing")
@@ -44,7 +44,7 @@ def statistics_scope(subject: Subject) -> CheckResult:
         return judge.failed(
             f"the state is the same for train, {', '.join(others)}",
             hint="fit ignores its argument: it reads the data elsewhere, validation and test "
-            "included. Constants belong into the code, not into the state",
+            "included. Constants belong in the code, not in the state",
         )
     leaves = [_leaves(state) for state in others.values() if state is not None]
     fixed = [
@@ -59,23 +59,25 @@ def statistics_scope(subject: Subject) -> CheckResult:
         return judge.warned(
             f"{len(fixed)} fitted numbers do not depend on the rows: {', '.join(fixed[:6])}",
             hint="are they computed from all data, validation and test included? Constants belong "
-            "into the code, not into the state",
+            "in the code, not in the state",
         )
-    return judge.passed(f"the state follows its rows in {', '.join(follows)}")
+    return judge.passed(f"the state changes with its rows: {', '.join(follows)}")
 
 
 def state_round_trip(subject: Subject) -> CheckResult:
-    """Is the saved state all that a served model needs?"""
+    """Check that the saved state is all that a served model needs."""
     judge = Judge(
         "state_round_trip",
-        expected="a new task with the loaded state encodes, predicts and builds as the fitted one",
-        source="the model is served by load_state alone; training-serving skew",
+        expected="a new task with the loaded state encodes, predicts and builds like the fitted "
+        "one",
+        source="the served model is restored by load_state alone; training-serving skew",
     )
     try:
         stored = json.loads(canonical_json(subject.task.state()))
     except (TypeError, ValueError) as error:
         return judge.failed(
-            f"state() is not JSON: {error}", hint="return plain numbers, text, lists and dicts"
+            f"state() is not valid JSON: {error}",
+            hint="return plain numbers, text, lists and dicts",
         )
     restored = subject.make_task()
     restored.load_state(stored)
@@ -89,7 +91,7 @@ def state_round_trip(subject: Subject) -> CheckResult:
         return judge.failed(
             f"after load_state these differ: {', '.join(different)}",
             hint="keep everything that fit learned in state() and restore it in load_state(). JSON "
-            "objects come back sorted by key, so an order belongs into a list",
+            "objects come back sorted by key, so keep an order in a list",
         )
     model = evaluated(subject.build_model())
     twin = replace(subject, task=restored, train_rows=rows, validation_rows=rows)
@@ -101,13 +103,13 @@ def state_round_trip(subject: Subject) -> CheckResult:
     if not _are_equal(*outputs):
         return judge.failed(
             "predictions differ after load_state, with equal weights",
-            hint="something beside the state enters predict or build_model",
+            hint="predict or build_model uses something that is not in the state",
         )
     return judge.passed(f"restored from {len(canonical_json(subject.task.state()))} bytes of JSON")
 
 
 def _are_equal(first: Tensor, second: Tensor) -> bool:
-    """To the last bit, missing numbers being equal to missing ones."""
+    """Whether two tensors are equal to the last bit; NaN is equal to NaN."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     return torch.equal(first.nan_to_num(0.5), second.nan_to_num(0.5)) and torch.equal(
@@ -116,7 +118,7 @@ def _are_equal(first: Tensor, second: Tensor) -> bool:
 
 
 def _variants(subject: Subject) -> dict[str, pl.DataFrame]:
-    """Samples that statistics must tell apart: fewer or more rows, other labels, other values."""
+    """Return samples of which the statistics must differ: other rows, labels or values."""
     train = subject.train_rows
     label = pl.col(subject.task.columns.label)
     half = train.sample(fraction=0.5, seed=subject.seed)
@@ -155,7 +157,7 @@ def _fitted(subject: Subject, rows: pl.DataFrame) -> State:
 
 
 def _fitted_or_refused(subject: Subject, rows: pl.DataFrame) -> State | None:
-    """The state, or None where `fit` does not take such rows: it looked at them, then."""
+    """Return the state, or None if `fit` rejects the rows, which shows that it read them."""
     try:
         return _fitted(subject, rows)
     except Exception:  # user code may raise anything, and no training will have such rows

@@ -1,4 +1,4 @@
-"""Fresh encoding: in another process, on another day and in another order, a row is the same."""
+"""Check that a row is encoded the same in another process, on another day, in another order."""
 
 import os
 import pickle
@@ -33,25 +33,25 @@ TABLES = (
 
 
 def fresh_encoding(subject: Subject) -> CheckResult:
-    """Is a row the same inputs in another process, on another day, and in another order?"""
+    """Check that inputs do not depend on the process, the day or the order of the rows."""
     judge = Judge(
         "fresh_encoding",
         expected="from the saved state alone, in a fresh interpreter with another hash seed, the "
         "same tensors: together, reversed, one by one and 400 days later; no data file read",
-        source="the model is served and retrained in other processes, on other days: what they "
-        "encode otherwise is training-serving skew",
+        source="the model is served and retrained in other processes, on other days: a different "
+        "encoding there is training-serving skew",
     )
     rows = spread(subject.train_rows)
     answer = _answer(subject, rows)
     if answer.problem or not answer.batches:
-        return judge.unmeasured(f"the task cannot be tried alone: {answer.problem}")
+        return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
     expected = subject.task.encode(rows)
     again = answer.batches["again"]
     if changed := differences(expected, again):
         return judge.failed(
-            f"a fresh interpreter encodes other {', '.join(changed)}",
-            hint="the same row gets other inputs in every process: look for hash() of text, which "
-            "has another seed in each, for the order of a set, for what "
+            f"a fresh interpreter encodes different {', '.join(changed)}",
+            hint="the same row gets different inputs in every process: look for hash() of text, "
+            "which has another seed in each, for the order of a set, for what "
             f"{_memory(answer) or 'a cache or a counter'} remembers, and for what state() leaves "
             "out",
         )
@@ -60,7 +60,7 @@ def fresh_encoding(subject: Subject) -> CheckResult:
         whole = {name: each[: len(batch[name])] for name, each in again.items()}
         if changed := differences(whole, batch):
             return judge.failed(
-                f"{way} other {', '.join(changed)}",
+                f"encoding rows {way} gives different {', '.join(changed)}",
                 hint="inputs depend on what was encoded before"
                 + (f": {_memory(answer)} remembers it" if answer.remembers else "")
                 + "; learn it in fit(train) and keep it in state()",
@@ -68,9 +68,9 @@ def fresh_encoding(subject: Subject) -> CheckResult:
     later = answer.batches["400 days later"]
     if changed := differences(again, later):
         return judge.failed(
-            f"400 days later other {', '.join(changed)}",
-            hint="encode looks at the clock: a row's age is another one whenever it is encoded, so "
-            "that training and serving differ. Count from a date in the row, or from a fixed one",
+            f"encoding rows 400 days later gives different {', '.join(changed)}",
+            hint="encode reads the clock: a row's age depends on when it is encoded, so training "
+            "and serving differ. Count from a date in the row, or from a fixed date",
         )
     return _judged_files(judge, subject, answer)
 
@@ -82,16 +82,18 @@ def _judged_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult
     if folder and (own := [each for each in answer.files if _lies_in(each, folder)]):
         return judge.failed(
             f"encode or fit reads the data set itself: {', '.join(own[:4])}",
-            hint="validation and test rows are in those files, and they are not there when the "
-            "model is served: fit(train) and encode(rows) are given all that they may see",
+            hint="validation and test rows are in those files, and the files do not exist where "
+            "the model is served: fit and encode may use only the rows that they are given",
         )
     if tables:
         return judge.warned(
             f"encode or fit reads {', '.join(tables[:4])}",
-            hint="is it there, and the same, when the model is served or trained again? Does it "
-            "hold rows of validation or test? Keep what is needed of it in state()",
+            hint="does the file exist, unchanged, when the model is served or trained again? Does "
+            "it contain validation or test rows? Keep what is needed of it in state()",
         )
-    return judge.passed("the same in a fresh interpreter, reversed, one by one and 400 days later")
+    return judge.passed(
+        "same tensors in a fresh interpreter, reversed, one by one and 400 days later"
+    )
 
 
 def _lies_in(file: str, folder: Path) -> bool:
@@ -111,7 +113,7 @@ def _answer(subject: Subject, rows: pl.DataFrame) -> Answer:
     try:
         task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return Answer(problem=f"it cannot be made in another process: {error}")
+        return Answer(problem=f"the task cannot be created in another process: {error}")
     with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
         folder = Path(temporary)
         (folder / REQUEST).write_bytes(pickle.dumps(Request(name, file)))
@@ -125,9 +127,9 @@ def _answer(subject: Subject, rows: pl.DataFrame) -> Answer:
                 timeout=TIMEOUT_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return Answer(problem=f"it took more than {TIMEOUT_SECONDS:g} seconds")
+            return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
         if not (folder / ANSWER).exists():
             last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
             return Answer(problem=last[0])
-        # Written by this process's own child, which ran the same code of the user's.
+        # Written by this process's own child, which ran the same user code.
         return Answer(**pickle.loads((folder / ANSWER).read_bytes()))

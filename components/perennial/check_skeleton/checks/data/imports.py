@@ -1,4 +1,4 @@
-"""Imports: loading the task's module must leave the process as it was."""
+"""Check that importing the task's module does not change global state."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ from perennial.contracts.skeleton import CheckResult
 
 TIMEOUT_SECONDS = 120.0
 MARK = "perennial-import:"
-# Runs alone, in a fresh interpreter: the libraries first, so that only what comes with the task's
-# module is seen.
+# Runs in a fresh interpreter. Imports the libraries first, so that only changes by the task's own
+# module are observed.
 PROBE = """
 import importlib, importlib.util, json, os, random, sys
 import numpy, torch
@@ -74,13 +74,12 @@ print("\\n" + sys.argv[3] + json.dumps(changed), flush=True)
 
 
 def import_side_effects(subject: Subject) -> CheckResult:
-    """Does importing the task read or set anything global?"""
+    """Check that importing the task does not read or set anything global."""
     judge = Judge(
         "import_side_effects",
-        expected="generators and torch's defaults as they were before the import, in a fresh "
-        "interpreter",
-        source="guides: seeds belong to the training; what an import sets depends on the order of "
-        "imports",
+        expected="generators and torch's defaults unchanged by the import, in a fresh interpreter",
+        source="guides: seeds belong to the training; the effect of an import depends on the order "
+        "of imports",
     )
     name = type(subject.task).__module__
     file = file_of(name)
@@ -100,7 +99,7 @@ def import_side_effects(subject: Subject) -> CheckResult:
 
 
 def file_of(name: str) -> str:
-    """The file of a module that was imported; empty where it has none that can be run alone."""
+    """Return the file of an imported module; empty if it has none that can run alone."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     return file if file and name != "__main__" and Path(file).is_file() else ""
@@ -108,8 +107,8 @@ def file_of(name: str) -> str:
 
 @cache
 def _changed_by_import(name: str, file: str, path: tuple[str, ...]) -> tuple[str, ...] | str:
-    """What an import changes, or why that cannot be seen; one interpreter for each module."""
-    # The probe itself must not stand in for a module of the user's.
+    """Return what an import changes, or why that is unknown; one interpreter per module."""
+    # The probe itself must not shadow a module of the user's.
     code = f"import sys; sys.path[:] = {list(path)!r}\n{PROBE}"
     command = [sys.executable, "-c", code, name, file, MARK]
     try:
@@ -117,7 +116,7 @@ def _changed_by_import(name: str, file: str, path: tuple[str, ...]) -> tuple[str
             command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"it took more than {TIMEOUT_SECONDS:g} seconds"
+        return f"timed out after {TIMEOUT_SECONDS:g} s"
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(MARK):
             return tuple(json.loads(line.removeprefix(MARK)))

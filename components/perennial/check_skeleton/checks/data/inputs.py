@@ -1,4 +1,4 @@
-"""What the model is fed: examples that differ, tensors of a form that it can use."""
+"""Check the model's inputs: examples that differ, tensors in a form that it can use."""
 
 from collections.abc import Iterator
 
@@ -22,25 +22,25 @@ from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
-# Rounding and binning make some rows alike; four rows of which three vanish have lost something.
+# Rounding and binning make some rows equal; if three of four vanish, something is lost.
 KEPT_SHARE = 0.25
-# One input in place of a tenth of different rows: what missing files and failed decoding look like.
+# Missing files and failed decoding give a tenth or more of different rows the same input.
 STAND_IN_SHARE = 0.1
-# Texts of very different length fill half of what the longest needs; at four positions in five the
-# length was chosen for other texts, and four fifths of the compute are lost.
+# Texts of very different length fill half of what the longest needs; with 80 % padding the length
+# was chosen for other texts, and 80 % of the compute is wasted.
 MOST_PADDING = 0.8
-# What stands before the end of most texts as well is a token, not padding.
+# A code that most texts also contain before their end is a token, not padding.
 PADDING_WITHIN = 0.1
 BRIGHTEST = 255.0
 DARK = 16.0
 
 
 def repeated_inputs(subject: Subject) -> CheckResult:
-    """Do different rows become different inputs?"""
+    """Check that different rows become different inputs."""
     judge = Judge(
         "repeated_inputs",
-        expected="about as many different inputs as different rows, none in place of many, and no "
-        "input a copy of another",
+        expected="about as many different inputs as different rows, no input shared by many rows, "
+        "and no input a copy of another",
         source="guides: look at the tensors right before the model; a constant batch trains "
         "without an error",
     )
@@ -56,50 +56,50 @@ def repeated_inputs(subject: Subject) -> CheckResult:
     raw, encoded = subject.train_rows.select(features), inputs_of(subject.train)
     different, left = raw.n_unique(), len(distinct_examples(encoded))
     if left == 1:
-        return judge.skipped("all inputs are the same: `input_scale` says so")
+        return judge.skipped("all inputs are the same: see `input_scale`")
     shown = f"{different} different rows became {left} different inputs"
     stand_in = _most_common(example_keys(encoded)) - _most_common(raw.hash_rows().to_list())
     evidence = {"rows": different, "inputs": left, "stand_in": round(stand_in, 4)}
     if left < KEPT_SHARE * different:
         return judge.warned(
             shown,
-            hint="encode loses what tells rows apart: texts cut too short, one position of a "
-            "sequence, coarse rounding, lost columns",
+            hint="encode loses the differences between rows: texts cut too short, one position of "
+            "a sequence, coarse rounding, lost columns",
             **evidence,
         )
     if stand_in > STAND_IN_SHARE:
         return judge.warned(
-            f"{shown}; {stand_in:.0%} of the rows became one and the same",
-            hint="what takes the place of these rows: missing files, failed decoding, texts cut to "
-            "nothing, categories that are all unknown?",
+            f"{shown}; {stand_in:.0%} of the rows became the same input",
+            hint="look for missing files, failed decoding, texts cut to nothing, or categories "
+            "that are all unknown",
             **evidence,
         )
     return judge.passed(shown, **evidence)
 
 
 def _judged_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
-    """What is to be said of texts and lists of which one end never enters."""
+    """Judge texts and lists that are truncated at one end; None if none is."""
     for cut in cuts(subject):
         if cut.has_room:
             return judge.failed(
-                f"{cut}, though as many places of the tensor hold padding in every row",
-                hint="texts or lists are cut by another limit than the tensor's length: one of the "
-                "two is wrong, or left over from a trial",
+                f"{cut}, although as many positions of the tensor hold padding in every row",
+                hint="the limit that cuts texts or lists differs from the tensor's length: one of "
+                "the two is wrong, or left over from an experiment",
             )
-        if said := telling_end(subject, cut):
+        if evidence := telling_end(subject, cut):
             return (judge.failed if is_next(subject, cut) else judge.warned)(
-                f"{cut}; {said}",
-                hint="the wrong end is cut off: keep the other one, `[-n:]` in place of `[:n]` for "
-                "what was read or bought last. Right where labels are told early, by design",
+                f"{cut}; {evidence}",
+                hint="the wrong end is cut off: keep the other one, `[-n:]` instead of `[:n]` for "
+                "what was read or bought last. Correct if early prediction is intended",
             )
     return None
 
 
 def input_form(subject: Subject) -> CheckResult:
-    """Are codes within the embeddings, types what models compute with, positions mostly used?"""
+    """Check that codes fit the embeddings, types fit the model, and most positions are used."""
     judge = Judge(
         "input_form",
-        expected="codes that every embedding has a vector for, fields with vectors of their own, "
+        expected="codes for which every embedding has a vector, fields with their own vectors, "
         f"no float64, no pixels from 0 to {BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding",
         source="guides: look at dtype, range and padding right before the model",
     )
@@ -107,8 +107,8 @@ def input_form(subject: Subject) -> CheckResult:
     if outside := next(_codes_outside(subject, samples), ""):
         return judge.failed(
             outside,
-            hint="give values that training did not have a code of their own in encode; compare "
-            "the vocabulary, and whether codes start at 0 or 1, with the embedding's size",
+            hint="map values that training did not have to a reserved code in encode; compare the "
+            "vocabulary, and whether codes start at 0 or 1, with the embedding's size",
         )
     if misused := next(misused_tables(subject), None):
         return judge.failed(misused[0], hint=misused[1])
@@ -116,21 +116,21 @@ def input_form(subject: Subject) -> CheckResult:
     if doubles := [name for name, tensor in inputs.items() if tensor.dtype == torch.float64]:
         return judge.warned(
             f"{', '.join(doubles)}: float64",
-            hint="cast to float32 in encode: weights are float32, so twice the memory and time buy "
-            "nothing, or the model refuses",
+            hint="cast to float32 in encode: weights are float32, so float64 only doubles memory "
+            "and time, or the model raises an error",
         )
     if pixels := [name for name, tensor in inputs.items() if _are_pixels(tensor)]:
         return judge.warned(
             f"{', '.join(pixels)}: floats that are whole numbers up to {BRIGHTEST:g}",
-            hint="these are raw pixels: subtract the mean and divide by the deviation, both from "
-            "fit(train)",
+            hint="these are raw pixels: subtract the mean and divide by the standard deviation, "
+            "both from fit(train)",
         )
     padding = {name: _padding(tensor) for name, tensor in inputs.items() if _is_sequence(tensor)}
     if wasted := {name: share for name, share in padding.items() if share > MOST_PADDING}:
         name = max(wasted, key=lambda each: wasted[each])
         return judge.warned(
             f"{wasted[name]:.0%} of {name} is padding",
-            hint="most of the compute goes into padding: shorten the sequence, or put several "
+            hint="most of the compute goes into padding: shorten the sequence, or pack several "
             "texts into one",
             padding=padding,
         )
@@ -140,12 +140,12 @@ def input_form(subject: Subject) -> CheckResult:
 
 
 def _most_common(keys: "list[bytes] | list[int]") -> float:
-    """Share of the most frequent one."""
+    """Return the share of the most frequent key."""
     return float(pl.Series(keys).value_counts()["count"].to_numpy().max() / len(keys))
 
 
 def _codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]:
-    """Embeddings that get codes without a vector, each with the sample that has them."""
+    """Yield embeddings that get codes without a vector, with the sample that contains them."""
     model = evaluated(subject.build_model())
     probes = {
         name: _Probe(module)
@@ -165,10 +165,10 @@ def _codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]
 
 
 class _Probe:
-    """Notes the codes that an embedding gets; those without a vector do not stop the pass.
+    """Recorder of an embedding's codes; codes without a vector do not stop the forward pass.
 
     Args:
-        embedding: Whose inputs are noted from now on.
+        embedding: The layer whose inputs are recorded.
     """
 
     def __init__(self, embedding: nn.Embedding | nn.EmbeddingBag) -> None:
@@ -186,7 +186,7 @@ class _Probe:
 
 
 def _extremes(inputs: Batch) -> Tensor:
-    """Rows that hold the smallest and the largest code of each column or sequence; at least one."""
+    """Return rows with the smallest and largest code of each column or sequence; at least one."""
     rows = {0}
     for tensor in inputs.values():
         if tensor.is_floating_point() or not tensor.numel():
@@ -213,7 +213,7 @@ def _is_sequence(tensor: Tensor) -> bool:
 
 
 def _padding(tensor: Tensor) -> float:
-    """Share of the positions that repeat one code up to the end, but for the first of them."""
+    """Return the share of positions that repeat one code up to the end, minus the first."""
     found = padding_of(tensor)
     if found is not None and found.is_left:
         tensor = tensor.flip(1)

@@ -1,4 +1,4 @@
-"""Leakage: labels that make no sense must not be predicted; validation must be other rows."""
+"""Check leakage: shuffled labels must not be predictable; validation must be other rows."""
 
 from collections import Counter
 from dataclasses import replace
@@ -31,33 +31,33 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, Batch
 
-# A label among the inputs is learned in a few dozen updates; half of the baseline's are plenty.
+# A label among the inputs is learned in a few dozen updates; half of the baseline's are enough.
 STEPS_SHARE = 0.5
 HELD_OUT_SHARE = 0.25
 # validate_data tolerates one copied row in a hundred as well; half of them copied is one data set.
 COPIED_SHARE = 0.01
 SAME_DATA_SHARE = 0.5
-# Five standard errors pass chance once in three million.
+# Chance exceeds five standard errors once in three million.
 CLEAR_ERRORS = 5.0
 # Windows of one series that was cut in time overlap at the cut, in few examples.
 SHARED_WINDOWS = 0.1
-# Labels of validation that stand in training's windows: what a random split of windows makes.
+# Validation labels that occur in training windows, which a random split of windows causes.
 KNOWN_TARGETS = 0.3
-# Copied rows where columns as different as these would never agree.
+# Copied rows, and the chance of agreement below which they are no coincidence.
 COPIED_ROWS = 0.05
 NO_CHANCE = 1e-6
 
 
 def shuffled_labels(subject: Subject) -> CheckResult:
-    """Are labels that were shuffled among the rows still predicted on rows not trained on?"""
+    """Check that shuffled labels cannot be predicted on held-out rows."""
     settings = subject.settings
     limit = settings.significance + POWER_MARGIN
     judge = Judge(
         "shuffled_labels",
-        expected="trained on shuffled labels, no better on held-out rows than their own best "
-        f"constant, by {limit:g} standard errors",
-        source="guides: an input-independent control; a shuffled label can be predicted only where "
-        "it leaks into the inputs (randomisation test)",
+        expected="a model trained on shuffled labels is no better on held-out rows than their best "
+        f"constant, within {limit:g} standard errors",
+        source="guides: an input-independent control; a shuffled label is predictable only if it "
+        "leaks into the inputs (randomisation test)",
     )
     columns = subject.task.columns
     if subject.task.reconstructs_inputs:
@@ -65,23 +65,23 @@ def shuffled_labels(subject: Subject) -> CheckResult:
     if columns.label in columns.features and (
         len(columns.features) == 1 or subject.task.kind != "statistic"
     ):
-        return judge.skipped("the label is a feature by design: what is shuffled moves as one")
+        return judge.skipped("the label is a feature by design: shuffling moves both")
     fitted = _shuffled(subject)
     leads = _leads(fitted)
     shown = ", ".join(f"{lead:+.1f} on {name}" for name, lead in leads.items())
-    shown = f"standard errors ahead of the constant: {shown}"
+    shown = f"standard errors better than the constant: {shown}"
     validation, training = leads.values()
     if validation >= limit:
         return judge.failed(
             shown,
             hint="the label reaches the inputs: look in encode for its column, for columns made "
-            "from it, and for the row's place",
+            "from it, and for the row's position",
             **leads,
         )
     if training >= limit:
         return judge.warned(
             shown,
-            hint="fit keeps each row's own label in its inputs (means of the label by category or "
+            hint="fit puts each row's own label into its inputs (means of the label by category or "
             "id): leave the row out, or smooth over many rows",
             **leads,
         )
@@ -89,7 +89,7 @@ def shuffled_labels(subject: Subject) -> CheckResult:
 
 
 def split_overlap(subject: Subject) -> CheckResult:
-    """Are validation examples copies of training examples?"""
+    """Check that validation examples are not copies of training examples."""
     judge = Judge(
         "split_overlap",
         expected="validation examples that repeat a training example no more often than training "
@@ -110,7 +110,7 @@ def split_overlap(subject: Subject) -> CheckResult:
     if excess >= SAME_DATA_SHARE:
         return judge.failed(
             shown,
-            hint="validation rows are training rows: look at how the data was made and split",
+            hint="validation rows are training rows: check how the data was made and split",
             overlap=overlap,
             chance=chance,
         )
@@ -120,16 +120,16 @@ def split_overlap(subject: Subject) -> CheckResult:
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(
             shown,
-            hint="copies, or rows that differ in their ids only, lie in both splits: deduplicate, "
+            hint="copies, or rows that differ only in their ids, are in both splits: deduplicate, "
             "or split by a group that keeps them together",
             overlap=overlap,
             chance=chance,
         )
     if overlap > max(COPIED_SHARE, BEYOND_CHANCE * expected):
         return judge.warned(
-            f"{shown}; columns as different as these agree in {expected:.1g} of them",
-            hint="whole examples are repeated, in the splits as across them: rows multiplied by a "
-            "join, by oversampling or by augmentation that was stored. Deduplicate before the "
+            f"{shown}; the columns' values would repeat by chance in {expected:.1g} of them",
+            hint="whole examples are repeated, within splits and across them: rows multiplied by a "
+            "join, by oversampling or by stored augmentation. Deduplicate before the "
             "split, or split by a group that keeps copies together",
             overlap=overlap,
             expected=expected,
@@ -140,26 +140,26 @@ def split_overlap(subject: Subject) -> CheckResult:
 def _judged_copies(
     judge: Judge, subject: Subject, overlap: float, expected: float
 ) -> CheckResult | None:
-    """Rows that were multiplied: repeats by nature leave other traces, whatever their share."""
+    """Fail if rows were multiplied; natural repeats have another pattern."""
     if overlap < max(COPIED_ROWS, BEYOND_CHANCE * expected):
         return None
     is_clear = expected < NO_CHANCE or overlap >= SAME_DATA_SHARE
     copied = copied_share(subject) if is_clear else 0.0
-    # Of short texts pairs have reasons of their own.
+    # Short texts may come in pairs for other reasons.
     is_text = any(map(is_free_text, subject.train_rows[list(subject.task.columns.features)]))
     multiplied = 0.0 if is_text and overlap < SAME_DATA_SHARE else multiplied_share(subject)
     if max(copied, multiplied) < COPIED_ROWS:
         return None
     trace = (
-        "hardly any more agree in all columns but one"
+        "hardly any others agree in all columns but one"
         if copied >= COPIED_ROWS
-        else "each row has about as many copies, as no draws have"
+        else "all rows have about the same number of copies, unlike random draws"
     )
     return judge.failed(
-        f"{max(copied, multiplied):.1%} of validation rows are copies of training rows, label and "
-        f"all; {trace}",
+        f"{max(copied, multiplied):.1%} of validation rows are copies of training rows, including "
+        f"the label; {trace}",
         hint="rows were multiplied by a join, an export or oversampling before the split. "
-        "Deduplicate first, oversample in training alone, or split by a group that keeps "
+        "Deduplicate first, oversample only in training, or split by a group that keeps "
         "copies together",
         copied=copied,
         multiplied=multiplied,
@@ -168,45 +168,45 @@ def _judged_copies(
 
 
 def _judged_relations(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Rows that are no copies and yet say what others in the other split are."""
+    """Judge rows that are not copies but reveal rows of the other split."""
     return _judged_windows(judge, subject) or _judged_entities(judge, subject)
 
 
 def _judged_windows(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Windows of one series; what those of validation share with the past is no harm."""
+    """Judge overlapping windows of one series; validation may share values with the past."""
     is_random = are_interleaved(subject)
     column, known = known_targets(subject)
     if known > KNOWN_TARGETS:
-        say = judge.failed if is_random else judge.warned
-        return say(
-            f"labels of {known:.0%} of the validation examples stand in training windows of "
-            f"{column}, right behind the same values",
-            hint="windows that overlap were split at random, so training has read what validation "
-            "asks: name data.time and split by it, or let windows of both splits not overlap"
+        report = judge.failed if is_random else judge.warned
+        return report(
+            f"labels of {known:.0%} of the validation examples are in training windows of "
+            f"{column}, right after the same values",
+            hint="overlapping windows were split at random, so training has seen the validation "
+            "labels: set data.time and split by it, or make windows that do not overlap"
             if is_random
-            else "windows of the next period reach back over validation: choose a longer "
+            else "windows of the next period reach back into validation: choose a longer "
             "split.period, or shorter windows",
             known=known,
         )
     column, share = shared_windows(subject) if is_random else ("", 0.0)
     if share > SHARED_WINDOWS:
         return judge.warned(
-            f"half of the window in {column} stands in a training window for {share:.0%} of the "
+            f"half of the window in {column} is in a training window for {share:.0%} of the "
             "validation examples",
-            hint="windows that overlap were drawn into both splits, so training has seen what "
-            "validation asks: name data.time and split by it, with windows that do not overlap",
+            hint="overlapping windows are in both splits, so training has seen validation values: "
+            "set data.time and split by it, with windows that do not overlap",
             windows=share,
         )
     return None
 
 
 def _judged_entities(judge: Judge, subject: Subject) -> CheckResult | None:
-    entity, told, shared = shared_entities(subject)
+    entity, explained, shared = shared_entities(subject)
     if entity:
         return judge.warned(
-            f"{entity} tells {told:.0%} of the label, and {shared:.0%} of the validation examples "
-            "have one that training has",
-            hint=f"rows of one {entity} have one label and lie in both splits, so knowing it again "
+            f"{entity} explains {explained:.0%} of the label's variance, and {shared:.0%} of the "
+            f"validation examples have a {entity} that training has",
+            hint=f"rows of one {entity} have one label and are in both splits, so recognising it "
             f'is enough: set data.group = "{entity}" and split.method = "group"',
             group=entity,
             shared=shared,
@@ -215,7 +215,7 @@ def _judged_entities(judge: Judge, subject: Subject) -> CheckResult | None:
 
 
 def _shuffled(subject: Subject) -> Subject:
-    """The same rows with labels shuffled within each split, and a task fitted on those."""
+    """Return the rows with labels shuffled within each split, and a task fitted on them."""
     train, validation = (
         _permuted(rows, subject.task.columns, subject.seed + number)
         for number, rows in enumerate((subject.train_rows, subject.validation_rows))
@@ -227,7 +227,7 @@ def _shuffled(subject: Subject) -> Subject:
 
 
 def _permuted(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFrame:
-    """The rows with other labels; what belongs to them moves along: a second label, a censoring."""
+    """Permute the labels among rows, with the columns that belong to them, such as a censoring."""
     label = columns.label
     along = [name for name in rows.columns if name == label or name not in columns.features]
     order = np.random.default_rng(seed).permutation(rows.height)
@@ -235,7 +235,7 @@ def _permuted(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFra
 
 
 def _leads(fitted: Subject) -> dict[str, float]:
-    """Standard errors by which a short training beats the constant: on validation, on train."""
+    """Return by how many standard errors a short training beats the constant, by sample."""
     generator = torch.Generator().manual_seed(fitted.seed)
     order = torch.randperm(fitted.num_rows(), generator=generator)
     held = int(HELD_OUT_SHARE * len(order))
@@ -251,8 +251,8 @@ def _leads(fitted: Subject) -> dict[str, float]:
         ("training rows held out", rows_of(fitted.train, order[:held])),
     ):
         losses = score_in_parts(fitted.task, model, batch).losses
-        # The held-out rows' own best constant: only what tells rows apart is better than that,
-        # no drift of the label's mean and no lucky start.
+        # The held-out rows' own best constant: only information about single rows beats it, not
+        # a drift of the label's mean or a good start.
         constant, _ = best_constant(fitted, output, batch)
         rival = constant_losses(fitted.task, constant, batch).double().numpy()
         leads[name] = round(z_score(_weights(batch) * (rival - losses)), 2)

@@ -1,7 +1,7 @@
-"""Levels: which numbers of a picture the model tells apart at all.
+"""Levels: how many different numbers of a picture the model distinguishes.
 
-A model may divide whole numbers, cast or clip before anything else; nothing of that is seen in its
-inputs. Numbers between two levels are made alike: outputs that stay as they are do not read them.
+A model may divide integers, cast or clip first, which its inputs do not show. Numbers between two
+levels are set to one value: if outputs stay the same, the model does not distinguish them.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ TOLD_BINS = 0.25
 
 
 def judged_levels(judge: Judge, subject: Subject) -> CheckResult | None:
-    """What is to be said of pictures whose numbers the model takes for few; None for the others."""
+    """Judge pictures of whose numbers the model distinguishes only a few; None for others."""
     batch = inputs_of(subject.balanced(ROWS))
     for name, tensor in batch.items():
         if tensor.ndim < 3 or tensor.dtype == torch.bool:
@@ -37,16 +37,17 @@ def judged_levels(judge: Judge, subject: Subject) -> CheckResult | None:
         kept = bits_of(read) / max(bits_of(numbers), 1e-9)
         if kept < KEPT_BITS and len(told) > 1:
             return (judge.failed if commonest(read) > ALIKE else judge.warned)(
-                f"the model takes {len(values)} different numbers in {name} for {len(told)}, which "
-                f"leaves {kept:.0%} of their bits; {commonest(read):.0%} of them are one to it",
-                hint="a division of whole numbers, or a cast or a limit in front of the first "
-                "layer: divide with `/`, after `float()`",
+                f"the model distinguishes {len(told)} of {len(values)} different numbers in "
+                f"{name}, {kept:.0%} of their bits; {commonest(read):.0%} of them look the same to "
+                "it",
+                hint="an integer division, a cast or a limit before the first layer: divide with "
+                "`/`, after `float()`",
             )
     return None
 
 
 def _told_apart(model: nn.Module, batch: Batch, name: str, values: Numbers) -> list[float] | None:
-    """The lowest number of each group that the model takes for one; None where these are many."""
+    """Return the lowest number of each group of indistinguishable ones; None if many groups."""
     with torch.no_grad():
         before = model(**batch)
 
@@ -60,7 +61,7 @@ def _told_apart(model: nn.Module, batch: Batch, name: str, values: Numbers) -> l
     apart = [not are_one(part[0], part[-1]) for part in parts]
     if sum(apart) > BINS * TOLD_BINS:
         return None
-    # Only the few parts in which something is told apart are looked at more closely.
+    # Only the few parts with distinguishable numbers are searched more closely.
     steps = [
         step
         for part, is_apart in zip(parts, apart, strict=True)

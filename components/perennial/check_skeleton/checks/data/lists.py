@@ -1,4 +1,4 @@
-"""Lists of numbers, as pictures and windows are stored: what `encode` makes of each number."""
+"""Lists of numbers, such as pictures and windows: what each number becomes in `encode`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ from perennial.engine.task import inputs_of
 ROWS = 512
 PICTURES = 64
 FEWEST_VALUES = 8
-# Bits of a number that are left: a threshold at the median leaves a quarter of sixteen values',
-# a division by whole numbers hardly any.
+# Share of a number's bits that must remain: a threshold at the median leaves a quarter of those of
+# sixteen values, an integer division hardly any.
 KEPT_BITS = 0.2
-# Of all numbers: a threshold in the middle leaves no value to so many, a lost picture does.
+# Share of all numbers with one value: higher than a threshold makes it, as of a lost picture.
 ALIKE = 0.9
 
 
 @dataclass(frozen=True)
 class NumberMap:
-    """What the numbers of a list column become in an input of as many numbers.
+    """The mapping from the numbers of a list column to an input of as many numbers.
 
     Attributes:
         column: Its name.
         values: The different numbers of the column, rising.
         inputs: What each becomes.
-        kept: Bits of a number that are left, of those it had.
+        kept: Share of a number's bits that remain.
         common: Share of the most frequent input.
     """
 
@@ -45,7 +45,7 @@ class NumberMap:
 
 
 def judged_lists(judge: Judge, subject: Subject) -> CheckResult | None:
-    """What is to be said of numbers in lists; None where each keeps what it says."""
+    """Judge what becomes of numbers in lists; None if they keep their information."""
     for found in _maps(subject):
         shown = (
             f"{len(found.values)} different numbers in {found.column} become "
@@ -53,21 +53,21 @@ def judged_lists(judge: Judge, subject: Subject) -> CheckResult | None:
         )
         if period := sawtooth(found.values, found.inputs):
             return judge.failed(
-                f"the numbers in {found.column} begin again after {period:.6g}",
-                hint="they overflow a type of too few bits, as bytes do: cast to float32 before "
-                "anything else",
+                f"the numbers in {found.column} wrap around after {period:.6g}",
+                hint="they overflow a type of too few bits (bytes, for example): cast to float32 "
+                "first",
             )
         if found.kept < KEPT_BITS:
             return (judge.failed if found.common > ALIKE else judge.warned)(
                 shown,
-                hint="a division of whole numbers, a cast before the scaling, or a limit makes "
-                "nearly all of them alike: cast to float32 before anything else",
+                hint="an integer division, a cast before the scaling, or a limit makes nearly all "
+                "of them equal: cast to float32 first",
             )
     return None
 
 
 def _maps(subject: Subject) -> Iterator[NumberMap]:
-    """Columns of lists whose numbers have an input each, that depends on nothing else."""
+    """Yield a map for each list column of which each number becomes one input number."""
     columns = subject.task.columns
     rows = subject.train_rows.head(ROWS)
     tensors = inputs_of(head_of(subject.train, ROWS)).values()
@@ -79,7 +79,7 @@ def _maps(subject: Subject) -> Iterator[NumberMap]:
 
 
 def _map(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[NumberMap]:
-    """What the numbers of a column become, in each input that has one for each."""
+    """Yield the mapping into each input that has one number for each of the column's."""
     values, places = np.unique(raw, return_inverse=True)
     if len(values) < FEWEST_VALUES:
         return
@@ -95,7 +95,7 @@ def _map(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[Number
 
 
 def _pictures(column: pl.Series) -> Iterator[Numbers]:
-    """Pictures of one size in files as rows of numbers, channels behind pixels and before them."""
+    """Yield pictures of one size as rows of numbers, channels last and channels first."""
     if column.dtype != pl.Binary or column.null_count():
         return
     try:
@@ -110,7 +110,7 @@ def _pictures(column: pl.Series) -> Iterator[Numbers]:
 
 
 def _matrix(column: pl.Series) -> Numbers | None:
-    """Lists of one length as rows of numbers, [N, L]; None for anything else."""
+    """Return lists of one length as rows of numbers, [N, L]; None for anything else."""
     kind = column.dtype
     if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
         return None
@@ -124,13 +124,13 @@ def _matrix(column: pl.Series) -> Numbers | None:
 
 
 def bits_of(numbers: Numbers) -> float:
-    """Entropy of the different numbers, in bits."""
+    """Return the entropy of the different numbers, in bits."""
     _, counts = np.unique(np.round(numbers, 9), return_counts=True)
     shares = counts / counts.sum()
     return float(-(shares * np.log2(shares)).sum())
 
 
 def commonest(numbers: Numbers) -> float:
-    """Share of the most frequent number."""
+    """Return the share of the most frequent number."""
     _, counts = np.unique(np.round(numbers, 9), return_counts=True)
     return float(counts.max() / counts.sum())

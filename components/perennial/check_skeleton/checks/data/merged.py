@@ -1,8 +1,8 @@
-"""Merged values: whole numbers that share an input, in a way that no design explains.
+"""Merged values: integers that share an input by mistake.
 
-Hashes, bins, limits and vocabularies merge values by right. Nobody keeps a vector for each value
-and then reaches a few of them only, or takes a handful of values modulo another number although
-what that loses tells the label.
+Hashes, bins, limits and vocabularies merge values on purpose. It is a mistake to keep a vector for
+each value but reach only a few of them, or to take a handful of values modulo a number when that
+loses information about the label.
 """
 
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from perennial.check_skeleton.subject import Subject, evaluated, example_keys, h
 from perennial.engine.task import inputs_of
 
 FEWEST_VALUES = 6
-# More are hashed by right, and a sample does not show them all.
+# More are hashed on purpose, and a sample does not show them all.
 MOST_VALUES = 1000
-# Days, hours, minutes and months begin again by design.
+# Days, hours, minutes and months wrap around by design.
 CALENDAR = (7, 12, 24, 30, 31, 52, 53, 60, 365, 366)
-# Of values and of rows; what is rare may well share an input.
+# Shares of values and of rows; rare values may well share an input.
 SHARED = 0.5
 RESERVED = 0.9
 UNKNOWN = 0.1
-# A vocabulary of the most frequent leaves out what is rarer than what it keeps.
+# A vocabulary of the most frequent values leaves out rarer ones.
 FREQUENT = 0.9
 FEWEST_UNKNOWN = 3
 CLEAR_ERRORS = 5.0
@@ -39,7 +39,7 @@ FAR = 1_000_003
 
 @dataclass(frozen=True)
 class Values:
-    """The different values of a column of whole numbers, rising.
+    """The different values of a column of integers, ascending.
 
     Attributes:
         column: Its name.
@@ -55,14 +55,14 @@ class Values:
 
     @property
     def inputs(self) -> int:
-        """How many different inputs they became."""
+        """Number of different inputs that the values became."""
         return len(np.unique(self.codes))
 
 
 def merged_by_mistake(
     subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str
 ) -> tuple[str, str] | None:
-    """What is merged of a column, and a hint; None where a design may explain it."""
+    """Describe values merged by mistake, with a hint; None if it may be by design."""
     column = rows[name]
     if not column.dtype.is_integer() or column.null_count():
         return None
@@ -80,8 +80,8 @@ def merged_by_mistake(
         first, last = values.numbers[unknown][[0, -1]]
         return (
             f"{name} from {first} to {last}, {values.shares[unknown].sum():.0%} of the rows, has "
-            f"the input of a value that never comes; {lost}",
-            "a range or list of values that ends too early: take the values from fit(train)",
+            f"the input of a value that never occurs; {lost}",
+            "the range or list of known values ends too early: take the values from fit(train)",
         )
     return None
 
@@ -95,7 +95,7 @@ def _values_of(subject: Subject, base: pl.DataFrame, column: pl.Series) -> Value
 
 
 def _unknown(subject: Subject, base: pl.DataFrame, values: Values) -> NDArray[np.bool_]:
-    """Values at one end that are frequent, and have the input of values that never come."""
+    """Return frequent values at one end with the same input as values that never occur."""
     kind, none = base[values.column].dtype, np.zeros(len(values.numbers), dtype=bool)
     low, high = values.numbers[0], values.numbers[-1]
     lowest, highest = (
@@ -122,7 +122,7 @@ def _unknown(subject: Subject, base: pl.DataFrame, values: Values) -> NDArray[np
 def _reduced(
     subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values, base: pl.DataFrame
 ) -> tuple[str, str] | None:
-    """A modulo, or one input for nearly all values."""
+    """Describe a modulo, or one input for nearly all values, with a hint; None otherwise."""
     count, inputs = len(values.numbers), values.inputs
     shown = f"{count} values of {values.column} become {inputs} inputs"
     period = _period(values)
@@ -132,11 +132,11 @@ def _reduced(
     if not (is_one or (period and not _is_calendar(period, values.numbers))):
         return None
     shown += (
-        f": they begin again after {period}"
+        f": they wrap around after {period}"
         if period
         else f", {is_common.mean():.0%} of them the same"
     )
-    hint = "a modulo or a limit that was meant for another column, or for a trial, is left in"
+    hint = "look for a modulo or a limit meant for another column, or left over from an experiment"
     if _vectors(subject, base, values) >= RESERVED * count:
         return f"{shown}; the embedding has a vector for each", hint
     lost = _lost(subject, rows, labels, values) if period else ""
@@ -149,7 +149,7 @@ def _is_calendar(period: int, numbers: Codes) -> bool:
 
 
 def _period(values: Values) -> int:
-    """The number modulo which values have the same input, and only then; 0 for none."""
+    """Return the modulus by which exactly the congruent values share an input; 0 if none."""
     inputs = values.inputs
     for period in range(inputs, 4 * inputs):
         rest = values.numbers % period
@@ -163,7 +163,7 @@ def _period(values: Values) -> int:
 
 
 def _lost(subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values) -> str:
-    """What values still say of the label when all inputs have said theirs; empty for nothing."""
+    """Describe the label's variance that the values explain beyond all inputs; empty if none."""
     every = max(subject.num_rows() // ROWS, 1)
     tensors = [each[::every][:ROWS] for each in inputs_of(subject.train).values()]
     wide = torch.cat([each.reshape(len(each), -1).double() for each in tensors], dim=1)
@@ -176,13 +176,13 @@ def _lost(subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values)
     if lost.errors < CLEAR_ERRORS or lost.share < WORTH_SHARE:
         return ""
     return (
-        f"what is lost tells {lost.share:.1%} of what the inputs leave of the label "
-        f"({lost.errors:.0f} standard errors)"
+        f"the lost difference explains {lost.share:.1%} of the label's variance that the inputs "
+        f"leave ({lost.errors:.0f} standard errors)"
     )
 
 
 def _vectors(subject: Subject, base: pl.DataFrame, values: Values) -> int:
-    """Vectors that an embedding keeps for the column; 0 where none looks it up."""
+    """Count an embedding's vectors for the column; 0 if no embedding looks it up."""
     model, seen = evaluated(subject.build_model()), list[tuple[int, Tensor]]()
 
     def note(module: nn.Embedding, given: tuple[Tensor, ...]) -> None:
@@ -202,7 +202,7 @@ def _vectors(subject: Subject, base: pl.DataFrame, values: Values) -> int:
     for (vectors, codes), (_, usual) in zip(calls, seen, strict=False):
         if len(codes) != len(values.numbers):
             continue
-        # Fields that share a table have a range of it each.
+        # Fields that share a table each have a range of it.
         starts = usual.amin(dim=0).tolist()
         for place in (codes != codes[:1]).any(dim=0).nonzero().flatten().tolist():
             end = min([vectors, *(each for each in starts if each > starts[place])])

@@ -1,4 +1,4 @@
-"""Mixing: how much of each row is in an augmented example, and whether its label says the same."""
+"""Mixing: the share of each row in an augmented example, compared with that in its label."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ DRAWS = 4
 # Shares add up to 1 in a convex combination; an addition, such as background noise, adds more.
 ROUNDING = 0.02
 LEAST_SHARE = 0.05
-# Shares of two rows that differ by less may well be in either order: those of cut pictures are
-# told by how much of the difference lies inside the cut.
+# Shares of two rows that differ by less may be in either order: for cut pictures, shares are
+# estimated from how much of the difference lies inside the cut.
 CLEARLY_MORE = 0.2
 CLEAR_EXAMPLES = 5
 MOST_OF = 0.8
@@ -28,10 +28,10 @@ COMPARED_LOSSES = 4
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of each row an augmented batch holds.
+    """The share of each row in an augmented batch.
 
     Attributes:
-        inputs: Share of row [B] in the widest input of each example [B]; NaN where not known.
+        inputs: Share of row [B] in the widest input of each example [B]; NaN if unknown.
         labels: The same in its label.
         is_blend: Whether every number of an example holds that share of the row's.
     """
@@ -43,13 +43,13 @@ class Shares:
 
 @dataclass(frozen=True)
 class Mixing:
-    """What was seen of examples that mix two rows of different labels.
+    """Counts of examples that mix two rows of different labels.
 
     Attributes:
-        ordered: Examples whose label holds most of the row that they hold most of.
-        turned: Those whose label holds least of it.
+        ordered: Examples whose inputs and label take their larger share from the same row.
+        turned: Examples whose inputs and label take it from different rows.
         blended: Convex combinations of two rows.
-        unlabelled: Of these, the label is one row's.
+        unlabelled: Those of them whose label is one row's.
         are_halves: Whether all of them are made of two equal parts.
     """
 
@@ -61,13 +61,13 @@ class Mixing:
 
     @property
     def is_backwards(self) -> bool:
-        """Whether labels are mixed by the shares of the other row."""
+        """Whether labels are mixed with the shares exchanged."""
         clear = self.ordered + self.turned
         return self.turned >= CLEAR_EXAMPLES and self.turned >= MOST_OF * clear
 
     @property
     def is_unlabelled(self) -> bool:
-        """Whether rows are blended in random shares, whatever their labels, which stay."""
+        """Whether rows are blended in random shares while their labels stay unmixed."""
         return (
             self.unlabelled >= CLEAR_EXAMPLES
             and self.unlabelled >= MOST_OF * self.blended
@@ -76,46 +76,47 @@ class Mixing:
 
 
 def judged_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | None:
-    """Whether labels are mixed as their rows are; None where nothing speaks against it.
+    """Judge whether labels are mixed like their rows; None if no mistake was found.
 
     Args:
-        judge: Of the check.
-        subject: Whose augmentation mixes rows.
-        mixed: Examples that seem to be of several rows, and their label of one.
+        judge: The check's judge.
+        subject: The subject whose augmentation mixes rows.
+        mixed: Number of examples that seem to mix several rows while their label is of one.
     """
     batch, other = exchanged_rows(subject)
     with made_up("batches with one row exchanged in one tensor"):
         mixing = observed_mixing(subject.task, batch, other, subject.seed)
     if mixing and mixing.is_backwards:
         return judge.failed(
-            f"{mixing.turned} of {mixing.turned + mixing.ordered} augmented examples hold most of "
-            "one row, and most of another row's label",
+            f"{mixing.turned} of {mixing.turned + mixing.ordered} augmented examples contain most "
+            "of one row, but most of another row's label",
             hint="the shares of the labels are exchanged: mix them by the same share as the inputs",
         )
     hint = (
-        "mix every tensor and the labels in the same proportion, or the loss punishes right answers"
+        "mix every tensor and the labels in the same proportion; otherwise the loss penalises "
+        "correct predictions"
     )
     if mixing and mixing.is_unlabelled:
         with made_up("augmented labels of other rows"):
             is_in_loss = losses_see_others(subject, batch, subject.seed)
         if not is_in_loss:
             return judge.failed(
-                f"{mixing.unlabelled} of {mixing.blended} augmented examples are blended of two "
-                "rows with different labels, and have the label of one",
+                f"{mixing.unlabelled} of {mixing.blended} augmented examples blend two rows with "
+                "different labels, but have the label of one",
                 hint=hint,
             )
         return None
     if mixed:
         return judge.warned(
-            f"{mixed} of {len(batch[LABEL])} augmented examples mix several rows, not so their "
-            "labels",
+            f"{mixed} of {len(batch[LABEL])} augmented examples mix several rows, but their labels "
+            "do not",
             hint=hint,
         )
     return None
 
 
 def exchanged_rows(subject: Subject) -> tuple[Batch, Batch]:
-    """Examples, and as many others with another label each."""
+    """Return examples, and as many others, each with another label."""
     batch = subject.balanced(2 * TRACED_ROWS)
     rows = min(TRACED_ROWS, len(batch[LABEL]) // 2)
     other = rows_of(batch, slice(rows, 2 * rows))
@@ -125,7 +126,7 @@ def exchanged_rows(subject: Subject) -> tuple[Batch, Batch]:
 
 
 def _other_labels(labels: Tensor) -> Tensor:
-    """For each label the next one that differs; itself where none does."""
+    """Return for each label the next different one; itself if there is none."""
     differs = labels[None, :] != labels[:, None]
     turns = torch.arange(len(labels))
     ahead = (turns[None, :] - turns[:, None]) % len(labels)
@@ -133,13 +134,13 @@ def _other_labels(labels: Tensor) -> Tensor:
 
 
 def observed_mixing(task: Task, batch: Batch, other: Batch, seed: int) -> Mixing | None:
-    """How rows and labels are mixed over several draws; None where shares cannot be told.
+    """Measure how rows and labels are mixed over several draws; None if shares are unknown.
 
     Args:
-        task: Augments.
+        task: The task that augments.
         batch: Examples of one label each.
-        other: As many, which are put in the place of the examples in turn.
-        seed: Of the draws.
+        other: As many examples, which replace those of `batch` in turn.
+        seed: The seed of the draws.
     """
     floats = {n: t for n, t in inputs_of(batch).items() if t.is_floating_point()}
     name = max(floats, key=lambda each: floats[each][0].numel(), default=None)
@@ -196,7 +197,7 @@ def _exchanged(tensor: Tensor, other: Tensor, is_it: Tensor) -> Tensor:
 
 
 def _counted(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
-    """Ordered, turned, blended and unlabelled examples; the smaller shares of the blended."""
+    """Count ordered, turned, blended and unlabelled examples; list blends' smaller shares."""
     counts, smaller = torch.zeros(4, dtype=torch.long), list[float]()
     for row in range(len(labels)):
         inputs, given = found.inputs[row], found.labels[row]
@@ -219,9 +220,9 @@ def _counted(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
 
 
 def losses_see_others(subject: Subject, batch: Batch, seed: int) -> bool:
-    """Whether the training's loss of an augmented example changes with the labels of others.
+    """Whether the training loss of an augmented example changes with the labels of others.
 
-    A task may keep what it drew, and mix losses in place of labels.
+    A task may keep its random shares, and mix losses instead of labels.
     """
     task = subject.task
     copied = {key: tensor.clone() for key, tensor in batch.items()}

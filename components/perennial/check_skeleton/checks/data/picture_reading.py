@@ -1,8 +1,8 @@
-"""Picture reading: do the tensors right before the model show the pictures that the rows hold?
+"""Picture reading: whether the tensors right before the model show the rows' pictures.
 
-A picture that was read in a wrong order, such as rows for columns, still trains: nothing raises,
-and the preview of small pictures looks like noise anyway. But read in that wrong order, the row's
-own picture agrees with the tensors much better than it does as it is.
+A picture read in a wrong order, such as rows for columns, still trains without an error, and the
+preview of small pictures looks like noise anyway. But the row's own picture, read in that wrong
+order, correlates with the tensors much better than the original.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,13 +19,13 @@ from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch
 
 COMPARED = 16
-# Another reading must agree almost fully, and leave a tenth of what the row's own leaves: resizing
-# and colour changes cost all readings alike, and symmetric pictures favour none.
+# Another order must agree almost fully, with a tenth of the original's disagreement: resizing and
+# colour changes affect all orders alike, and symmetric pictures favour none.
 ALIKE = 0.95
 BETTER = 0.1
 # Two pictures that differ by rounding only.
 SAME = 0.995
-VIEWED = "with `view` or `reshape` where `permute` is meant"
+VIEWED = "with `view` or `reshape` instead of `permute`"
 
 Pixels = NDArray[np.float64]
 Order = Callable[[Pixels], Pixels]
@@ -36,9 +36,9 @@ class Misreading:
     """A wrong order in which pictures were read.
 
     Attributes:
-        order: In words.
-        agreement: Median correlation of the tensors with pictures read so.
-        own: The same with the pictures as they are.
+        order: A description of the order.
+        agreement: Median correlation of the tensors with pictures read in this order.
+        own: Median correlation with the original pictures.
     """
 
     order: str
@@ -47,18 +47,18 @@ class Misreading:
 
     @property
     def is_scrambled(self) -> bool:
-        """Whether neighbours are torn apart: worse than a mirror image."""
+        """Whether neighbouring pixels are separated, which is worse than a mirror image."""
         return self.order == VIEWED
 
     def __str__(self) -> str:
         return (
             f"the tensors agree with the rows' pictures read {self.order} "
-            f"(correlation {self.agreement:.2f}), not as they are ({self.own:.2f})"
+            f"(correlation {self.agreement:.2f}), not with the originals ({self.own:.2f})"
         )
 
 
 def misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misreading | None:
-    """The wrong order in which the pictures of these rows were encoded, if there is one."""
+    """Find the wrong order in which the pictures of these rows were encoded, if any."""
     agreements: dict[str, list[float]] = {}
     for index in range(min(rows.height, COMPARED)):
         shown = subject.task.picture(batch, index)
@@ -78,14 +78,14 @@ def misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misreading
 
 
 def _source(subject: Subject, row: Mapping[str, object], shown: NDArray[np.uint8]) -> Pixels | None:
-    """The row's only picture in the form in which it is shown; None where there is none, or two."""
+    """Return the row's only picture in the shape of `shown`; None if it has none, or two."""
     found = []
     for name in subject.task.columns.features:
         value = row[name]
         if isinstance(value, bytes):
             try:
                 found.append(_resized(decode_picture(value), shown))
-            except BadDataError:  # what is shown is made of something else, such as sound
+            except BadDataError:  # the picture is made from something else, such as sound
                 return None
         elif isinstance(value, list) and len(value) == shown.size:
             found.append(np.asarray(value, dtype=np.float64).reshape(shown.shape))
@@ -100,7 +100,7 @@ def _resized(pixels: NDArray[np.uint8], shown: NDArray[np.uint8]) -> Pixels:
 
 
 def _orders(shape: tuple[int, ...]) -> dict[str, Order]:
-    """As it is, under an empty name, and the orders that mistakes make of a picture."""
+    """Return the original order, under an empty name, and orders that mistakes cause."""
     height, width = shape[:2]
     orders: dict[str, Order] = {
         "": lambda picture: picture,
@@ -119,7 +119,7 @@ def _orders(shape: tuple[int, ...]) -> dict[str, Order]:
 
 
 def _agreement(read: Order, source: Pixels, shown: NDArray[np.uint8]) -> float:
-    """The correlation between a picture, read in an order, and what is shown of it.
+    """Return the correlation between a picture, read in an order, and the picture shown.
 
     Pixels that came from one channel and went to one channel are compared with each other alone:
     channels are standardised apart, in whichever order they are. 1 for flat pictures.

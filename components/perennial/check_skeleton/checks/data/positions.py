@@ -1,4 +1,4 @@
-"""Positions of an example's own inputs that hold its label, exactly and in every row."""
+"""Positions of an example's own inputs that contain its label, exactly and in every row."""
 
 from collections.abc import Iterator
 
@@ -20,14 +20,14 @@ MOST_LABELS = 64
 MOST_POSITIONS = 64
 # Of the label's deviation: what single precision leaves of equality.
 ROUNDING = 1e-4
-# A constant series is equal at many positions, and says nothing of where the label was taken.
+# A constant series is equal at many positions, so it does not show where the label was taken.
 MOST_EQUAL = 0.25
 
 
 def known_position(subject: Subject) -> str:
-    """Which position of the inputs, raw or encoded, is the label; empty where none is.
+    """Describe the position of the inputs, raw or encoded, that is the label; empty if none.
 
-    Of one number alone it may be a function by design.
+    Skipped for a single number, of which the label may be a function by design.
     """
     columns = subject.task.columns
     is_single = len(columns.features) == 1 and is_plain(
@@ -39,7 +39,7 @@ def known_position(subject: Subject) -> str:
 
 
 def _in_inputs(subject: Subject) -> str:
-    """A number of the encoded inputs, or a difference of neighbours, that the label follows."""
+    """Describe a number of the encoded inputs, or a difference, that determines the label."""
     batch = head_of(subject.train, ROWS)
     labels = batch[LABEL].double().reshape(len(batch[LABEL]), -1).numpy()
     tensors = {
@@ -68,7 +68,7 @@ def _differences(name: str, values: Numbers) -> Iterator[tuple[str, Numbers]]:
 
 
 def _place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
-    """The column that all labels follow, the last of them."""
+    """Return the last of the columns that determine all labels; None if none does."""
     found = [_following(numbers, each) for each in labels.T]
     if all(len(each) for each in found):
         return int(found[-1][-1])
@@ -80,7 +80,7 @@ def _place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
 
 
 def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
-    """Columns of which the label is a multiple, plus a constant."""
+    """Return columns of which the label is a multiple plus a constant."""
     none = np.zeros(0, dtype=np.int_)
     if len(np.unique(label)) < FEWEST_VALUES or not np.isfinite(label).all():
         return none
@@ -96,7 +96,7 @@ def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
 
 
 def _in_lists(subject: Subject) -> str:
-    """A position of a list column that is the label, or, with its neighbour, the label's sign."""
+    """Describe a list position that is the label, or whose step from its neighbour is."""
     rows = subject.train_rows.head(ROWS)
     label = rows[subject.task.columns.label]
     if label.dtype.is_nested() or label.null_count():
@@ -123,7 +123,7 @@ def _in_lists(subject: Subject) -> str:
 
 
 def _equal(values: pl.Series, label: pl.Series) -> float:
-    """How often two columns agree; never where they cannot be compared."""
+    """Return how often two columns agree; 0 if they cannot be compared."""
     numbers = values.dtype.is_numeric() and label.dtype.is_numeric()
     if values.dtype != label.dtype and not numbers:
         return 0.0
@@ -131,9 +131,9 @@ def _equal(values: pl.Series, label: pl.Series) -> float:
 
 
 def _moving(column: pl.Series, label: pl.Series, positions: range) -> int:
-    """From the end, the position whose step from the one before has the label's sign; 0 for none.
+    """Return the position, from the end, whose step has the label's sign; 0 if none.
 
-    Of two classes, in every row; a step of nothing may be of either class.
+    For two classes, in every row; a step of zero may belong to either class.
     """
     if label.n_unique() != 2 or not column.list.get(0).dtype.is_numeric() or len(positions) < 2:
         return 0

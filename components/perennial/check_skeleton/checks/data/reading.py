@@ -16,7 +16,7 @@ def is_read(subject: Subject, name: str) -> bool:
 
 
 def is_position_read(subject: Subject, name: str, position: int) -> bool:
-    """Whether the inputs change with one position of a column's lists; from the end below 0."""
+    """Whether the inputs change with one position of a column's lists; below 0, from the end."""
     rows = _spread(subject)
     lists = rows[name].to_list()
     held = pl.Series([each[position] for each in lists])
@@ -30,7 +30,7 @@ def _is_changed(subject: Subject, rows: pl.DataFrame, column: pl.Series) -> bool
     try:
         before = inputs_of(subject.task.encode(rows))
         after = inputs_of(subject.task.encode(rows.with_columns(column)))
-    except Exception:  # only what is read can be refused
+    except Exception:  # only a column that is read can be rejected
         return True
     return not are_equal(before, after)
 
@@ -50,7 +50,7 @@ def _spread(subject: Subject) -> pl.DataFrame:
 
 
 def _others(values: pl.Series) -> pl.Series:
-    """Places of values to take instead, by half the order of values, so that most are others."""
+    """Return places of values to take instead, shifted by half the sorted order."""
     order = values.arg_sort().to_numpy()
     places = np.empty_like(order)
     places[order] = np.roll(order, len(order) // 2)

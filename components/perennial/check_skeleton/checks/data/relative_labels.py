@@ -13,14 +13,14 @@ ROUNDING = 1e-5
 
 
 def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
-    """Whether each code is made of its own row alone, and follows the label's value there.
+    """Whether each code is made from its own row alone, and changes with the label's value there.
 
-    The label's values are raised and lowered, in all rows and in every other one: codes that are
-    shuffled, shifted, random or another column's do not follow, or follow those of other rows.
+    The label's values are raised and lowered, in all rows and in every other row: codes that are
+    shuffled, shifted, random or another column's do not change, or change with other rows.
 
     Args:
-        subject: Whose labels have several codes for one value.
-        rows: A few of the training sample.
+        subject: The subject, whose labels have several codes for one value.
+        rows: A few rows of the training sample.
     """
     values = rows[subject.task.columns.label]
     if not _holds_numbers(values):
@@ -36,7 +36,7 @@ def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
         unnamed = _codes(subject, other_ids, values)
     except Exception:  # user code may refuse values that the data does not hold
         return False
-    if not low.isfinite().all():  # a logarithm, for one
+    if not low.isfinite().all():  # a logarithm, for example
         low = own
     return (
         _are_close(own, unnamed)
@@ -47,7 +47,7 @@ def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
 
 
 def _follows(low: Tensor, high: Tensor) -> bool:
-    """Whether higher values have higher codes in nearly every row, or lower ones in all."""
+    """Whether higher values have higher codes in nearly every row, or lower codes in all."""
     change = (high - low).flatten(1)
     change[change.abs() <= ROUNDING * (1 + low.flatten(1).abs())] = 0.0
     is_one_way = bool((change >= 0).all() or (change <= 0).all())
@@ -69,7 +69,7 @@ def _holds_numbers(values: pl.Series) -> bool:
 
 
 def _reach(values: pl.Series) -> float:
-    """From the smallest to the largest value, and at least 1."""
+    """Return the range of the values, at least 1."""
     numbers = values.explode() if values.dtype.is_nested() else values
     numbers = numbers.drop_nulls().cast(pl.Float64)
     numbers = numbers.filter(numbers.is_finite())
@@ -77,9 +77,9 @@ def _reach(values: pl.Series) -> float:
 
 
 def _moved(values: pl.Series, distance: float, every: int = 1) -> pl.Series:
-    """The values of every so many rows, beginning with the first, at a distance; of the same type.
+    """Move the value of every `every`-th row by a distance; keep the type.
 
-    What the type cannot hold stays as it is.
+    If the type cannot hold the moved values, all stay unchanged.
     """
 
     def moved(value: object) -> object:

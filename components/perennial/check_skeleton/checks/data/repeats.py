@@ -1,9 +1,9 @@
-"""Whole rows that stand in both splits, of tables in which no two rows agree by chance.
+"""Whole rows that are in both splits, in tables in which no two rows agree by chance.
 
-How often rows agree by chance is not known from how often they repeat each other: a join that
-doubles the table raises that, too. Nor is it the product of what columns do one by one: a station
-brings its latitude along. What tells copies from repeats is what lies between: rows that repeat
-by nature have many more that agree in all columns but one.
+How often rows repeat each other does not show how often they agree by chance: a join that doubles
+the table raises that, too. Nor does the product over single columns: a station determines its
+latitude. The difference is in near copies: if rows repeat naturally, many more agree in all
+columns but one.
 """
 
 import numpy as np
@@ -15,21 +15,21 @@ from perennial.check_skeleton.subject import Subject
 FEWEST_COLUMNS = 3
 MOST_COLUMNS = 64
 FEWEST_COPIES = 20
-# A sensor that is stuck repeats a few rows many times.
+# A stuck sensor repeats a few rows many times.
 DIFFERENT_SHARE = 0.3
-# Rows that agree but for one column, of those that agree in all.
+# Rows that agree in all columns but one, relative to those that agree in all.
 NEARLY_SHARE = 0.1
-# How unequal the counts of rows are, of what they are where rows are drawn from a pool.
+# Variance of the rows' counts, relative to rows drawn at random from a pool.
 EVEN = 0.7
 FEWEST_REPEATED = 100
 CLEAR_ERRORS = 4.0
 
 
 def copied_share(subject: Subject) -> float:
-    """The share of validation rows that are copies of training rows, label and all.
+    """Return the share of validation rows that copy training rows, including the label.
 
-    0 where rows hold texts or lists, where few are copied, where a few rows make the copies, and
-    where nearly as many agree in all columns but one.
+    0 if rows hold texts or lists, if few are copied, if a few rows make all copies, or if more
+    rows agree in all columns but one.
     """
     columns = subject.task.columns
     names = list(dict.fromkeys((*columns.features, columns.label)))
@@ -49,10 +49,10 @@ def copied_share(subject: Subject) -> float:
 
 
 def multiplied_share(subject: Subject) -> float:
-    """The share of validation rows that are copies of training rows, where all have as many.
+    """Return the share of validation rows that copy training rows, if counts are too equal.
 
-    What is drawn again and again from a pool comes once, twice or five times, as in a Poisson
-    distribution, and the more unequally the more some are preferred. 0 where rows are as unequal.
+    Rows drawn at random from a pool occur once, twice or five times, as in a Poisson distribution,
+    and with more variance if some are preferred. 0 if the counts vary as much.
     """
     columns = subject.task.columns
     names = list(dict.fromkeys((*columns.features, columns.label)))
@@ -73,13 +73,13 @@ def multiplied_share(subject: Subject) -> float:
 
 
 def independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
-    """Columns without those that another one decides, as a station decides its latitude."""
+    """Return columns without those that another determines, as a station its latitude."""
     different = rows.select(names).unique()
     values = {name: different[name].n_unique() for name in names}
     kept = list(names)
     for name in sorted(names, key=lambda each: values[each]):
         for other in kept:
-            # Values that hardly ever repeat decide everything, and say nothing.
+            # Values that hardly ever repeat determine every column trivially.
             repeats = different.height - values[other]
             if other == name or values[other] < values[name] or repeats < FEWEST_COPIES:
                 continue
@@ -90,6 +90,6 @@ def independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
 
 
 def _shared(held: pl.DataFrame, train: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Held rows that agree with a training row in these columns."""
+    """Return held-out rows that agree with a training row in these columns."""
     known = train.select(names).unique()
     return held.join(known, on=names, how="semi", nulls_equal=True)

@@ -1,8 +1,8 @@
-"""Reshaped inputs: numbers that keep their order where their axes were meant to change places.
+"""Reshaped inputs: numbers that keep their order although their axes should be exchanged.
 
-`reshape` and `view` give numbers other names and leave them where they are. A picture whose
-channels were moved so is torn apart: read in the order of before, it is far smoother. A table of
-points whose axes were exchanged so has the row's numbers in the row's order.
+`reshape` and `view` change the shape but keep the order of the numbers. A picture whose channels
+were moved this way is scrambled: read in its original shape, it is far smoother. A table of points
+whose axes were exchanged this way has the row's numbers in the row's order.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from perennial.engine.task import Batch, inputs_of
 
 ROWS, MODEL_ROWS = 512, 128
 FEWEST_ROWS = 16
-# Numbers that are looked at at once.
+# Most numbers compared at once.
 BUDGET = 5_000_000
 FEWEST_PLACES = 4
 MOST_LISTS, MOST_ORDERED = 16, 3
 CHANNELS = (2, 3, 4)
 SHORTEST_SIDE = 4
-# Neighbours in a picture torn apart differ several times as much as in the picture.
+# Neighbours in a scrambled picture differ several times as much as in the original.
 SMOOTHER = 0.5
 NEARLY_ALL = 0.9
 SAME = 0.999
@@ -35,7 +35,7 @@ OTHER = 0.9
 
 
 def torn_apart(subject: Subject) -> str:
-    """The input that was reshaped where its axes were to be exchanged; empty for none."""
+    """Describe the input that was reshaped instead of permuted; empty if none."""
     batch = inputs_of(head_of(subject.train, ROWS))
     for name, tensor in (*batch.items(), *_taken(subject, batch)):
         numbers = tensor[: max(BUDGET // max(tensor[0].numel(), 1), FEWEST_ROWS)].double().numpy()
@@ -49,16 +49,16 @@ def torn_apart(subject: Subject) -> str:
 
 
 class _SeenError(Exception):
-    """What a layer takes is seen, and the rest of the model need not be run."""
+    """The layer's input is recorded; the rest of the model need not run."""
 
 
 def _taken(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
-    """What the first layer that knows axes takes, where the model gave an input another shape."""
+    """Return the input of the first layer with axes, if the model reshaped its own inputs."""
     model, taken = evaluated(subject.build_model()), list[tuple[str, Tensor]]()
 
     def note(name: str, _: nn.Module, given: tuple[Tensor, ...]) -> None:
         if given and isinstance(given[0], Tensor):
-            taken.append((f"what {name or 'the model'} takes", given[0]))
+            taken.append((f"the input of {name or 'the model'}", given[0]))
         raise _SeenError
 
     knowing = {
@@ -81,7 +81,7 @@ def _taken(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
 
 
 def _torn_picture(pictures: Numbers) -> str:
-    """In which other order the numbers of pictures are far smoother."""
+    """Describe another shape in which the pictures are far smoother; empty if none."""
     first, _, last = shape = pictures.shape[1:]
     if (first in CHANNELS) == (last in CHANNELS) or sorted(shape)[1] < SHORTEST_SIDE:
         return ""
@@ -96,8 +96,8 @@ def _torn_picture(pictures: Numbers) -> str:
     if np.median(shares) > SMOOTHER or (shares < 1).mean() < NEARLY_ALL:
         return ""
     return (
-        f"{_axes(shape)}, and its numbers are a picture in the order {_axes(other)}: there "
-        f"neighbours differ by {np.median(shares):.0%} of what they do as it is"
+        f"{_axes(shape)}, but its numbers have the order {_axes(other)} of a picture: there, "
+        f"neighbours differ by {np.median(shares):.0%} as much"
     )
 
 
@@ -106,7 +106,7 @@ def _axes(shape: tuple[int, ...]) -> str:
 
 
 def _roughness(pictures: Numbers, channels: int) -> Numbers:
-    """Mean square of the differences between neighbours, of each picture."""
+    """Return each picture's mean squared difference between neighbours."""
     axes = [axis for axis in (1, 2, 3) if axis != channels]
     parts = [np.square(np.diff(pictures, axis=axis)).mean(axis=(1, 2, 3)) for axis in axes]
     found: Numbers = np.sum(parts, axis=0)
@@ -114,7 +114,7 @@ def _roughness(pictures: Numbers, channels: int) -> Numbers:
 
 
 def _torn_table(subject: Subject, encoded: Numbers) -> str:
-    """Which raw values, [P, Q], fill an input of Q x P in the order that they had."""
+    """Describe raw values [P, Q] that fill an input of Q x P in their old order; empty if none."""
     rows, wide = encoded.shape[1:]
     is_patched = any(
         isinstance(each, nn.Linear) and each.in_features == wide > rows
@@ -128,12 +128,12 @@ def _torn_table(subject: Subject, encoded: Numbers) -> str:
         kept = _agreement(raw, own.reshape(len(own), -1)[:, :size])
         moved = _agreement(raw.swapaxes(1, 2), own[:, :across])
         if (kept > SAME).mean() > NEARLY_ALL and np.median(moved) < OTHER:
-            return f"{across} x {high}, and has {names} in the order {high} x {across}"
+            return f"{across} x {high}, but holds {names} in the order {high} x {across}"
     return ""
 
 
 def _raw_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
-    """Numbers of two axes that rows hold, [N, P, Q], with their rows: nested, or side by side."""
+    """Yield the rows' numbers of two axes, [N, P, Q], nested or in parallel columns."""
     lists = []
     for column in rows:
         kind = column.dtype
@@ -158,7 +158,7 @@ def _raw_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
 
 
 def _table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None:
-    """The rows of the most frequent shape, as numbers; None where few have one."""
+    """Return the rows of the most frequent shape, as numbers; None if too few have it."""
     shapes = [
         (len(each), len(each[0])) if each and len({*map(len, each)}) == 1 else (0, 0)
         for each in values
@@ -174,7 +174,7 @@ def _table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None:
 
 
 def _agreement(raw: Numbers, encoded: Numbers) -> Numbers:
-    """The correlation over rows of each number with what stands in its place, where both vary."""
+    """Return the correlation over rows of each number with the one in its place, if both vary."""
     one, other = (each.reshape(len(each), -1) for each in (raw, encoded))
     one, other = (each - each.mean(axis=0) for each in (one, other))
     sizes = np.linalg.norm(one, axis=0) * np.linalg.norm(other, axis=0)

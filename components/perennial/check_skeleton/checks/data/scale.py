@@ -1,4 +1,4 @@
-"""Input scale: are the numbers that enter the model finite, varied and of a size to learn from?"""
+"""Check `input_scale`: inputs are finite, varied and normalised."""
 
 from collections.abc import Iterator
 
@@ -18,13 +18,13 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
 PROBED_ROWS = 64
-# Inputs are learned best around mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998);
-# a factor of ten off is what raw pixels, amounts or timestamps show and standardised columns never.
+# Training works best with mean 0 and variance 1 (LeCun et al., Efficient BackProp, 1998). Raw
+# pixels, amounts and timestamps are off by a factor of ten, standardised columns never.
 LARGEST_SCALE = 10.0
 
 
 def input_scale(subject: Subject) -> CheckResult:
-    """Are the inputs finite, informative and of a scale that trains well?"""
+    """Check that the inputs are finite, informative and of a scale that trains well."""
     judge = Judge(
         "input_scale",
         expected="finite inputs that vary, float columns with mean and deviation below "
@@ -53,12 +53,12 @@ def input_scale(subject: Subject) -> CheckResult:
             hint="standardise in encode with statistics from fit(train)",
             mean_and_deviation=large,
         )
-    # One rare indicator may be constant in a sample; many constants mean lost columns.
+    # A rare indicator may be constant in a sample; many constants mean lost columns.
     if len(constant) > max(1, len(columns) // 4):
         return judge.warned(
             f"{len(constant)} of {len(columns)} columns are constant: {', '.join(constant[:8])}",
             hint="columns are lost in encode, every category is unknown to it, or texts are padded "
-            "to a length that none needs",
+            "to a length that no text needs",
             constant=constant,
         )
     return judge.passed(
@@ -67,7 +67,7 @@ def input_scale(subject: Subject) -> CheckResult:
 
 
 def _constant(judge: Judge, subject: Subject, distinct: int) -> CheckResult | None:
-    """What is to be said about rows that are all alike; None where they are not."""
+    """Judge rows that are all equal; None if they differ."""
     inputs = inputs_of(subject.train)
     if distinct == 1:
         return judge.failed(
@@ -83,14 +83,14 @@ def _constant(judge: Judge, subject: Subject, distinct: int) -> CheckResult | No
     if frozen:
         return judge.warned(
             f"all {subject.num_rows()} sampled rows have the same {', '.join(frozen)}",
-            hint="encode returns constants; compare the preview with the rows. Right for a mask "
+            hint="encode returns constants; compare the preview with the rows. Correct for a mask "
             "that no row needs",
         )
     return None
 
 
 def _broken(judge: Judge, subject: Subject) -> CheckResult | None:
-    """What is to be said about NaN and infinite values; None where there are none."""
+    """Judge NaN and infinite values; None if there are none."""
     inputs = inputs_of(subject.train)
     broken = {
         name: int((~torch.isfinite(t.double())).sum())
@@ -98,22 +98,22 @@ def _broken(judge: Judge, subject: Subject) -> CheckResult | None:
         if not _is_additive_mask(t)
     }
     if any(broken.values()):
-        say = judge.warned if _are_taken(subject) else judge.failed
-        return say(
+        report = judge.warned if _are_accepted(subject) else judge.failed
+        return report(
             f"NaN or infinite values: {broken}",
-            hint="fill missing values in encode and guard divisions by a zero scale. Right only "
-            "where the model itself replaces them",
+            hint="fill missing values in encode and guard divisions by a zero scale. Correct only "
+            "if the model itself replaces them",
         )
     return None
 
 
 def _is_additive_mask(tensor: Tensor) -> bool:
-    """Whether it is what attention adds to its scores: zeros and minus infinity."""
+    """Whether the tensor is an additive attention mask: zeros and minus infinity."""
     return tensor.is_floating_point() and bool(((tensor == 0) | (tensor == -torch.inf)).all())
 
 
-def _are_taken(subject: Subject) -> bool:
-    """Whether the model makes numbers of rows with missing ones, and learns from them."""
+def _are_accepted(subject: Subject) -> bool:
+    """Whether loss and gradients are finite for rows with missing values."""
     inputs = inputs_of(subject.train)
     missing = [(~torch.isfinite(t.double())).flatten(1).any(dim=1) for t in inputs.values()]
     index = torch.stack(missing).any(dim=0).nonzero().flatten()[:PROBED_ROWS]
@@ -127,7 +127,7 @@ def _are_taken(subject: Subject) -> bool:
 
 
 def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
-    """The columns of a table; anything else, such as images or tokens, counts as one column."""
+    """Yield the columns of a table; anything else, such as images or tokens, is one column."""
     tensor = batch[name]
     if tensor.ndim == 2 and not is_sequence(name, batch):
         for index in range(tensor.shape[1]):

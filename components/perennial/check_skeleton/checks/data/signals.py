@@ -1,4 +1,4 @@
-"""What a column says of the label by itself, before and behind `encode`."""
+"""How well a single column predicts the label, before and after `encode`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Signal:
-    """How well groups of rows tell the label.
+    """How well groups of rows predict the label.
 
     Attributes:
-        share: Of the label's variance, without what groups at random would tell.
-        errors: The same in standard deviations of groups at random.
+        share: Share of the label's variance explained, minus what random groups would explain.
+        errors: The same difference in standard deviations of random groups.
     """
 
     share: float
@@ -35,7 +35,7 @@ class Signal:
 
 
 def probed_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
-    """Rows from all of the training sample, and their labels as columns of numbers."""
+    """Return rows from the whole training sample, and their labels as columns of numbers."""
     every = max(subject.num_rows() // ROWS, 1)
     rows = subject.train_rows.gather_every(every).head(ROWS)
     labels = subject.train[LABEL][::every][:ROWS].double().numpy()
@@ -48,7 +48,7 @@ def probed_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
 
 
 def groups_of(column: pl.Series, most: int = BINS) -> Codes:
-    """Values, or so many bins of numbers, as codes; missing values have one of their own."""
+    """Return a code for each value, or for each bin of numbers; missing values have their own."""
     bins_used = max(min(most, len(column) // FEWEST_IN_BIN), BINS)
     if column.dtype.is_numeric() or column.dtype.is_temporal():
         numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
@@ -63,12 +63,12 @@ def groups_of(column: pl.Series, most: int = BINS) -> Codes:
 
 
 def signal_of(groups: Codes, labels: Numbers, given: Codes | None = None) -> Signal:
-    """How far the mean labels of groups lie apart, beyond what groups drawn at random do.
+    """Measure how far the groups' mean labels lie apart, compared with random groups.
 
     Args:
-        groups: Of each row.
-        labels: Of each row, [N, C].
-        given: Groups are compared among rows with the same one of these only.
+        groups: The group of each row.
+        labels: The labels, [N, C].
+        given: Codes of the rows; groups are compared only among rows with equal codes.
     """
     given = np.zeros(len(groups), dtype=np.int64) if given is None else given
     random, (_, codes) = np.random.default_rng(0), np.unique(groups, return_inverse=True)
@@ -78,7 +78,7 @@ def signal_of(groups: Codes, labels: Numbers, given: Codes | None = None) -> Sig
     drawn = []
     for _ in range(DRAWS):
         exchanged = np.empty_like(codes)
-        # Rows sorted by what is given, and at random within it, take each other's group.
+        # Permute the groups among rows of the same `given` code.
         exchanged[own] = codes[np.lexsort((random.random(len(codes)), given))]
         drawn.append(_between(exchanged, centred))
     variance = float(((labels - labels.mean(axis=0)) ** 2).sum())
@@ -88,7 +88,7 @@ def signal_of(groups: Codes, labels: Numbers, given: Codes | None = None) -> Sig
 
 
 def _between(codes: Codes, centred: Numbers) -> float:
-    """The sum of squares that means by code account for."""
+    """Return the sum of squares between groups."""
     return float((_means(codes, centred)[codes] ** 2).sum())
 
 
@@ -101,7 +101,7 @@ def _means(codes: Codes, labels: Numbers) -> Numbers:
 
 
 def is_plain(column: pl.Series) -> bool:
-    """Whether a column holds single values: no pictures, lists, structs, no free text."""
+    """Whether a column holds single values, not pictures, lists, structs or free text."""
     kind = column.dtype
     return not (kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Null) or is_free_text(column))
 
@@ -114,6 +114,6 @@ def is_free_text(column: pl.Series) -> bool:
 
 
 def shown(names: Sequence[str], most: int = 4) -> str:
-    """Column names, the first of many."""
+    """Join column names, abbreviated after the first few."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,4 +1,4 @@
-"""Numbers that begin again: a modulo, or a type of too few bits."""
+"""Numbers that wrap around: a modulo, or a type of too few bits."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from perennial.check_skeleton.checks.data.signals import Numbers
 
 
 def sawtooth(values: Numbers, inputs: Numbers) -> float:
-    """The way from tooth to tooth of numbers that rise evenly and fall back; 0 for others."""
+    """Return the period of numbers that rise evenly and fall back; 0 for others."""
     steps, rises = np.diff(values), np.diff(inputs)
     slopes = rises / steps
     slope = float(np.median(slopes))

@@ -1,4 +1,4 @@
-"""Raw columns that tell the label all alone: its copies, its definition, its consequences."""
+"""Check `telling_columns`: raw columns that predict the label alone (possible leakage)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ IN_ORDER = 0.99999
 FEWEST_VALUES = 20
 # Fewer rows may be in an order, or agree, by chance.
 FEWEST_ROWS = 64
-# So few values of which each has one label in every row define it; names may well be knowledge.
+# At most this many values, each with one label in every row, define it; names may be knowledge.
 MOST_DEFINING = 20
 # Row numbers are dense: a sample of them spans little more than the rows of the split.
 DENSE = 3.0
@@ -40,13 +40,13 @@ WITH_TIME = 0.99
 
 @dataclass(frozen=True)
 class Rows:
-    """What is looked at.
+    """Rows of the training sample, with their labels.
 
     Attributes:
-        subject: Whose data it is.
-        frame: Rows from all of the training sample.
-        labels: Theirs, as columns of numbers.
-        codes: Theirs, as `encode` gives them.
+        subject: The subject of the check.
+        frame: Rows from the whole training sample.
+        labels: Their labels as columns of numbers.
+        codes: Their labels as `encode` returns them.
         names: Features that hold single values.
     """
 
@@ -58,24 +58,24 @@ class Rows:
 
     @property
     def is_number(self) -> bool:
-        """Whether the label is an amount, no class."""
+        """Whether the label is an amount, not a class."""
         return self.subject.task.kind == "regression"
 
 
 def telling_columns(subject: Subject) -> CheckResult:
-    """Does a single raw column say the label, or does a fixed position of the inputs?"""
+    """Check that no raw column and no fixed position of the inputs reveals the label."""
     judge = Judge(
         "telling_columns",
-        expected=f"no feature that tells {TELLING_SHARE:.0%} of the label by itself, none that "
-        "counts the rows, and no position of a window that holds the label",
-        source="guides: the target, or what follows from it, used as an input; known when the "
+        expected=f"no feature that explains {TELLING_SHARE:.0%} of the label's variance alone, no "
+        "row numbers among the features, and no position of a window that holds the label",
+        source="guides: the target, or a consequence of it, used as an input; is it known when the "
         "prediction is made?",
     )
     columns = subject.task.columns
     if columns.label in columns.features or subject.task.reconstructs_inputs:
         return judge.skipped("the label is a feature by design")
     if subject.task.kind == "statistic":
-        return _judged_position(judge, subject) or judge.skipped("there is no one label")
+        return _judged_position(judge, subject) or judge.skipped("there is no single label")
     frame, labels = probed_rows(subject)
     codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
     rows = Rows(
@@ -91,20 +91,24 @@ def telling_columns(subject: Subject) -> CheckResult:
         or _judged_definition(judge, rows, found)
         or _judged_position(judge, subject)
         or _judged_shares(judge, rows, found)
-        or judge.passed(f"the most telling is {best}, {found[best]:.1%}" if best else "no column")
+        or judge.passed(
+            f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
+            if best
+            else "no feature holds single values"
+        )
     )
 
 
 def _judged_copies(judge: Judge, rows: Rows) -> CheckResult | None:
-    """The label under another name."""
+    """Judge columns that are the label under another name."""
     label = rows.frame[rows.subject.task.columns.label]
     same = [name for name in rows.names if _is_label(rows.frame[name], label, rows.labels)]
     if not same:
         return None
-    say = judge.failed if _matters(rows, same) else judge.warned
-    return say(
-        f"{shown(same)} says the label of every row",
-        hint="it is the label under another name or in another unit: take it out of the features",
+    report = judge.failed if _matters(rows, same) else judge.warned
+    return report(
+        f"the label of every row is determined by {shown(same)}",
+        hint="it is the label under another name or in another unit: remove it from the features",
     )
 
 
@@ -114,13 +118,13 @@ def _judged_position(judge: Judge, subject: Subject) -> CheckResult | None:
         return None
     return judge.failed(
         f"{place}, in every row",
-        hint="the window holds what is to be predicted: it ends one step too late, the shift has "
-        "the wrong sign, or a lag is 0. End it before the label, or shift the label further",
+        hint="the window contains the label: it ends one step too late, the shift has the wrong "
+        "sign, or a lag is 0. End it before the label, or shift the label further",
     )
 
 
 def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
-    """Columns that decide the class of every row, and columns that only the label explains."""
+    """Fail on columns that determine every class, or that only the label explains."""
     telling = sorted(
         (
             name
@@ -132,29 +136,33 @@ def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Che
     if counted := [n for n in telling if not rows.is_number and _numbers(rows, n)]:
         if _matters(rows, counted):
             return judge.failed(
-                f"{shown(counted)}: {found[counted[0]]:.1%} of the label by itself, and each row "
-                "has a number of its own",
-                hint="a row's number says where it stands, and the rows were sorted by the label: "
-                "name it under data.ids, and shuffle the export",
+                f"{found[counted[0]]:.1%} of the label's variance is explained by {shown(counted)} "
+                "alone, and each row has a different number",
+                hint="a row's number is its position, and the rows were sorted by the label: list "
+                "the column under data.ids, and shuffle the export",
             )
         return None
     defining = [name for name in telling if not rows.is_number and _defines(rows, name)]
     absent = [name for name in rows.names if not rows.is_number and _is_absent(rows, name)]
     if (defining or absent) and _matters(rows, defining + absent):
         return judge.failed(
-            f"{shown(defining + absent)}: "
-            + ("decides the class of every row" if defining else "empty in one class only"),
-            hint="the label was made from it, or it is written once the outcome is known: leave it "
-            "out of the features",
+            (
+                "the class of every row is determined by "
+                if defining
+                else "empty in one class only: "
+            )
+            + shown(defining + absent),
+            hint="the label was made from it, or it is written after the outcome is known: remove "
+            "it from the features",
         )
     if rows.is_number:
         late = [n for n in telling if follows_from_label(rows.frame, rows.names, n, rows.codes)]
         if late and _matters(rows, late):
             return judge.failed(
-                f"{shown(late)}: {found[late[0]]:.1%} of the label by itself; the label explains "
-                "it, and nothing else does",
-                hint="a copy of the outcome with noise, or a consequence of it: what is known "
-                "before the outcome depends on the other features, too. Leave it out",
+                f"{found[late[0]]:.1%} of the label's variance is explained by {shown(late)} "
+                "alone; the label explains it, and no other column does",
+                hint="a noisy copy of the outcome, or a consequence of it: columns known before "
+                "the outcome depend on the other features, too. Remove it from the features",
             )
     return None
 
@@ -170,27 +178,27 @@ def _judged_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRe
         first = telling[0]
         by_absence = empty.get(first, 0.0) > TELLING_SHARE
         return judge.warned(
-            f"{shown(telling)}: {max(found[first], empty.get(first, 0.0)):.1%} of the label by "
-            + ("what is missing of it" if by_absence else "itself"),
-            hint="is it known when the prediction is made? What is written once the outcome is "
-            "known tells it: leave it out, or declare data.available_at",
+            f"{max(found[first], empty.get(first, 0.0)):.1%} of the label's variance is explained "
+            f"by {'missing values of ' if by_absence else ''}{shown(telling)} alone",
+            hint="is it known when the prediction is made? If it is written after the outcome is "
+            "known, remove it from the features, or declare data.available_at",
         )
     if counting := [name for name in rows.names if _counts(frame[name])]:
         return judge.warned(
-            f"{shown(counting)} counts the rows",
-            hint="a row's number says where it stands, and labels may stand in order: name it "
-            "under data.ids",
+            f"row numbers among the features: {shown(counting)}",
+            hint="a row's number is its position, and labels may be sorted: list the column under "
+            "data.ids",
         )
     return None
 
 
 def _matters(rows: Rows, names: Sequence[str]) -> bool:
-    """Whether `encode` reads the column, and there is something else to learn from."""
+    """Whether `encode` reads one of the columns, and other features exist."""
     return len(rows.names) > 1 and any(is_read(rows.subject, name) for name in names)
 
 
 def _is_label(column: pl.Series, label: pl.Series, labels: Numbers) -> bool:
-    """Whether each value goes with one label and each label with one value, in every row."""
+    """Whether values and labels correspond one to one in every row."""
     if column.null_count() or (not column.dtype.is_numeric() and labels.shape[1] == 1):
         return False
     pairs = pl.DataFrame({"value": column, "label": label}).unique()
@@ -202,7 +210,7 @@ def _is_label(column: pl.Series, label: pl.Series, labels: Numbers) -> bool:
 
 
 def _defines(rows: Rows, name: str) -> bool:
-    """Whether values, or borders between them that cut through many rows, decide every class."""
+    """Whether values, or thresholds among many rows, determine every class."""
     column = rows.frame[name]
     if column.null_count() or column.len() < FEWEST_ROWS:
         return False
@@ -220,7 +228,7 @@ def _defines(rows: Rows, name: str) -> bool:
 
 
 def _is_absent(rows: Rows, name: str) -> bool:
-    """Whether the column is empty in all rows of one class of two, and in no others."""
+    """Whether the column is empty in all rows of one of two classes, and in no others."""
     missing = rows.frame[name].is_null().to_numpy()
     least = min(missing.sum(), (~missing).sum())
     is_two = len(np.unique(rows.codes)) == 2
@@ -232,7 +240,7 @@ def _is_split(parts: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]", codes: N
 
 
 def _follows_time(rows: Rows, name: str) -> bool:
-    """Whether a column rises with the time of a stream, whose labels may well change for good."""
+    """Whether a column rises with a stream's time, over which labels may change permanently."""
     time = rows.subject.data.time if rows.subject.data else None
     column = rows.frame[name]
     if time is None or time not in rows.frame.columns or not _is_ordered(column):
@@ -246,7 +254,7 @@ def _is_ordered(column: pl.Series) -> bool:
 
 
 def _numbers(rows: Rows, name: str) -> bool:
-    """Whether whole numbers are all different and dense, as row numbers are."""
+    """Whether integers are all different and dense, as row numbers are."""
     column = rows.frame[name]
     if not column.dtype.is_integer() or column.null_count() or column.len() < FEWEST_ROWS:
         return False
@@ -255,7 +263,7 @@ def _numbers(rows: Rows, name: str) -> bool:
 
 
 def _counts(column: pl.Series) -> bool:
-    """Whether whole numbers, all different, rise evenly with the rows."""
+    """Whether integers, all different, rise evenly with the rows."""
     if not column.dtype.is_integer() or column.n_unique() < column.len() or column.len() < 64:
         return False
     places = np.corrcoef(column.cast(pl.Float64).to_numpy(), np.arange(column.len()))[0, 1]

@@ -1,4 +1,4 @@
-"""Twins: inputs that are copies of each other, in place of a column that nothing reads."""
+"""Twins: inputs that are copies of each other, while a column is not read."""
 
 from itertools import combinations
 
@@ -14,7 +14,7 @@ MOST_COLUMNS = 64
 
 
 def twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
-    """Two inputs that are equal in every row, and a feature that no input depends on."""
+    """Find two inputs that are equal in every row, and a feature that no input depends on."""
     inputs = inputs_of(subject.train)
     twins = [
         (one, other)
@@ -28,7 +28,7 @@ def twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
 
 
 def _unread(subject: Subject) -> str:
-    """A feature whose values may be exchanged between rows and no input moves; or nothing."""
+    """Return a feature whose exchange between rows changes no input; empty if none."""
     rows, label = subject.train_rows.head(ROWS), subject.task.columns.label
     before = inputs_of(subject.task.encode(rows))
     for name in list(subject.task.columns.features)[:MOST_COLUMNS]:
@@ -38,7 +38,7 @@ def _unread(subject: Subject) -> str:
         moved = pl.concat([values[1:], values[:1]])
         try:
             after = inputs_of(subject.task.encode(rows.with_columns(moved)))
-        except Exception:  # only a column that is read can be refused
+        except Exception:  # only a column that is read can be rejected
             continue
         if are_equal(before, after):
             return name

@@ -1,7 +1,7 @@
 """Units: numbers that are normalised with statistics of another unit, or of another column.
 
-One number of a row is changed and looked for in the inputs. What becomes of it, x → (x - m) / s,
-says with which mean and deviation it is normalised, wherever it stands: padded, cropped, moved.
+One number of a row is changed and its change located in the inputs. The mapping x → (x - m) / s
+gives the mean and deviation used, wherever the number ends up: padded, cropped, moved.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from perennial.engine.task import LABEL, inputs_of
 ROWS, FEWEST_ROWS = 32, 8
 MOST_COLUMNS = 32
 PICTURES = 256
-# What two ratios may differ by; how far from one they are where nobody chose them so.
+# Relative difference of equal ratios; ratio beyond which statistics are of another unit.
 SAME, OTHER_UNIT = 0.05, 8.0
 BEYOND_DEVIATIONS = 20.0
 EXACT, OWN, NEAR = 0.05, 0.3, 0.15
@@ -26,13 +26,13 @@ EXACT, OWN, NEAR = 0.05, 0.3, 0.15
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the numbers of a column enter.
+    """The normalisation of a column's numbers.
 
     Attributes:
         column: Its name.
         is_list: Whether each row has many of them.
-        low, high, median, mean, deviation: Of the raw numbers.
-        centre, scale: What is taken away, and what the rest is divided by; NaN where it is not so.
+        low, high, median, mean, deviation: Statistics of the raw numbers.
+        centre, scale: What is subtracted, and the divisor; NaN if not normalised.
     """
 
     column: str
@@ -47,28 +47,28 @@ class Scaling:
 
     @property
     def used(self) -> str:
-        """In words."""
+        """Description of the statistics, own and used."""
         return (
-            f"{self.column} has mean {self.mean:.4g} and deviation {self.deviation:.4g}, and is "
+            f"{self.column} has mean {self.mean:.4g} and deviation {self.deviation:.4g}, but is "
             f"normalised with {self.centre:.4g} and {self.scale:.4g}"
         )
 
 
 def other_unit(subject: Subject) -> tuple[str, str] | None:
-    """What is normalised with statistics of another unit or column, and a hint; or None."""
+    """Describe a column normalised with another unit's or column's statistics, with a hint."""
     found = _scalings(subject)
     for each in found:
-        if said := _of_another_unit(each):
-            return f"{each.used}: {said}", (
-                "the statistics are of numbers in another unit: scale before `fit` takes them and "
-                "before `encode` uses them, or in neither (0 to 255 and 0 to 1, cents and euros)"
+        if problem := _of_another_unit(each):
+            return f"{each.used}: {problem}", (
+                "the statistics are of numbers in another unit (0 to 255 and 0 to 1, cents and "
+                "euros): scale numbers the same way in `fit` and in `encode`"
             )
     label = _label(subject)
     for other in found if label else []:
         if label and _is_taken_from(label, other) and _has_own(label, other, found):
-            return f"{label.used}, as {other.column} has them", (
-                "the label is normalised with the statistics of another column: look at their "
-                "order and indices; predictions are turned back with the same"
+            return f"{label.used}, the statistics of {other.column}", (
+                "the label is normalised with the statistics of another column: check their order "
+                "and indices, also where predictions are scaled back"
             )
     return None
 
@@ -84,11 +84,11 @@ def _of_another_unit(each: Scaling) -> str:
     )
     if is_other and not is_chosen and abs(by_mean / by_deviation - 1) < SAME:
         much = "small" if by_mean > 1 else "large"
-        return f"both {max(by_mean, 1 / by_mean):.3g} times too {much}"
+        return f"both are {max(by_mean, 1 / by_mean):.3g} times too {much}"
     beyond = (each.centre - each.mean) / each.deviation
     is_beyond = each.low >= 0 and each.centre > 2 * each.high
     if each.is_list and is_beyond and beyond > BEYOND_DEVIATIONS:
-        return f"{beyond:.0f} deviations off, more is taken away than any of them has"
+        return f"the mean is {beyond:.0f} deviations off, above every number"
     return ""
 
 
@@ -107,7 +107,7 @@ def _is_taken_from(label: Scaling, other: Scaling) -> bool:
 
 
 def _has_own(label: Scaling, other: Scaling, found: list[Scaling]) -> bool:
-    """Whether a column is like the label, and normalised with other statistics than it is."""
+    """Whether a column resembles the label, but is normalised with other statistics."""
     return any(
         abs(each.mean - label.mean) < NEAR * label.deviation
         and abs(each.deviation / label.deviation - 1) < NEAR
@@ -119,7 +119,7 @@ def _has_own(label: Scaling, other: Scaling, found: list[Scaling]) -> bool:
 
 
 def _label(subject: Subject) -> Scaling | None:
-    """How the label enters; None where it is not a number, or not normalised."""
+    """Return the label's normalisation; None if it is not a number, or not normalised."""
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if subject.task.kind != "regression" or not raw.dtype.is_numeric() or raw.null_count():
         return None
@@ -143,7 +143,7 @@ def _label(subject: Subject) -> Scaling | None:
 
 
 def _scalings(subject: Subject) -> list[Scaling]:
-    """Of the columns of numbers, lists and pictures among the features."""
+    """Return the normalisation of features that are numbers, lists or pictures."""
     label = subject.task.columns.label
     names = [name for name in subject.task.columns.features if name != label]
     return [each for name in names[:MOST_COLUMNS] if (each := _scaling(subject, name)) is not None]
@@ -171,7 +171,7 @@ def _scaling(subject: Subject, name: str) -> Scaling | None:
 
 
 def _raw(column: pl.Series) -> list[Numbers] | None:
-    """The numbers of each row; None where a column has none."""
+    """Return the numbers of each row; None if the column has none."""
     kind = column.dtype
     if kind == pl.Binary:
         try:
@@ -186,7 +186,7 @@ def _raw(column: pl.Series) -> list[Numbers] | None:
 
 
 def _affine(subject: Subject, column: pl.Series, raw: list[Numbers]) -> tuple[float, float]:
-    """Mean and deviation with which numbers are normalised; NaN where they are not."""
+    """Return the mean and deviation used to normalise numbers; NaN if they are not."""
     rows, places = subject.train_rows.head(len(raw)), np.random.default_rng(0)
     changed, steps = [], []
     for each, other in zip(raw, [*raw[1:], raw[0]], strict=True):
@@ -209,7 +209,7 @@ def _affine(subject: Subject, column: pl.Series, raw: list[Numbers]) -> tuple[fl
 
 
 def _line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float] | None:
-    """The mean and the deviation that explain how one number moved in each row."""
+    """Return the mean and deviation that explain how one number changed in each row."""
     moved = before != after
     told = (moved.sum(axis=1) == 1) & (steps[:, 0] != steps[:, 1])
     if told.sum() < FEWEST_ROWS:
@@ -223,12 +223,12 @@ def _line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float
     size = max(abs(start), abs(slope) * float(np.abs(old).max()), 1e-9)
     if not np.allclose(slopes, slope, rtol=1e-2) or np.abs(starts - start).max() > 1e-2 * size:
         return None
-    # Rounding leaves a little where nothing is taken away.
+    # Rounding leaves a small value where nothing is subtracted.
     return (-start / slope if abs(start) > 1e-4 * size else 0.0), 1 / slope
 
 
 def _column(column: pl.Series, raw: list[Numbers]) -> pl.Series:
-    """Numbers of each row as the column holds them."""
+    """Return the numbers of each row in the column's own type."""
     if column.dtype == pl.Binary:
         files = [encode_png(each.astype(np.uint8)) for each in raw]
         return pl.Series(column.name, files, dtype=pl.Binary)

@@ -1,4 +1,4 @@
-"""Windows across the splits: which numbers, and which labels, stand in windows of training."""
+"""Windows across the splits: which numbers and labels occur in training windows."""
 
 from collections.abc import Iterator
 
@@ -11,18 +11,18 @@ from perennial.check_skeleton.subject import Subject
 from perennial.engine.task import LABEL
 
 SHORTEST_WINDOW = 8
-# Of the end of a window, what must stand in another one: longer ones are cut to it.
+# Numbers at the end of a window that must occur in another one; longer ends are cut to it.
 LONGEST_END = 16
 FEWEST_PAIRS = 32
 # Nearly all, as a series may have gaps.
 AGREEING = 0.99
 ROUNDING = 1e-4
-# Of the changes from split to split that rows at random would have; periods have few.
+# Relative to the changes from split to split of random rows; periods have few.
 AS_AT_RANDOM = 0.5
 
 
 def are_interleaved(subject: Subject) -> bool:
-    """Whether rows of the splits alternate in time as at random, or have no time that is known."""
+    """Whether rows of the splits alternate in time as at random, or have no known time."""
     time = subject.data.time if subject.data else None
     splits = (subject.train_rows, subject.validation_rows)
     if time is None or any(time not in rows.columns for rows in splits):
@@ -37,7 +37,7 @@ def are_interleaved(subject: Subject) -> bool:
 
 
 def shared_windows(subject: Subject) -> tuple[str, float]:
-    """The list column whose windows overlap most across the splits, and how many of them do."""
+    """Return the list column whose windows overlap most across the splits, and their share."""
     found = [("", 0.0)]
     for name, train, held in _windows(subject):
         size = train.shape[1] // 2
@@ -52,10 +52,10 @@ def shared_windows(subject: Subject) -> tuple[str, float]:
 
 
 def known_targets(subject: Subject) -> tuple[str, float]:
-    """The column whose training windows hold labels of validation, and for how many of its rows.
+    """Return the column whose training windows hold validation labels, and the share of rows.
 
-    A validation window's end is looked for within training windows; what stands behind it there
-    must be the label, or decide the class, in nearly every row where an end was found.
+    A validation window's end is searched in training windows; the number after it there must be
+    the label, or determine the class, in nearly every row where the end was found.
     """
     found = [("", 0.0)]
     labels = subject.validation[LABEL].double().reshape(len(subject.validation[LABEL]), -1).numpy()
@@ -83,7 +83,7 @@ def known_targets(subject: Subject) -> tuple[str, float]:
 
 
 def _follow(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool) -> bool:
-    """Whether labels are the values, in another unit, or classes of how far these have moved."""
+    """Whether labels are the values in another unit, or classes of their change."""
     if not is_number:
         return is_cut_at_borders(values - last, labels)
     if min(values.std(), labels.std()) == 0:
@@ -94,7 +94,7 @@ def _follow(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool)
 
 
 def _windows(subject: Subject) -> Iterator[tuple[str, Numbers, Numbers]]:
-    """Lists of numbers, and tables of eight and more, as lags are: of both splits, [N, L]."""
+    """Yield lists of numbers, and tables of eight or more columns, of both splits, [N, L]."""
     splits = (subject.train_rows, subject.validation_rows)
     single = []
     for name in subject.task.columns.features:
