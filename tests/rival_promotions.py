@@ -95,7 +95,7 @@ def settle(number: str) -> str:
     try:
         moves.promote(Catalogue(Home(Path())), NAME, number, request)
     except PerennialError as error:
-        if "did not show that it is better" not in error.problem:
+        if "is not shown to be better" not in error.problem:
             raise
         return "moved, then rejected"
     return "moved, then promoted"

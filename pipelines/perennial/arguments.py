@@ -51,7 +51,7 @@ def add_reap_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace-hours", type=hours_of, default=24.0, help="how long what has ended is kept (24)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be deleted")
 
 
 def add_probe_options(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def add_sanity_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `sanity`."""
     parser.add_argument(
         "--only", nargs="+", action="extend", choices=CHECK_NAMES, metavar="CHECK", default=[],
-        help="these checks, and the one that most rest on; the names are in the report",
+        help="these checks, and those they depend on; the names are in the report",
     )  # fmt: skip
     parser.add_argument("--out", type=path_of, help="copy the report here")
     parser.add_argument("--new", action="store_true", help="measure again if nothing changed")

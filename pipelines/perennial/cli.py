@@ -72,7 +72,7 @@ def check(options: argparse.Namespace) -> int:
     unknown = sorted(set(contract.gate.slices) - set(snapshot.columns))
     if unknown:
         raise PerennialError(
-            f"gate.slices names {unknown}, which are no columns of the dataset",
+            f"gate.slices names {unknown}, which are not columns of the dataset",
             evidence=f"its columns are: {', '.join(snapshot.columns)}",
         )
     print(to_toml(contract))
@@ -92,7 +92,7 @@ def probe(options: argparse.Namespace) -> int:
 
     contract = load_beside_its_task(options.contract)
     check_task(contract)
-    if options.knob == "lr":
+    if options.option == "lr":
         lines = probe_lr(contract, options.out or Path("probe-lr.html"))
     else:
         lines = probe_batch_size(contract, options.max or 8192)
@@ -137,14 +137,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def monitor(options: argparse.Namespace) -> int:
-    """Look for drift and decay in new data; train again if the evidence says so."""
+    """Look for drift and decay in new data; train again if there is evidence for it."""
     contract = load_beside_its_task(options.contract)
     check_task(contract)
     return _execute(options, contract, "drift_monitoring")
 
 
 def status(options: argparse.Namespace) -> int:
-    """Say which model is in production and what happened last; with --profile, on a cluster."""
+    """Print which model is in production and what happened last; with --profile, on a cluster."""
     if options.profile:
         from perennial.deployment.verbs import show_status
 
@@ -186,7 +186,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def options_(options: argparse.Namespace) -> int:
-    """Say what the contract's options mean, their types and defaults, and when to change them."""
+    """Explain the contract's options: meaning, type, default, when to change them."""
     from perennial.options import explain, overview
 
     print("\n".join(explain(options.path) if options.path else overview()))
@@ -300,9 +300,9 @@ def _with_texts_attached(arguments: Sequence[str]) -> list[str]:
 def _refuse_mixtures(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Options that would be ignored are mistakes."""
     given = vars(options)
-    if given.get("knob") == "lr" and options.max is not None:
+    if given.get("option") == "lr" and options.max is not None:
         parser.error("--max belongs to `probe batch-size`")
-    if given.get("knob") == "batch-size" and options.out is not None:
+    if given.get("option") == "batch-size" and options.out is not None:
         parser.error("--out belongs to `probe lr`")
     if not given.get("replay"):
         for name in ("first", "until"):
@@ -326,7 +326,9 @@ def _parser() -> argparse.ArgumentParser:
     contract.add_argument("contract", type=path_of, help="the training contract, a TOML file")
     again = argparse.ArgumentParser(add_help=False)
     either = again.add_mutually_exclusive_group()
-    either.add_argument("--new", action="store_true", help="start anew even if a run is unfinished")
+    either.add_argument(
+        "--new", action="store_true", help="start a new run even if one is unfinished"
+    )
     either.add_argument(
         "--from", dest="start_at", default="", metavar="STEP",
         help="repeat the latest run of this contract from this step on",
@@ -342,15 +344,15 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     add(check, contract, home)
-    knob = argparse.ArgumentParser(add_help=False)
-    knob.add_argument("knob", choices=("batch-size", "lr"), help="what to find out")
-    add_probe_options(add(probe, knob, contract))
+    measured = argparse.ArgumentParser(add_help=False)
+    measured.add_argument("option", choices=("batch-size", "lr"), help="which option to measure")
+    add_probe_options(add(probe, measured, contract))
     add_sanity_options(add(sanity, contract, home))
     add_replay_options(add(run, contract, home, again))
     add(monitor, contract, home, again)
-    told = add(status, home)
-    told.add_argument("model", nargs="?", default="", help="one model only")
-    told.add_argument("--profile", type=path_of, help="of the cluster to look at")
+    showing = add(status, home)
+    showing.add_argument("model", nargs="?", default="", help="one model only")
+    showing.add_argument("--profile", type=path_of, help="of the cluster to ask")
     add(runs, home)
     add_registry_verbs(add, home)
     add_deployment_verbs(add, contract)

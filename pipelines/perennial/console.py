@@ -1,4 +1,4 @@
-"""Console: what a person watches while a run goes on."""
+"""Console: progress of a run, for a terminal or a log file."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ class Console:
         print(text, flush=True)
 
     def working(self, text: str) -> None:
-        """Say on a terminal what is being done, until there is a note."""
+        """Show on a terminal what is being done, until there is a note."""
         if self._live:
             self._progress(text)
 
@@ -53,7 +53,7 @@ class Console:
                 case "step_failed":
                     self.note(f"  ✗ {step:<18} failed")
                 case "step_stopped":
-                    self.note(f"  - {step:<18} stopped behind a checkpoint")
+                    self.note(f"  - {step:<18} stopped; checkpoint saved")
                 case "progress":
                     self._progress(_progress_text(event))
 

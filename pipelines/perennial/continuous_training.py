@@ -1,4 +1,4 @@
-"""continuous_training: from a snapshot of the data to a model on record, or the reason why not.
+"""continuous_training: from a snapshot of the data to a registered model, or the reason for none.
 
 snapshot_data → validate_data → check_skeleton → train_model → select_checkpoint
 → evaluate_model → if promote: register_model; at the end, however it comes: clean_up
@@ -25,7 +25,7 @@ def train_challenger(contract: str, trigger: str) -> None:
         contract: The resolved training contract, as JSON.
         trigger: Why this training was started, as JSON.
     """
-    # Steps whose answer depends on more than their inputs (the live dataset, the current champion)
+    # Steps whose result depends on more than their inputs (the live dataset, the current champion)
     # must never be taken from KFP's cache.
     taken = snapshot_data(contract=contract)
     taken.set_caching_options(enable_caching=False)
@@ -68,10 +68,10 @@ def train_challenger(contract: str, trigger: str) -> None:
 
 @dsl.pipeline(
     name="continuous-training",
-    description="Validates data, checks the skeleton, trains, selects, and promotes if better.",
+    description="Validates data, runs sanity checks, trains, selects, and promotes if better.",
 )
 def continuous_training(contract: str, trigger: str = '{"trigger":"manual"}') -> None:
-    """Train a challenger and let it replace the champion if it is better beyond doubt.
+    """Train a challenger and let it replace the champion if it is significantly better.
 
     Args:
         contract: The resolved training contract, as JSON.

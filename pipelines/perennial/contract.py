@@ -186,7 +186,7 @@ def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
             expected = "a metric of predictions: the loss of this baseline is unknown"
             yield Problem(place, f'"{name}"', expected, f"another [gate] metric, or {other}")
         elif name == "last_value" and contract.data.time is None:
-            expected = "a time column, which says what came last"
+            expected = "a time column, which orders the rows"
             yield Problem(place, f'"{name}"', expected, f'[data] time = "…", or {other}')
         elif name == "human" and not (gate.metric in human if gate.metric else human):
             expected = f"a figure of {gate.metric or 'the gate metric'} that people reach"

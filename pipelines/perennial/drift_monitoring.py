@@ -1,4 +1,4 @@
-"""drift_monitoring: has the stream left the champion's world, and is it time to train again?
+"""drift_monitoring: drift from the champion's reference, and a retraining if it is due.
 
 snapshot_data → validate_data → detect_drift → decide_retraining → if retrain: continuous_training
 """
@@ -18,7 +18,7 @@ from perennial.validate_data.component import validate_data
     description="Compares new data with the champion's reference and retrains if it must.",
 )
 def drift_monitoring(contract: str) -> None:
-    """Watch the stream; train again when the evidence says so.
+    """Watch the stream; train again when there is evidence for it.
 
     Args:
         contract: The resolved training contract, as JSON.

@@ -25,7 +25,7 @@ EXTRAS = {
 
 
 def explained(error: Exception) -> PerennialError | None:
-    """The error in words that say what to do; None for one that is not known here."""
+    """Return an error with evidence and action; None for one that is not known here."""
     if isinstance(error, ModuleNotFoundError):
         return _missing_extra(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -1,4 +1,4 @@
-"""Options: what can a contract say, of which type, with which default, and when to change it?
+"""Options: every option of a contract, its type, its default, when to change it.
 
 All of it is read from the sections themselves, so it cannot differ from what is checked.
 """

@@ -23,9 +23,9 @@ def status_lines(home: Home, model: str) -> Iterator[str]:
         yield f"  champion   {_champion_line(registry.champion_records(name))}"
         yield f"  last run   {_run_line(own[-1])}"
         for label, step in (("trigger", "decide_retraining"), ("gate", "evaluate_model")):
-            said = _last_words(home, own, step)
-            if said:
-                yield f"  {label:<10} {said}"
+            summary = _last_summary(home, own, step)
+            if summary:
+                yield f"  {label:<10} {summary}"
 
 
 def run_lines(home: Home) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _run_line(run: RunRecord) -> str:
     return f"{run.run_id}  {run.status}  {age(run.created.timestamp())}"
 
 
-def _last_words(home: Home, runs: list[RunRecord], step: str) -> str:
+def _last_summary(home: Home, runs: list[RunRecord], step: str) -> str:
     for run in reversed(runs):
         for record in step_records(home.folder(run.run_id)):
             if record.step == step and record.summary:

@@ -1,4 +1,4 @@
-"""Probe verbs: short measurements on this machine that answer for two knobs of `[training]`."""
+"""Probe verbs: short measurements on this machine for two options of `[training]`."""
 
 import math
 import tempfile
@@ -96,7 +96,7 @@ def learning_rate_page(points: Sequence[RatePoint], contract: Contract) -> Page:
 
 
 def probe_batch_size(contract: Contract, largest: int) -> Iterator[str]:
-    """Measure; gives the lines to print."""
+    """Measure throughput; return the lines to print."""
     with subject_of(contract) as subject:
         sizes = sizes_up_to(largest, subject.data.rows)
         points = list(probe_batch_sizes(subject, sizes))
@@ -111,7 +111,7 @@ def probe_batch_size(contract: Contract, largest: int) -> Iterator[str]:
 
 
 def probe_lr(contract: Contract, picture: Path) -> Iterator[str]:
-    """Measure, draw; gives the lines to print."""
+    """Run a range test and draw it; return the lines to print."""
     with subject_of(contract) as subject:
         points = list(probe_learning_rates(subject))
     if len(points) < 2:

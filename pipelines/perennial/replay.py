@@ -1,4 +1,4 @@
-"""Replay: lets the partitions of a dataset arrive one by one, as if time were passing.
+"""Replay: partitions of a dataset arrive one by one, as they did over time.
 
 The first few arrive together and are trained on; after each further one the stream is monitored,
 and the pipeline itself decides whether to train again and whether to promote.

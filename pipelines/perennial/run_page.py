@@ -56,7 +56,7 @@ def _page(folder: Path, record: StepRecord) -> StepPage:
     html = report.read_text() if report.is_file() else None
     summary = record.error or record.summary
     if record.status == "stopped":
-        summary = "stopped behind a checkpoint"
+        summary = "stopped; checkpoint saved"
     if record.status == "reused":
         summary += " (finished in an earlier attempt)"
     return StepPage(record.step, _OUTCOMES[record.status], summary, record.seconds, html)

@@ -176,7 +176,7 @@ StepStatus = Literal["running", "finished", "reused", "failed", "stopped"]
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What the journal says about one step of the latest attempt at a run.
+    """Events of one step in the latest attempt at a run.
 
     Attributes:
         step: The step's name.

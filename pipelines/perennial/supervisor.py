@@ -40,7 +40,7 @@ from perennial.steps.lease import RunLease
 
 POLL_SECONDS = 0.1
 SCRATCH = "tmp"
-# A training job writes one more checkpoint when it is told to stop.
+# A training job writes one more checkpoint when it is asked to stop.
 GRACE_SECONDS = 30.0
 
 
@@ -67,8 +67,8 @@ class Launch:
 def execute(launch: Launch, choose: Callable[[], RunRecord], console: Console) -> RunRecord:
     """Run or continue a pipeline to its end, showing progress.
 
-    Whatever happens, no process of the run is left when this returns, the record says what became
-    of it, and the report is written.
+    Whatever happens, no process of the run is left when this returns, the record contains the
+    outcome, and the report is written.
 
     Args:
         launch: What to run with.

@@ -105,9 +105,9 @@ def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:
 
 def _no_toml(path: Path, text: str, message: str) -> Problem:
     """The line that cannot be read, as it stands there."""
-    said = re.search(r"at line (\d+)", message)
+    match = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
-    number = int(said.group(1)) if said else len(lines)
+    number = int(match.group(1)) if match else len(lines)
     line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     remedy = 'each [section] once, then key = value; texts in "quotes", lists in [brackets]'
     return Problem(

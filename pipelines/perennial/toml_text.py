@@ -109,7 +109,7 @@ def find_unusable(document: object) -> Iterator[tuple[Location, str, str]]:
 
 
 def find_dates(document: object, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Dates and times, which JSON has no word for: location, value."""
+    """Dates and times, which JSON cannot carry: location, value."""
     pairs = enumerate(document) if isinstance(document, list) else ()
     for key, item in document.items() if isinstance(document, dict) else pairs:
         if isinstance(item, date | time | datetime):

@@ -70,7 +70,15 @@ def test_step_has_three_layers_and_a_readme(step):
 def test_step_readme_answers_the_same_questions(step):
     text = (step / "README.md").read_text()
     assert len(text.splitlines()) <= 60
-    for heading in ("Question", "Inputs", "Outputs", "Knobs", "Fails when", "Example", "Decisions"):
+    for heading in (
+        "Question",
+        "Inputs",
+        "Outputs",
+        "Options",
+        "Fails when",
+        "Example",
+        "Decisions",
+    ):
         assert re.search(rf"^##+ {heading}", text, re.M), heading
 
 

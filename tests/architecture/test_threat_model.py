@@ -25,7 +25,7 @@ def test_every_named_test_exists():
 
 
 def test_every_attack_names_a_test():
-    section = PAGE.partition("## Attacks and what holds them")[2].partition("\n## ")[0]
+    section = PAGE.partition("## Attacks and defences")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15
     assert [row for row in rows if "`tests/" not in row.rsplit("|", 2)[1]] == []

@@ -136,7 +136,7 @@ def test_wide_table_scrolls_inside_itself(tab, tmp_path):
 def test_a_table_of_names_and_long_words_fits_without_scrolling(tab, tmp_path, width):
     page = Page("Explained", outcome="neutral", summary="Why.")
     rows = [["a name of three words", "SHA-256 " + "0f" * 32], ["source", "/folder" * 20]]
-    page.table(["what", "on record"], rows, caption="Code", is_named=False)
+    page.table(["what", "recorded value"], rows, caption="Code", is_named=False)
     tab.show(width=width, dark=False)
     tab.open_framed(page.html(), tmp_path)
 

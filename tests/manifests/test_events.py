@@ -85,7 +85,7 @@ def test_a_signed_event_starts_one_run_with_its_reason_as_written(mounted, capsy
     assert mounted(body)[0] == cli.BAD_INPUT
     assert "under way" in capsys.readouterr().err
     assert mounted(body, job="job-2")[0] == REFUSED
-    assert "the event was taken before" in capsys.readouterr().err
+    assert "the event was accepted before" in capsys.readouterr().err
     assert len(runs) == 1
 
 

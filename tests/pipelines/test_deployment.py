@@ -369,7 +369,7 @@ def test_a_server_that_is_not_there_is_named():
 def test_data_on_this_machine_cannot_be_deployed():
     with pytest.raises(PerennialError, match="is a folder of this machine"):
         desire(contract(uri="/data/flights"), profile())
-    with pytest.raises(PerennialError, match="'gs://perennial/flights' is no address"):
+    with pytest.raises(PerennialError, match="'gs://perennial/flights' is not an address"):
         desire(contract(uri="gs://perennial/flights"), profile())
 
 

@@ -109,7 +109,7 @@ def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
     assert code == 0, said
     assert "lines of patch, from " in said
     assert "identical: the weights have SHA-256" in said
-    assert "nothing that is on record" in said
+    assert "nothing that is recorded" in said
 
     # Other sources and packages are refused before anything is trained; who insists is told
     # whether they made a difference. The data may have moved.

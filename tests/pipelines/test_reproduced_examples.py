@@ -58,7 +58,7 @@ def test_an_example_is_reproduced_from_its_version_alone(
     said = python(sources, tmp_path / "elsewhere", *asked, "--repository", str(sources))
     assert "lines of patch, from " in said
     assert "identical: the weights have SHA-256" in said
-    assert "nothing that is on record" in said
+    assert "nothing that is recorded" in said
 
 
 def change(sources: Path, name: str, line: str) -> None:

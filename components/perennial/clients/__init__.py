@@ -1,1 +1,1 @@
-"""The only doors to what lies outside the process: stores, datasets, MLflow, the run folder."""
+"""External I/O: object stores, MLflow, Kubernetes, Kubeflow Pipelines, version control."""

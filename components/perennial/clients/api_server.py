@@ -37,7 +37,7 @@ class ApiError(PerennialError):
     Args:
         request: What was asked, as method and path.
         status: HTTP status; 0 when there was no answer.
-        message: The server's words.
+        message: The server's message.
         retry_after: Seconds to wait that the server asked for; 0 when it did not.
     """
 
@@ -47,9 +47,9 @@ class ApiError(PerennialError):
         is_discovery = "/namespaces/" not in request
         actions = {
             FORBIDDEN: "bind the cluster role system:discovery to the service account, or to the "
-            "group system:authenticated as Kubernetes does: what the cluster serves is read there"
+            "group system:authenticated as Kubernetes does: Perennial asks which kinds it serves"
             if is_discovery
-            else "grant the service account this verb; k8s/ has a role with all that is used",
+            else "grant the service account this verb; k8s/ has a role with all that are needed",
             UNAUTHORIZED: "check that the service account's token is mounted and not expired",
             0: "check that the API server is up and that network policies let this pod reach it",
         }

@@ -1,4 +1,4 @@
-"""Cluster: the only door to the Kubernetes API server."""
+"""Cluster: the only client of the Kubernetes API server."""
 
 import json
 import logging
@@ -33,11 +33,11 @@ from perennial.contracts.errors import PerennialError
 Object = dict[str, Any]  # as the API server sends it
 Query = Sequence[tuple[str, str]]
 
-# A token is re-read for every request: a second refusal in a row is no rotation.
+# A token is re-read for every request: a second refusal in a row is not a rotation.
 REFUSALS = 3
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-# A watch is renewed every minute, so that a connection that died without a word is noticed.
+# A watch is renewed every minute, so that a connection that died silently is noticed.
 WATCH_SECONDS = 60
 # A log may be silent for hours: the system finds out within two minutes that its other end is gone.
 KEPT_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
@@ -103,7 +103,7 @@ class Cluster:
             _, active = list_kube_config_contexts()
         except ConfigException as error:
             raise PerennialError(
-                "there is no cluster to talk to",
+                "no Kubernetes cluster is configured",
                 evidence=str(error),
                 action="run in a pod with a service account, or set KUBECONFIG",
             ) from error
@@ -216,7 +216,7 @@ class Cluster:
     ) -> Iterator[dict[str, Object]]:
         """The objects whose labels match, by name: now, and after each change.
 
-        Begins anew when the server no longer knows where it was, or the connection was lost.
+        Starts again when the version expired on the server, or the connection was lost.
 
         Args:
             resource: Their kind.
@@ -236,7 +236,7 @@ class Cluster:
                     _apply(event, objects)
                     yield dict(objects)
             except (HTTPError, ApiError) as error:
-                logger.info("watch=%s begins anew: %s", resource, error)
+                logger.info("watch=%s restarts: %s", resource, error)
                 ended.wait(next(pauses))
 
     def log_lines(self, pod: str, container: str, since: str = "") -> Iterator[str]:
@@ -266,7 +266,7 @@ class Cluster:
     def _events(
         self, resource: Resource, selector: str, version: str, ended: threading.Event
     ) -> Iterator[Object]:
-        """Changes after a version; ends when the server says that it no longer knows it."""
+        """Changes after a version; ends when the version has expired on the server."""
         while not ended.is_set():
             query = [
                 ("labelSelector", selector), ("watch", "true"), ("resourceVersion", version),
@@ -327,7 +327,7 @@ class Cluster:
         self, method: str, path: str, *, query: Query = (), body: Object | None = None,
         is_stream: bool = False, read_seconds: float | None = READ_SECONDS,
     ) -> BaseHTTPResponse:  # fmt: skip
-        """One request; the credentials are read anew for each, because tokens rotate."""
+        """One request; the credentials are read for each, because tokens rotate."""
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         self._client.update_params_for_auth(headers, [], ["BearerToken"])
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")

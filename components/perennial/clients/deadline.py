@@ -1,4 +1,4 @@
-"""Deadlines: a call that waits for somebody else ends in a stated time, and says that it waits."""
+"""Deadlines: a call to a service ends in a stated time, and logs that it waits."""
 
 import logging
 import threading

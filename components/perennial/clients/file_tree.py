@@ -1,4 +1,4 @@
-"""Lists everything below a folder: links are followed, and what cannot be read is named."""
+"""File tree: everything below a folder, links followed, unreadable entries included."""
 
 import os
 import stat

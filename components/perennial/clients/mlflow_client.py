@@ -1,4 +1,4 @@
-"""MLflow client: the one guarded entrance to an MLflow server or database.
+"""MLflow client: the only client of an MLflow server or database; explains its errors.
 
 Whatever MLflow or its database raises leaves here as an `MlflowError`: a problem, its evidence and
 what to do. It is an `MlflowException` still, so that its code can be asked for.
@@ -44,7 +44,7 @@ KNOWN = (
     (
         UNANSWERED,
         "MLflow's server does not answer",
-        "see that MLFLOW_TRACKING_URI is its address, and that it is reached from here (one in a "
+        "check that MLFLOW_TRACKING_URI is its address, and that it is reached from here (one in a "
         "cluster through `kubectl port-forward`)",
     ),
     (
@@ -88,7 +88,7 @@ class MlflowError(PerennialError, MlflowException):
 
     @classmethod
     def of(cls, error: Exception, uri: str) -> "MlflowError":
-        """What an exception means, for people."""
+        """Return the `MlflowError` that explains an exception."""
         text = str(error)
         code = getattr(error, "error_code", "INTERNAL_ERROR")
         first = text.splitlines()[0][:500] if text else type(error).__name__
@@ -166,7 +166,7 @@ def tolerated(code: str) -> Iterator[None]:
 def despite_rivals(write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The answer to a write that may be repeated, although others write the same.
 
-    MLflow looks for a row, then inserts it. Who loses the race between the two is told of an error
+    MLflow looks for a row, then inserts it. Who loses the race between the two gets an error
     of the database, and finds the row the next time.
     """
     for _ in range(WRITES - 1):
@@ -205,7 +205,7 @@ def _refuse_unreadable(uri: str) -> None:
 
 
 def _make_database(uri: str) -> None:
-    """Make a missing sqlite database aside, and put it in its place whole.
+    """Make a missing sqlite database under another name, and rename it when it is complete.
 
     MLflow makes tables one by one where they are missed: of two processes that open a new database
     at once, one fails, and after a kill on the way nobody can open it any more.

@@ -107,7 +107,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def discard_uploads(self, prefix: str) -> int:
-        """Forget uploads under a prefix that never ended, and say how many.
+        """Delete unfinished uploads under a prefix; return how many.
 
         For the one writer of the prefix: an upload that is under way is forgotten with them.
         """
@@ -145,7 +145,7 @@ class LocalObjectStore(ObjectStore):
         if not is_folder:
             raise PerennialError(
                 f"{self.root} is not a folder",
-                evidence="it is a link to nothing" if self.root.is_symlink() else "it is a file",
+                evidence="it is a dangling link" if self.root.is_symlink() else "it is a file",
                 action="name the folder that holds the files",
             )
         return list(walk_tree(self.root))
@@ -278,7 +278,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a file or a folder so that `target` appears whole; replaces what was there."""
+    """Copy a file or a folder to `target` atomically; replaces what was there."""
     temporary = target.with_name(f".{target.name}.copying")
     for stale in (temporary, target):
         if stale.is_dir():

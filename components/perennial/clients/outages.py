@@ -196,7 +196,7 @@ def outlast_once(write: Callable[[], None], is_done: Callable[[], bool]) -> None
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the same call may succeed later, though nobody mends anything here.
+    """Whether the same call may succeed later, although nothing is fixed here.
 
     No answer, a broken connection, 5xx and throttling are; a refusal (403, 404) never is.
     """
@@ -241,8 +241,8 @@ def _given_up(error: Exception, seconds: float) -> OutageError:
     return OutageError(
         f"a service does not answer{waited}",
         evidence=f"{type(error).__name__}: {str(error)[:500]}",
-        action=f"see that it runs and is reached from here; {OUTAGE_SECONDS} sets how long a run "
-        "waits",
+        action=f"check that it runs and is reachable from here; {OUTAGE_SECONDS} sets how long a "
+        "run waits",
     )
 
 

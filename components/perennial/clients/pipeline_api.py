@@ -1,4 +1,4 @@
-"""Pipeline API: the only door to a Kubeflow Pipelines server.
+"""Pipeline API: the only client of a Kubeflow Pipelines server.
 
 Stands on the client that KFP generates from its OpenAPI description, not on `kfp.Client`: that one
 prints links, reads a file in the user's home, and cannot be imported inside a component.
@@ -54,7 +54,7 @@ class TakenError(Exception):
 
 
 class UnreachableError(PerennialError):
-    """No answer came, or one that says to come again later; what was asked may be asked again."""
+    """The server did not answer, or asked to retry later; the request may be repeated."""
 
 
 class GoneError(PerennialError):
@@ -330,11 +330,11 @@ class PipelineApi:
         given = {key: value for key, value in options.items() if value is not None}
         with _explained(doing, self.url):
             answer = call(*args, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **given)
-        # The generated client makes an empty answer of what is no JSON.
+        # The generated client turns what is not JSON into an empty answer.
         text = str(self._client.last_response.data)
         if not text.lstrip().startswith("{"):
             raise PerennialError(
-                f"what answers is no pipeline server: asked to {doing}",
+                f"the answer is not from a pipeline server (request: {doing})",
                 evidence=f"{self.url} sends {text[:60]!r}",
                 action=LOGIN,
             )

@@ -113,7 +113,7 @@ class NewSchedule(NewRun):
 
 def version_reference(version: PipelineVersion) -> kfp_server_api.V2beta1PipelineVersionReference:
     """How a version is named in a request."""
-    # Both are needed, whatever the description of the API says.
+    # Both are needed, against the description of the API.
     return kfp_server_api.V2beta1PipelineVersionReference(
         pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
     )

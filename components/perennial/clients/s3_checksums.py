@@ -1,4 +1,4 @@
-"""S3 checksums: does a content agree with what the store says of it?"""
+"""S3 checksums: whether a content matches the checksum or ETag of its object."""
 
 import hashlib
 import zlib

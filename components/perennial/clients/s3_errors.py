@@ -1,4 +1,4 @@
-"""S3 errors: what boto3 raises, and what servers answer that are no store, as our own errors."""
+"""S3 errors: boto3 errors, and answers of servers that are not a store, as our own errors."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

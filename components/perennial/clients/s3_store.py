@@ -1,6 +1,6 @@
 """S3 store: a bucket behind the S3 protocol.
 
-What comes back is not believed as it stands: a proxy may answer with a page of HTML, a listing may
+What comes back is verified: a proxy may answer with a page of HTML, a listing may
 end early, a body may be short or damaged.
 """
 
@@ -192,14 +192,14 @@ class S3ObjectStore(ObjectStore):
         """Every object under a prefix, in order of the keys.
 
         Raises:
-            PerennialError: the answer is no listing, or not the whole one.
+            PerennialError: the answer is not a listing, or an incomplete one.
         """
         begins = self.prefix + prefix
 
         def pages() -> Iterator[Answer]:
             ends, tokens = time.monotonic() + self._patience.call_s, set[str]()
             more: dict[str, str] = {}
-            while time.monotonic() < ends:  # this thread outlives a caller that gave up
+            while time.monotonic() < ends:  # this thread outlives a caller that timed out
                 page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=begins, **more)
                 if "IsTruncated" not in page:
                     raise unlike_s3("the listing's answer is not one of S3: it lacks IsTruncated")
@@ -309,7 +309,7 @@ class S3ObjectStore(ObjectStore):
                 logger.warning("reading %s/%s again: %s", self.uri, key, error)
 
     def _damage(self, key: str, file: Path, head: Answer, seen: set[str]) -> str:
-        """What speaks against a download; `seen` are the digests of earlier ones."""
+        """Why a download is rejected; `seen` are the digests of earlier ones."""
         verdict = self._verdict(key, file, head)
         if verdict is False:
             return (

@@ -9,7 +9,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 
 MAX_ATTEMPTS = 20
-"""Writers that may get in between before one gives up; each is a run of one model."""
+"""Failed attempts before an error; each is another run of the model that wrote first."""
 Content = TypeVar("Content", bound=Section)
 Result = TypeVar("Result")
 
@@ -63,7 +63,8 @@ class StoredRecord(Generic[Content]):
             return result
         raise PerennialError(
             f"{self.title} could not be written",
-            evidence=f"{self.store.uri}/{self.key}: {MAX_ATTEMPTS} attempts met another writer",
+            evidence=f"{self.store.uri}/{self.key}: another run wrote first in each of "
+            f"{MAX_ATTEMPTS} attempts",
             action="look for runs that are started in a loop, then run this one again",
         )
 

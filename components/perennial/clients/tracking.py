@@ -46,7 +46,7 @@ class Tracking(ABC):
         """Record what the run was given; a parameter keeps its first value.
 
         Raises:
-            PerennialError: a parameter is on record with another value.
+            PerennialError: a parameter is recorded with another value.
         """
 
     @abstractmethod
@@ -55,7 +55,7 @@ class Tracking(ABC):
 
     @abstractmethod
     def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
-        """Record one metric over steps; a point that is on record is not doubled."""
+        """Record one metric over steps; a recorded point is not doubled."""
 
     @abstractmethod
     def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
@@ -112,7 +112,7 @@ class MlflowTracking(Tracking):
             if recorded.get(name, value) != value:
                 raise PerennialError(
                     f"parameter {name!r} of tracking run {self.run_id} cannot change its value",
-                    evidence=f"on record is {recorded[name]!r}, now it is {value!r}",
+                    evidence=f"recorded value: {recorded[name]!r}; new value: {value!r}",
                     action="start a new run for a changed training",
                 )
         new = [Param(name, value) for name, value in values.items() if name not in recorded]
@@ -128,7 +128,7 @@ class MlflowTracking(Tracking):
 
     @override
     def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
-        # MLflow drops a point whose name, step, value and time are on record: a time that
+        # MLflow drops a point whose name, step, value and time are recorded: a time that
         # depends on the step alone lets a retry send everything again.
         start = self._run.info.start_time
         metrics = [Metric(name, value, start + step, step) for step, value in points]

@@ -1,4 +1,4 @@
-"""Version control: which sources are these, and how are those of an earlier moment had again?"""
+"""Version control: the commit of the sources, and checkouts of earlier ones."""
 
 import os
 import shutil
@@ -74,13 +74,13 @@ def check_out(repository: Path, commit: str, patch: bytes, target: Path) -> None
         target: A folder that does not exist.
 
     Raises:
-        PerennialError: this is no repository, lacks the commit, or the patch does not fit.
+        PerennialError: this is not a repository, lacks the commit, or the patch does not fit.
     """
     top, wanted = top_of(repository), commit.removesuffix(DIRTY)
     if top is None:
         raise PerennialError(
             f"{repository} does not lie in a git repository",
-            evidence=f"the sources of then are commit {wanted}",
+            evidence=f"the original sources are commit {wanted}",
             action="--repository names a folder of the repository that holds it",
         )
     if not _text(top, "rev-parse", "--quiet", "--verify", f"{wanted}^{{commit}}"):
@@ -100,7 +100,7 @@ def _demand(folder: Path, *arguments: str, given: bytes = b"") -> None:
     done = _run(folder, arguments, given)
     if done.returncode:
         raise PerennialError(
-            f"`git {arguments[0]}` failed: the sources of then cannot be had",
+            f"`git {arguments[0]}` failed: the original sources cannot be checked out",
             evidence=done.stderr.decode(errors="replace").strip(),
             action="check them out by hand, and name their folder with --code",
         )

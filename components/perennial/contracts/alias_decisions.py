@@ -10,7 +10,7 @@ GATE = "the gate"
 REASON_CHARACTERS = 1000
 """MLflow refuses longer tags in some of its databases."""
 DESCRIPTION_CHARACTERS = 5000
-"""So long are MLflow's columns for descriptions; PostgreSQL refuses more."""
+"""Length of MLflow's columns for descriptions; PostgreSQL refuses more."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class AliasDecision:
 
     Attributes:
         by: The person, or the gate.
-        reason: In their words.
+        reason: As they wrote it.
         at: In UTC, to the second; such times sort as text.
     """
 
@@ -53,19 +53,21 @@ REPLACED_TAG = "perennial.replaced"
 
 
 def tags_of_promotion(
-    version: str, replaced: str, said: AliasDecision
+    version: str, replaced: str, decision: AliasDecision
 ) -> dict[str, dict[str, str]]:
     """Version → tags of a promotion."""
-    return {version: {**said.as_tags("promoted"), REPLACED_TAG: replaced}}
+    return {version: {**decision.as_tags("promoted"), REPLACED_TAG: replaced}}
 
 
-def tags_of_rollback(version: str, restored: str, said: AliasDecision) -> dict[str, dict[str, str]]:
+def tags_of_rollback(
+    version: str, restored: str, decision: AliasDecision
+) -> dict[str, dict[str, str]]:
     """Version → tags of a rollback.
 
     The restored version keeps what it had replaced, so that a second rollback goes further back
     and not forth again.
     """
-    return {version: said.as_tags("rolled_back"), restored: said.as_tags("restored")}
+    return {version: decision.as_tags("rolled_back"), restored: decision.as_tags("restored")}
 
 
 def is_rolled_back(tags: Mapping[str, str]) -> bool:
@@ -88,10 +90,10 @@ def refuse_rolled_back(title: str, tags: Mapping[str, str], action: str) -> None
     Raises:
         PerennialError: a person took it out, and nobody put it back since.
     """
-    said = AliasDecision.of(tags, "rolled_back")
-    if said is not None and is_rolled_back(tags):
+    decision = AliasDecision.of(tags, "rolled_back")
+    if decision is not None and is_rolled_back(tags):
         raise PerennialError(
             f"{title} was taken out of production",
-            evidence=f"rolled back {said.at} UTC by {said.by}: {said.reason}",
+            evidence=f"rolled back {decision.at} UTC by {decision.by}: {decision.reason}",
             action=action,
         )

@@ -15,7 +15,7 @@ Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Split(StrEnum):
-    """The part of a snapshot a row belongs to, for ever."""
+    """The part of a snapshot that a row belongs to, permanently."""
 
     TRAIN = "train"
     VALIDATION = "validation"

@@ -76,7 +76,7 @@ def _made_private(folder: Path) -> Path:
 
 
 def secret_places(written: str) -> dict[str, tuple[str, str]]:
-    """Variable → name and key of a Kubernetes secret, as PERENNIAL_SECRET_FILES says it."""
+    """Variable → name and key of a Kubernetes secret, from PERENNIAL_SECRET_FILES."""
     pairs = (each.split("=", 1) for each in written.split())
     return {name: (place.partition("/")[0], place.partition("/")[2]) for name, place in pairs}
 
@@ -85,7 +85,7 @@ def load_secrets(folder: Path = Path(SECRETS_FOLDER)) -> None:
     """Put the mounted secrets into this process's variables, where boto3 and MLflow look.
 
     A container whose arguments hold texts of users has no secret among its variables, because
-    Kubernetes writes a variable's value wherever an argument says `$(NAME)`.
+    Kubernetes writes a variable's value wherever an argument contains `$(NAME)`.
 
     Raises:
         PerennialError: a secret that the profile names is not mounted or lacks the key.
@@ -103,7 +103,7 @@ def load_secrets(folder: Path = Path(SECRETS_FOLDER)) -> None:
 
 
 def leave_tracking_run() -> None:
-    """This process must not write to the tracking run that its machine was told of."""
+    """Unset the tracking run of the environment, so that this process does not write to it."""
     os.environ.pop(TRACKING_RUN_ID, None)
 
 
@@ -138,7 +138,7 @@ class ClusterAddress:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a step finds the world outside."""
+    """Addresses of the services that a step uses."""
 
     store_uri: str
     """Object store that holds snapshots, checkpoints and trigger state."""

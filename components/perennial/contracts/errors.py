@@ -1,10 +1,10 @@
-"""The one exception a person is meant to read: what is wrong, the evidence, the next action."""
+"""Errors for people: what is wrong, the evidence, the next action."""
 
 from typing import ClassVar
 
 
 class PerennialError(Exception):
-    """Something the user can mend; printed without a traceback.
+    """An error that the user can fix; printed without a traceback.
 
     Args:
         problem: What is wrong, in one sentence, with the offending value.
@@ -30,11 +30,11 @@ class PerennialError(Exception):
 class BadDataError(PerennialError):
     """The data cannot be trained on."""
 
-    stale_steps = ("snapshot_data",)  # so that a continued run sees the mended data
+    stale_steps = ("snapshot_data",)  # so that a continued run sees the fixed data
 
 
 class OutageError(PerennialError):
-    """A service did not answer for as long as it was waited for; it says nothing about the task."""
+    """A service did not answer in time; this is no evidence about the task."""
 
 
 class BadTaskError(PerennialError):

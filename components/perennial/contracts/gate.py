@@ -1,4 +1,4 @@
-"""What `evaluate_model` decided and what `register_model` put on record."""
+"""What `evaluate_model` decided and what `register_model` registered."""
 
 from typing import ClassVar, Literal
 
@@ -72,7 +72,7 @@ class Comparison(Section):
     second_opinion: SecondOpinion | None = None
     """Shown beside the interval; it decides nothing. None where no test fits the metric."""
     incomparable: str = ""
-    """Why the champion's figure says nothing beside the challenger's, and what to do about it;
+    """Why the champion's figure cannot be compared with the challenger's, and what to do;
     empty where the two compare, or there is no champion."""
 
 
@@ -225,7 +225,7 @@ class Verdict(Artifact):
 
 
 class Registration(Artifact):
-    """A model version on record.
+    """A registered model version.
 
     File tree: `registration.json`.
     """

@@ -1,4 +1,4 @@
-"""What `detect_drift` saw and what `decide_retraining` made of it."""
+"""Results of `detect_drift` and `decide_retraining`."""
 
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -50,7 +50,7 @@ class WindowDrift(Block):
 
 
 class Reference(Artifact):
-    """What the champion's world looked like: the yardstick for drift and decay.
+    """Distribution of the champion's data, which drift and decay are measured against.
 
     File tree: `reference.json`, stored with the model version.
     """
@@ -75,7 +75,7 @@ class DriftReport(Artifact):
     champion_version: str
     """Empty when there is no champion yet."""
     calibration: Literal["blocks", "fallback", "none"]
-    """`none`: nothing was judged; the first note says why. `fallback` is in older reports only."""
+    """`none`: nothing was judged, for the reason in the first note. `fallback`: older reports."""
     windows: tuple[WindowDrift, ...]
     drifted: bool
     """Enough windows in a row alarmed."""

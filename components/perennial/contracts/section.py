@@ -28,7 +28,7 @@ class Section(BaseModel):
         """Read a value back from `to_json`.
 
         Raises:
-            pydantic.ValidationError: the text is no JSON or does not fit the section.
+            pydantic.ValidationError: the text is not JSON or does not fit the section.
         """
         return cls.model_validate_json(text)
 
@@ -47,7 +47,7 @@ class Section(BaseModel):
 
 
 def tag_of(key: str, default: str) -> Callable[[object], str]:
-    """For a union of sections told apart by a field: which of them does a value describe?
+    """Return a discriminator for a union of sections: the tag that a value has.
 
     Args:
         key: The field.

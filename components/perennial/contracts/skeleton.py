@@ -1,4 +1,4 @@
-"""What `check_skeleton` found: can this task learn at all?"""
+"""Results of `check_skeleton`, the sanity checks of a task."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,7 @@ from perennial.contracts.section import Section
 
 
 class CheckResult(Section):
-    """The outcome of one skeleton check."""
+    """The outcome of one sanity check."""
 
     check: str
     """The check's name, as in the contract's `skeleton.waivers`."""
@@ -25,7 +25,7 @@ class CheckResult(Section):
     source: str
     """Where the check and its threshold come from."""
     severity: Literal["", "fail", "warn", "off"] = ""
-    """What the contract says of this check, where that changed the outcome: `fail` made a failure
+    """The contract's severity for this check, where it changed the outcome: `fail` made a failure
     of a warning, `warn` a warning of a failure, `off` left the check out."""
     is_unmeasured: bool = False
     """Whether a skipped check applies, and could not be made: no time, no memory, inputs that the
@@ -47,7 +47,7 @@ class CheckResult(Section):
 
 
 class SkeletonReport(Artifact):
-    """The verdict on the training skeleton and the baselines measured on the way.
+    """The verdict of the sanity checks, and the baselines measured on the way.
 
     File tree: `skeleton.json`; `baselines.npz`, the predictions behind the baselines.
     """

@@ -1,4 +1,4 @@
-"""What `train_model` leaves behind and what `select_checkpoint` makes of it."""
+"""Results of `train_model` and `select_checkpoint`."""
 
 import hashlib
 from typing import ClassVar, Literal
@@ -12,7 +12,7 @@ from perennial.contracts.section import Section
 
 Direction = Literal["maximize", "minimize"]
 Advice = Literal["longer", "shorter", "regularise", "bug", "nothing"]
-"""What to change before the next training; `nothing` also where the curve says too little."""
+"""What to change before the next training; `nothing` also where the curve is too short to tell."""
 KeptAs = tuple[Literal["best", "interval", "last"], ...]
 """Why a checkpoint is kept: among the best, at a multiple of `keep_every_steps`, the newest."""
 Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
@@ -59,7 +59,7 @@ class Bottleneck(Section):
 
     verdict: Limit
     remedy: str
-    """The knob to turn."""
+    """The option to change."""
     steps: int
     """Traced updates, of the first rank."""
     seconds_per_step: float

@@ -56,7 +56,7 @@ def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
         passing: Exceptions that the caller answers itself.
 
     Raises:
-        BadTaskError: user code raised `SystemExit` or another exception that is no `Exception`.
+        BadTaskError: user code raised `SystemExit` or another exception that is not an `Exception`.
     """
     own = (Exception, RunStopped, Interrupted, GeneratorExit, _ImportTimeout)
     try:

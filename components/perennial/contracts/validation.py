@@ -1,4 +1,4 @@
-"""What `validate_data` found: facts of one pass, the judgement on them, sketches of blocks."""
+"""Results of `validate_data`: facts of one pass, their judgement, sketches of blocks."""
 
 from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias

@@ -180,7 +180,7 @@ class Dataset:
                     found,
                     problem="cannot be decoded",
                     action="write it again under a new name and remove this one: its footer is "
-                    "whole but its pages are damaged",
+                    "intact but its pages are damaged",
                 )
         return BadDataError("the partitions cannot be read together", evidence=str(error))
 
@@ -209,7 +209,7 @@ class Dataset:
 
 
 def _scan(paths: list[Path], file_column: str | None = None) -> pl.LazyFrame:
-    """The rows of files whose names are no patterns and add no columns but the one asked for."""
+    """The rows of files; their names are not patterns and add only the column asked for."""
     return pl.scan_parquet(
         paths,
         glob=False,

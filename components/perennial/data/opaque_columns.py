@@ -1,4 +1,4 @@
-"""Opaque columns: what can be said in numbers about pictures, lists of numbers and free text?
+"""Opaque columns: numeric statistics of pictures, lists of numbers and free text.
 
 A picture or a text has no quantiles. What is derived from it here has: each statistic becomes a
 column of its own, `image.brightness` for instance, and is validated and watched for drift like any

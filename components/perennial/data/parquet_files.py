@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from perennial.contracts.errors import BadDataError
 
-# A panic in polars is no `Exception`.
+# A panic in polars is not an `Exception`.
 LIBRARY_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 INTERNAL_COLUMNS = frozenset(
     [
@@ -29,7 +29,7 @@ _SHOWN_NAME = 60
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file says of itself, and the digest of its bytes.
+    """Footer of a Parquet file, and the digest of its bytes.
 
     Attributes:
         size_bytes: Of the file.
@@ -108,13 +108,13 @@ def readable(uri: str) -> Iterator[None]:
         raise unreadable(
             uri,
             error,
-            problem="is no whole Parquet file",
+            problem="is not a complete Parquet file",
             action="write it again, under a temporary name first, renamed when it is complete",
         ) from error
 
 
 def unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> BadDataError:
-    """The error for a partition that a library refused, by what it said."""
+    """The error for a partition that a library refused, by the message."""
     if "encrypt" in str(error).lower():
         problem, action = "is encrypted", "write it without encryption; the store can encrypt it"
     if isinstance(error, pa.ArrowNotImplementedError):

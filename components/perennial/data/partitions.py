@@ -20,7 +20,7 @@ _SET_ASIDE = (
     *(".crdownload", ".filepart", ".swp", "~", ".bak", ".old", ".orig", ".lock"),
 )
 _CHECKSUMS = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
-# What is left out without harm, unless its name says that it is a partition.
+# What is left out without harm, unless its name is that of a partition.
 _HARMLESS = {"empty folder": "an empty folder", "special file": "neither a file nor a folder"}
 _UNREADABLE = {
     "broken link": "is a link to {!r}, which cannot be followed",
@@ -166,7 +166,7 @@ def _problem(entry: TreeEntry, keys: Iterable[str]) -> str | None:
         if lower.endswith(suffix) and _is_partition_name(key[: -len(suffix)]):
             return f"{key!r} is compressed as a whole; Parquet compresses its own pages"
     if lower.endswith(".dvc") and not _is_there(key[: -len(".dvc")], keys):
-        return f"{key!r} stands for data that was not fetched (`dvc pull`)"
+        return f"{key!r} is a placeholder for data that was not fetched (`dvc pull`)"
     return _bad_key(key) if _is_partition_name(key.rstrip("/")) else None
 
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from perennial.contracts.errors import BadDataError
 
 # Modes of eight bits per channel, and what they become. Deeper ones (`I;16`, `F`) are refused:
-# Pillow would cut their values off at 255 without a word.
+# Pillow would cut their values off at 255 silently.
 _DECODED_AS = {
     **dict.fromkeys(("1", "L", "LA"), "L"),
     **dict.fromkeys(("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"), "RGB"),
@@ -24,7 +24,7 @@ def decode_picture(content: bytes) -> Pixels:
     A camera's note on orientation is followed; transparency is dropped.
 
     Raises:
-        BadDataError: the bytes are no whole picture of eight bits per channel.
+        BadDataError: the bytes are not a complete picture of eight bits per channel.
     """
     try:
         with Image.open(BytesIO(content)) as opened:
@@ -37,7 +37,7 @@ def decode_picture(content: bytes) -> Pixels:
         raise BadDataError(
             "a picture cannot be decoded",
             evidence=f"{len(content)} bytes beginning {content[:8]!r}: {error}",
-            action="write it again as a whole PNG or JPEG of eight bits per channel",
+            action="write it again as a complete PNG or JPEG of eight bits per channel",
         ) from error
 
 

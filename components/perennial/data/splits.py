@@ -1,4 +1,4 @@
-"""Counts the rows of each split, and says why one is empty."""
+"""Splits: rows of each split, and an error that explains an empty one."""
 
 import math
 from datetime import UTC, date, datetime
@@ -36,7 +36,7 @@ def with_split_rows(snapshot: Snapshot, cache: Path | None = None) -> Snapshot:
 
 
 def _check_rows(dataset: Dataset, found: int) -> None:
-    """Whether as many rows can be read as the footers promise.
+    """Check that as many rows can be read as the footers state.
 
     Raises:
         BadDataError: they cannot; the message names the partitions.
@@ -45,19 +45,19 @@ def _check_rows(dataset: Dataset, found: int) -> None:
         return
     rows = dataset.rows_by_file()
     wrong = [
-        f"{file.uri} promises {file.rows:,} rows and has {rows[file.uri]:,}"
+        f"{file.uri} has {file.rows:,} rows by its footer, but {rows[file.uri]:,} can be read"
         for file in dataset.snapshot.files
         if rows[file.uri] != file.rows
     ]
     raise BadDataError(
-        f"{found:,} rows can be read, but the footers promise {dataset.snapshot.rows:,}",
+        f"{found:,} rows can be read, but by the footers there are {dataset.snapshot.rows:,}",
         evidence="; ".join(wrong[:3]),
         action="write these partitions again",
     )
 
 
 def _check_years(dataset: Dataset, ends: pl.DataFrame) -> None:
-    """Whether every time lies in years that calendars can compute with.
+    """Check that every time lies in years that calendars can compute with.
 
     Raises:
         BadDataError: one lies beyond; the message names its partitions.
@@ -77,7 +77,7 @@ def _check_years(dataset: Dataset, ends: pl.DataFrame) -> None:
         evidence=f"the lowest and the highest are {_years(numbers, unit)}, in "
         + ", ".join(files[:3])
         + (f" and {len(files) - 3} more" if len(files) > 3 else ""),
-        action="write null where the time is not known, not a date that stands for it",
+        action="write null where the time is not known, not a placeholder date",
     )
 
 
@@ -88,10 +88,10 @@ def _years(numbers: list[int], unit: str) -> str:
 
 
 def check_splits(snapshot: Snapshot) -> None:
-    """Whether every split has rows.
+    """Check that every split has rows.
 
     Raises:
-        BadDataError: one is empty; the message says what it would take.
+        BadDataError: one is empty; the message names the remedy.
     """
     empty = [split.value for split, rows in snapshot.split_rows.items() if rows == 0]
     if empty:

@@ -66,7 +66,7 @@ def end_names(ends: Mapping[str, float | None], x_axis: Axis, y_axis: Axis) -> s
 
 
 def end_name(name: str, end: float | None) -> str:
-    """A series' name, saying so when it has no values."""
+    """A series' name, with a note when it has no values."""
     return name if end is not None else f"{shortened(name, 9)} (no values)"
 
 

@@ -18,7 +18,7 @@ AnyAxis = TypeVar("AnyAxis", bound=Axis)
 
 
 def svg(height: float, about: str, parts: Sequence[str]) -> str:
-    """The whole drawing; `about` is what a screen reader says."""
+    """Return the whole drawing; screen readers read `about`."""
     label = escaped(about)
     return (
         f'<svg viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{label}">'
@@ -110,7 +110,7 @@ def reference_line(axis: Axis, value: float, top: float, bottom: float, label: s
 
 
 def nothing(x: float, y: float) -> str:
-    """What a chart without values says."""
+    """Text of a chart without values."""
     return text_at(x, y, "no values", classes="m q")
 
 

@@ -18,7 +18,7 @@ class Excerpt:
 
     Args:
         content: The content of its `<main>`; empty when refused.
-        outcome: What the page says about the step; None when refused.
+        outcome: The outcome in the page; None when refused.
         refusal: Why nothing is taken over; empty when it is.
     """
 

@@ -1,4 +1,4 @@
-"""Heat map: what depends on what, as a matrix of shades."""
+"""Heat map: a matrix of values as shades."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _SIDE = 288.0
 _TOP = 12.0
 _SHADES = 8
 _INVISIBLE = 0.005
-"""Values below are no dependence; above, even the faintest gets a shade."""
+"""Values below are not drawn; above, even the faintest gets a shade."""
 
 Cells = Sequence[Sequence[float]]
 

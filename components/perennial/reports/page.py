@@ -75,8 +75,7 @@ class Page:
             rows: One value per column in each row.
             caption: What the table shows.
             outcomes: One per row: a sign in front and a tint behind it.
-            is_named: Show the caption; else a heading says the same, and only readers of the
-                screen are told.
+            is_named: Show the caption; else a heading repeats it, and only screen readers get it.
 
         Raises:
             ValueError: a row is not as long as the header, or an outcome is missing.
@@ -156,7 +155,7 @@ def standalone(svg: str) -> str:
 
 
 def header(title: str, outcome: Outcome, summary: str) -> str:
-    """What stands on top: title, outcome, finding."""
+    """Head of a page: title, outcome, finding."""
     return f"<header><h1>{escaped(title)}</h1>{badge(outcome)}<p>{escaped(summary)}</p></header>"
 
 

@@ -41,7 +41,7 @@ class _Part:
 
     @property
     def outcome(self) -> Outcome:
-        """What the page says, which knows warnings; a failed step has failed whatever it says."""
+        """Outcome in the page, which knows warnings; a failed step has failed whatever the page."""
         if self.page.outcome == "failed" or self.excerpt.outcome is None:
             return self.page.outcome
         return self.excerpt.outcome

@@ -110,7 +110,7 @@ def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
     """Read one partition's bytes and footer.
 
     Raises:
-        BadDataError: it cannot be read, is no whole Parquet file, or holds no rows.
+        BadDataError: it cannot be read, is not a complete Parquet file, or has no rows.
     """
     uri = f"{store.uri}/{item.key}"
     with readable(uri):
@@ -125,7 +125,7 @@ def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
     if footer.rows == 0:
         raise BadDataError(
             f"the partition {uri} holds no rows",
-            evidence=f"its footer says 0 rows in {item.size_bytes:,} bytes",
+            evidence=f"its footer states 0 rows in {item.size_bytes:,} bytes",
             action="remove it, or find out why its writer had nothing to write",
         )
     file = DataFile(uri=uri, size_bytes=footer.size_bytes, sha256=footer.sha256, rows=footer.rows)
@@ -133,7 +133,7 @@ def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
 
 
 def store_snapshot(snapshot: Snapshot, store: ObjectStore) -> str:
-    """Keep the snapshot for ever under its digest; storing it again changes nothing.
+    """Store the snapshot permanently under its digest; storing it again changes nothing.
 
     Returns:
         The key.
@@ -147,10 +147,10 @@ def store_snapshot(snapshot: Snapshot, store: ObjectStore) -> str:
         store.replace(key, snapshot.to_json().encode(), previous=None)
     except ConflictError as error:
         stored = store.read(key)
-        # A copy of the dataset elsewhere has the same digest: the first one stays on record.
+        # A copy of the dataset elsewhere has the same digest: the first one stays stored.
         if stored is None or Snapshot.from_json(stored).digest() != digest:
             raise BadDataError(
-                f"{store.uri}/{key} holds something else than its name says",
+                f"{store.uri}/{key} does not match its name",
                 action="find out who wrote there; snapshots are never changed",
             ) from error
     return key

@@ -1,4 +1,4 @@
-"""Are the partitions one table, and does it have the columns that the contract names?"""
+"""Schema: whether partitions are one table with the columns that the contract names."""
 
 import difflib
 import re
@@ -42,13 +42,13 @@ def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
             "columns of the others",
             evidence="; ".join(problems[:10]) + ("; …" if len(problems) > 10 else ""),
             action="write these partitions again with the usual columns; to change the columns "
-            "for good, write the whole dataset under a new data.uri",
+            "permanently, write the whole dataset under a new data.uri",
         )
     return expected
 
 
 def check_roles(data: DataSection, split: SplitSection, columns: Mapping[str, str]) -> None:
-    """Whether the contract's columns exist with a usable type.
+    """Check that the contract's columns exist with a usable type.
 
     Raises:
         BadDataError: they do not; each problem is listed with the nearest name.

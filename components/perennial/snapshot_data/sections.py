@@ -1,4 +1,4 @@
-"""Cuts the contract into what each later step is told: its own section and the model's."""
+"""Contract sections that each later step gets: its own and the model's."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
 
-# A step is told what it reads and no more: another gate leaves the training's fingerprint as it is.
+# A step gets what it reads and no more: another gate leaves the training's fingerprint as it is.
 SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "expectations": (),
@@ -37,13 +37,13 @@ def parse_contract(text: str) -> dict[str, JsonValue]:
     """The contract's sections by name.
 
     Raises:
-        PerennialError: the text is no JSON object or lacks a section.
+        PerennialError: the text is not a JSON object or lacks a section.
     """
     try:
         contract = json.loads(text)
     except ValueError as error:
         raise PerennialError(
-            "the pipeline's parameter `contract` is no JSON",
+            "the pipeline's parameter `contract` is not valid JSON",
             evidence=str(error),
             action="start the pipeline with `perennial run`, or pass the contract's JSON text",
         ) from error

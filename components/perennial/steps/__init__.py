@@ -1,1 +1,1 @@
-"""What every step stands on: decorator, journal, lease and parameters of any length."""
+"""Foundation of every step: decorator, journal, lease and parameters of any length."""

@@ -140,7 +140,7 @@ class _Attempt:
             copy_tree(report, self.folder / REPORT_NAME)
 
     def _publish_report(self, error: BaseException) -> None:
-        """On a cluster KFP drops a failed step's report: store it, and let the error say where."""
+        """Store a failed step's report, which KFP drops; add its address to the error."""
         report = self.outputs.get(REPORT_NAME)
         is_kept = self.folder is not None or self.run_id == NO_RUN
         if is_kept or report is None or not report.exists():
@@ -155,7 +155,7 @@ class _Attempt:
         error.add_note(f"  report:   {self.store_uri.rstrip('/')}/{key}")
 
     def _forget(self, steps: Sequence[str]) -> None:
-        """Drop results that an error proved outdated; continuing the run makes them anew."""
+        """Drop results that an error proved outdated; continuing the run makes them again."""
         if self.folder is not None:
             for step in steps:
                 for folder in self.folder.parent.glob(f"{step}-*"):
@@ -170,7 +170,7 @@ class _Attempt:
         return result.model_copy(update={"parameters": carried})
 
     def keep(self, result: StepResult) -> None:
-        """Store outputs, then the result as the commit marker, then say so."""
+        """Store outputs, then the result as the commit marker, then record the end."""
         if "metrics" in self.outputs:
             write_atomically(self.outputs["metrics"], canonical_json(dict(result.metrics)).encode())
         for path in self.outputs.values():
@@ -192,7 +192,7 @@ def _content_digest(value: str) -> str:
     try:
         if not path.is_absolute() or not path.exists():
             return hashlib.sha256(value.encode()).hexdigest()
-    except OSError:  # a JSON text is no valid file name
+    except OSError:  # a JSON text is not a valid file name
         return hashlib.sha256(value.encode()).hexdigest()
     if path.is_file():
         return sha256_of_file(path)

@@ -1,6 +1,6 @@
-"""Parcels: a text that KFP passes to steps as itself or, when it is long, by its address.
+"""Large parameters: a text that KFP passes to steps as itself or, when it is long, by its address.
 
-All that one task is told must stay below 128 KiB, or a live backend refuses the run; on a laptop
+All that one task gets must stay below 128 KiB, or a live backend refuses the run; on a laptop
 Linux takes no longer argument of a program.
 """
 
@@ -45,7 +45,7 @@ class LargeParameter:
 
     @property
     def exists_in_store(self) -> bool:
-        """Whether a step would get the text, without a further word."""
+        """Whether the text is short, or is stored already."""
         if ADDRESS.fullmatch(self.value) is None:
             return True
         return open_store(self.store_uri).read(self._key) == self._content
@@ -84,10 +84,10 @@ def resolve(value: str) -> str:
         return decode_parameter(value)
     content = open_store(address["store"]).read(address["key"])
     if content is None:
-        raise _lost(f"there is no {value}", "it was put there when the run or schedule was made")
+        raise _lost(f"there is no {value}", "it was stored when the run or schedule was made")
     digest = hashlib.sha256(content).hexdigest()
     if digest != address["digest"]:
-        raise _lost(f"{value} is not what was put there", f"its SHA-256 is {digest}")
+        raise _lost(f"{value} is not what was stored", f"its SHA-256 is {digest}")
     return content.decode()
 
 
@@ -96,5 +96,5 @@ def _lost(problem: str, evidence: str) -> PerennialError:
         problem,
         evidence=evidence,
         action="`perennial deploy` or `submit` the contract again, on a laptop `perennial run … "
-        "--new`: that stores it anew; exempt parcels/ from what deletes objects in this store",
+        "--new`: that stores it again; exempt parcels/ from what deletes objects in this store",
     )

@@ -68,7 +68,7 @@ class RunLease:
 
     @property
     def address(self) -> str:
-        """What members of this run, and of no later one, are told."""
+        """Address of the lease for members of this run, and of no later one."""
         return f"{self.path}#{self.token}"
 
     def release(self) -> None:
@@ -97,7 +97,7 @@ def follow_lease() -> None:
 
 def _end_with_supervisor(lease: Path, token: str) -> None:
     with lease.open("a+") as stream:
-        # The next supervisor may lock the file between two looks; then its token stands in it.
+        # The next supervisor may lock the file between two checks; then the file has its token.
         while not _try_lock(stream, fcntl.LOCK_SH) and _content(stream) == token:
             time.sleep(POLL_SECONDS)
     os._exit(EXIT_CODE)

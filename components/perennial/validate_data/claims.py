@@ -1,4 +1,4 @@
-"""What the facts must be for the data to be fit: which bound, how severe, what to do otherwise."""
+"""Claims: the bounds that facts must meet, with severity and remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from perennial.validate_data.facts import Facts
 _COARSE_SHARE = 0.5
 _BAD_VALUES = {
     "outside": "values beyond `min` or `max`: a wrong unit or a sensor error",
-    "unlisted": "values that `allowed` does not list: extend the list or mend the source",
-    "unmatched": "texts that do not match: mend the source or the pattern",
+    "unlisted": "values that `allowed` does not list: extend the list or fix the source",
+    "unmatched": "texts that do not match: fix the source or the pattern",
 }
 
 
@@ -22,7 +22,7 @@ class Claim:
 
     Attributes:
         fact: The fact's name.
-        subject: The column it is about, or what it says of the whole table.
+        subject: The column it is about, or a property of the whole table.
         hint: What to do when it does not hold.
         low: Smallest value that is good; None for no limit.
         high: Largest value that is good; None for no limit.
@@ -87,7 +87,7 @@ def _label_claims(
     )  # fmt: skip
     if f"infinite:{label}" in facts.values:
         yield Claim(f"infinite:{label}", label, "an infinite label makes every loss infinite: "
-                    "mend the source", high=0)  # fmt: skip
+                    "fix the source", high=0)  # fmt: skip
     if facts.label.kind == "classes":
         untrained = ", ".join(facts.label.untrained[:5])
         yield Claim(
@@ -148,8 +148,8 @@ def _role_claims(snapshot: Snapshot, facts: Facts) -> Iterator[Claim]:
     data = snapshot.data
     for column in filter(None, dict.fromkeys((data.time, data.group, *data.ids))):
         yield Claim(
-            f"missing_share:{column}", column, "a row without it can be assigned to no split or "
-            "told from no other: fill it at the source", high=0,
+            f"missing_share:{column}", column, "a row without it cannot be assigned to a split or "
+            "identified: fill it at the source", high=0,
         )  # fmt: skip
     for feature in data.available_at:
         yield Claim(
@@ -165,7 +165,7 @@ def _role_claims(snapshot: Snapshot, facts: Facts) -> Iterator[Claim]:
 def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
     yield Claim(
         f"values:{feature}", feature, "no row has a value: the source stopped filling it or a "
-        "join failed; mend it, or list it under data.meta", low=1,
+        "join failed; fix it, or list it under data.meta", low=1,
     )  # fmt: skip
     if feature not in section.columns or section.columns[feature].max_missing_share is None:
         yield Claim(
@@ -195,7 +195,7 @@ def _feature_claims(feature: str, section: ExpectationsSection, facts: Facts) ->
 def _opaque_claims(column: str, section: ExpectationsSection) -> Iterator[Claim]:
     yield Claim(
         f"unreadable_share:{column}", column, "pictures that cannot be decoded, or lists with "
-        "values that are no finite numbers: write them again at the source",
+        "values that are not finite numbers: write them again at the source",
         high=section.max_unreadable_share,
     )  # fmt: skip
     yield Claim(
@@ -211,11 +211,11 @@ def _opaque_claims(column: str, section: ExpectationsSection) -> Iterator[Claim]
 
 
 def _leakage_claims(feature: str, section: ExpectationsSection, facts: Facts) -> Iterator[Claim]:
-    """That a feature alone does not tell the label; the width of a picture may, too."""
+    """Claims that no feature predicts the label alone; the width of a picture may, too."""
     if f"leakage_auc:{feature}" in facts.values and feature not in section.leakage_allow:
         hint = (
-            "alone it nearly tells the label: it is probably recorded after it; remove it, or "
-            "list it under expectations.leakage_allow if you know why"
+            "it predicts the label almost alone (possible leakage); it is probably recorded after "
+            "the label: remove it, or list it under expectations.leakage_allow if you know why"
         )
         auc = f"leakage_auc:{feature}"
         yield Claim(auc, feature, hint, high=section.leakage_auc_fail)

@@ -42,7 +42,7 @@ class ColumnExpectation(Section):
             re.compile(self.matches)
         except re.error as error:
             raise ValueError(
-                f"matches = {self.matches!r} is no regular expression: {error}"
+                f"matches = {self.matches!r} is not a regular expression: {error}"
             ) from error
         return self
 
@@ -68,7 +68,7 @@ class ExpectationsSection(Section):
     column under `columns` where the usual share is known."""
     max_distinct_share: Share = 0.5
     """Share of different values above which a text feature looks like an identifier, which a model
-    can only learn by heart. Raise it for free text."""
+    can only memorise. Raise it for free text."""
     max_duplicate_share: Share = 0.01
     """Share of rows that may repeat an earlier row, or its `data.ids`. Set it to 0 when the source
     delivers exactly once."""
@@ -77,7 +77,7 @@ class ExpectationsSection(Section):
     content under another id. Raise it for short texts, which people do repeat."""
     max_unreadable_share: Share = 0.0
     """Share of pictures that cannot be decoded, and of lists that hold anything but finite numbers.
-    Training and serving refuse such a row, so leave it at 0 and mend the source."""
+    Training and serving refuse such a row, so leave it at 0 and fix the source."""
     max_blank_share: Share = 0.01
     """Share of pictures of one colour, lists of one number and texts without a word before a
     warning: what a broken camera or parser leaves. Raise it where such values are real."""

@@ -40,7 +40,7 @@ SUITE_NAME = "snapshot"
 
 @dataclass(frozen=True)
 class Judgement:
-    """What Great Expectations said.
+    """The result of Great Expectations.
 
     Attributes:
         expectations: Each claim with its outcome, in the order of the claims.
@@ -59,7 +59,7 @@ def judge(facts: Mapping[str, FactValue], claims: Sequence[Claim]) -> Judgement:
     """
     suite = ExpectationSuite(
         name=SUITE_NAME,
-        # Without a row every other expectation would hold in vain.
+        # Without a row every other expectation would hold vacuously.
         expectations=[
             ExpectTableRowCountToEqual(value=1),
             *(_expectation(index, claim) for index, claim in enumerate(claims)),
@@ -122,7 +122,10 @@ def _judged(claim: Claim, result: ExpectationValidationResult) -> Expectation:
     )
     hint = claim.hint
     if outcome == "not_evaluated":
-        hint = f"there is no such fact: check that {claim.subject!r} exists and has the right type"
+        hint = (
+            f"this fact was not measured: check that {claim.subject!r} exists and has the "
+            "right type"
+        )
     return Expectation(
         name=_configuration(result).type,
         subject=claim.subject,

@@ -1,4 +1,4 @@
-"""All that is measured of a snapshot, in one streaming pass over its rows."""
+"""Facts: measurements of a snapshot, in one streaming pass over its rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What kind of label is this, which classes does it have, and do they fill every split?"""
+"""Label facts: its kind, its classes, and their rows in every split."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -56,7 +56,7 @@ class LabelCounts:
     Args:
         label: The label's column.
         dtype: Its type.
-        kind: As the contract says; `auto` decides by type and values.
+        kind: As in the contract; `auto` decides by type and values.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How well does each feature alone rank the label? A feature that does it too well is a leak.
+"""Leakage: how well each feature alone ranks the label; one that does it too well is a leak.
 
 Every feature is encoded by the mean label of its values (text) or of its quantile bins (numbers,
 missing values in a bin of their own), fitted on one half of the rows and scored on the other. So a
@@ -32,7 +32,7 @@ Targets = NDArray[np.float64]
 def leakage_aucs(
     sample: pl.DataFrame, features: Mapping[str, pl.DataType], label: str, kind: LabelKind
 ) -> dict[str, float]:
-    """Area under the ROC curve of each feature on its own; empty when it cannot be told.
+    """Area under the ROC curve of each feature on its own; empty when it cannot be computed.
 
     For several classes, the mean over one class against the rest, weighted by frequency; for a
     number, the share of pairs of rows that the feature orders as the label does.
@@ -64,7 +64,7 @@ def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
         for value, count in counts.iter_rows()
     ]
     usable = [(weight, y) for weight, y in found if _has_both(y[::2]) and _has_both(y[1::2])]
-    # The second of two classes says the same as the first.
+    # The second of two classes gives the same as the first.
     return usable[:1] if label.n_unique() == 2 else usable
 
 

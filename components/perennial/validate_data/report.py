@@ -195,7 +195,7 @@ def _share_series(
 
 
 def _derived_types(report: ValidationReport, snapshot: Snapshot) -> dict[str, str]:
-    """What was derived of pictures, lists and texts, in place of a type."""
+    """Names of the derived columns of pictures, lists and texts, in place of a type."""
     names = [name for name in _by_column(report, "missing_share") if name not in snapshot.columns]
     return dict.fromkeys(names, "derived")
 

@@ -27,7 +27,7 @@ HEAD_START = timedelta(seconds=60)
 
 
 class OvertakenError(PerennialError):
-    """Another deployment of the same model came later and is in place."""
+    """A later deployment of the same model has replaced this one."""
 
 
 def observe(api: PipelineApi, desired: Desired) -> Observed:
@@ -91,9 +91,9 @@ class Deployment:
                 self._perform(action, observed)
             yield action
         raise PerennialError(
-            f"the server does not come to rest after {MOST_ACTIONS} calls",
+            f"the plan is not finished after {MOST_ACTIONS} calls",
             evidence=f"the next one would be: {action}",
-            action="look in the dashboard for somebody else who changes these schedules",
+            action="check in the dashboard whether somebody else changes these schedules",
         )
 
     def _give_way(self, kind: Kind) -> None:

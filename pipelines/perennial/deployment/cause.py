@@ -19,7 +19,7 @@ class Cause:
     """Why a person or another system starts a run.
 
     Attributes:
-        reason: In their words; stands on the run and on the model version.
+        reason: Free text; stored on the run and on the model version.
         evidence: What another system saw, as a JSON object; empty for a person.
     """
 
@@ -32,13 +32,13 @@ class Cause:
 
         Raises:
             PerennialError: the reason is empty, the evidence is not a JSON object, or both together
-                are longer than steps can be told or hold characters that no record can keep.
+                are too long for a step's arguments or hold characters that no database keeps.
         """
         if not self.reason.strip():
             raise PerennialError(
                 "the reason is empty",
                 evidence=f"got {self.reason!r}",
-                action="write why the run is started; it stands on the run and on the version",
+                action="write why the run is started; it is stored on the run and on the version",
             )
         value: dict[str, JsonValue] = {"trigger": "manual", "by": getpass.getuser()}
         if self.evidence:
@@ -73,7 +73,7 @@ class Cause:
             raise PerennialError(
                 "reason and evidence are too long to travel with a run",
                 evidence=f"as JSON they take {size:,} bytes of at most {TRIGGER_BYTES:,}",
-                action="shorten them: say where the whole evidence lies",
+                action="shorten them: write where the full evidence is",
             )
         return text
 

@@ -1,4 +1,4 @@
-"""Credentials: tokens that are read anew for every request, and a session of Kubeflow's login."""
+"""Credentials: tokens, read for every request, and a session of Kubeflow's login."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ LOGIN_SECONDS = 30.0
 
 
 def connect(profile: Profile) -> PipelineApi:
-    """The profile's server, spoken to in the profile's name.
+    """Return a client of the profile's server with the profile's credentials.
 
     Raises:
         PerennialError: credentials are missing, or the login page refuses them.
@@ -83,13 +83,13 @@ def _dex_cookie(profile: Profile) -> str:
         page = session.get(server.pipelines_url, **how)
         if not page.history:
             raise _login_failed(
-                server.pipelines_url, 'the server asks nobody to log in; set auth.kind = "none"'
+                server.pipelines_url, 'the server asks for no login; set auth.kind = "none"'
             )
         if _is_choice_of_connectors(page.url):
             local = urljoin(page.url, "auth/local?" + urlsplit(page.url).query)
             page = session.get(local, **how)
         if urlsplit(server.pipelines_url).scheme == "https" != urlsplit(page.url).scheme:
-            raise _login_failed(page.url, "this login page would get the password in the clear")
+            raise _login_failed(page.url, "this login page would get the password unencrypted")
         answer = session.post(page.url, data=form, **how)
         if _is_approval(answer.url):
             answer = session.post(answer.url, data={"approval": "approve"}, **how)

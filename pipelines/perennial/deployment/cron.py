@@ -16,7 +16,7 @@ def check_cron(text: str) -> str:
     """The expression, if it has five good fields.
 
     Raises:
-        ValueError: it says which field is wrong, and why.
+        ValueError: the message names the field.
     """
     fields = text.split()
     if len(fields) != len(FIELDS):
@@ -38,7 +38,7 @@ def with_seconds(text: str) -> str:
 def _check_part(part: str, name: str, low: int, high: int) -> None:
     matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
     if matched is None:
-        raise ValueError(f"{part!r} is no {name}; write a number, a range, * or */N")
+        raise ValueError(f"{part!r} is not valid as {name}; write a number, a range, * or */N")
     span, every = matched.groups()
     if every is not None and not 1 <= int(every) <= high:
         raise ValueError(f"{part!r}: steps of a {name} lie between 1 and {high}")
@@ -51,5 +51,5 @@ def _number(text: str, name: str, low: int, high: int) -> int:
     if text.lower() in NAMES.get(name, ()):
         return NAMES[name].index(text.lower()) + low
     if not text.isdigit() or not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is no {name}; it lies between {low} and {high}")
+        raise ValueError(f"{text!r} is not valid as {name}; it lies between {low} and {high}")
     return int(text)

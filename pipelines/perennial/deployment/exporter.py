@@ -1,7 +1,7 @@
-"""Exporter: what is known of each model, as series for Prometheus.
+"""Exporter: model metrics as series for Prometheus.
 
 Moments are exported as Unix times, never as ages: `time() - x` is the age when a rule asks, also if
-this process has died. What cannot be read fails the scrape, so `up` says it; no value is made up.
+this process has died. What cannot be read fails the scrape, so `up` shows it; no value is invented.
 """
 
 import signal
@@ -44,7 +44,7 @@ SERIES = {
     "look_decayed": ("Whether the last look found a lasting loss of performance", []),
     "look_largest_z_score": ("Largest drift of a window at the last look", []),
 }
-"""Name without `perennial_` → what it says, and its labels beside `model`."""
+"""Name without `perennial_` → help text, and its labels beside `model`."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Deployed:
 
 
 class ModelCollector(Collector):
-    """Reads Kubeflow Pipelines, MLflow and the object store anew at each scrape.
+    """Reads Kubeflow Pipelines, MLflow and the object store at each scrape.
 
     Args:
         site: The Pipelines server.
@@ -81,8 +81,8 @@ class ModelCollector(Collector):
             PerennialError: a server refuses or something stored is damaged.
         """
         families = {
-            name: GaugeMetricFamily(f"perennial_{name}", said, labels=["model", *labels])
-            for name, (said, labels) in SERIES.items()
+            name: GaugeMetricFamily(f"perennial_{name}", text, labels=["model", *labels])
+            for name, (text, labels) in SERIES.items()
         }
         for model, name, labels, value in self._values():
             families[name].add_metric([model, *labels], value)

@@ -56,7 +56,7 @@ class TargetCluster:
     api: PipelineApi
 
     def link(self, run_id: str) -> str:
-        """Where the dashboard shows a run; empty when nobody said where it is."""
+        """Where the dashboard shows a run; empty when its address is not set."""
         base = self.profile.server.dashboard_url.rstrip("/")
         return f"{base}/#/runs/details/{run_id}" if base else ""
 
@@ -76,7 +76,7 @@ class TargetCluster:
         return found
 
     def schedules(self, model: str) -> list[Schedule]:
-        """Those that count: the newest of each kind that a deployment made."""
+        """Return the newest schedule of each kind that a deployment made."""
         newest: dict[str, Schedule] = {}
         for schedule in self.api.schedules(self.experiment(model)):
             mark = parse_schedule_metadata(schedule.description)
@@ -105,7 +105,7 @@ def submit(site: TargetCluster, contract: Contract, start: Start) -> str:
     """Start a run of this contract as it is on disk; its id. Schedules are left as they are.
 
     Raises:
-        PerennialError: a run of the model is under way, and it does not insist.
+        PerennialError: a run of the model is under way, and `force` is false.
     """
     desired = desire(contract, site.profile)
     for _ in Deployment(site.api, desired, kinds=()).apply():
@@ -156,7 +156,7 @@ def follow(
     Raises:
         UnreachableError: the server was away for longer than a restart takes.
     """
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     away = 0
     while True:
         try:
@@ -171,8 +171,8 @@ def follow(
             continue
         away = 0
         for task in run.tasks:
-            if task.state and told.get(task.name) != task.state and task.state != "PENDING":
-                told[task.name] = task.state
+            if task.state and reported.get(task.name) != task.state and task.state != "PENDING":
+                reported[task.name] = task.state
                 show(f"  {task.name}: {task.state.lower()}")
         if run.is_over:
             show(f"{run.name}: {run.outcome}")
@@ -273,7 +273,7 @@ def _start(
         raise PerennialError(
             f"{len(under_way)} runs of {model} are under way",
             evidence=", ".join(f"{run.name} ({run.run_id})" for run in under_way),
-            action="wait, `perennial cancel` it, or insist with --force",
+            action="wait, `perennial cancel` it, or use --force",
         )
     new = NewRun(
         name=f"{model} {start.kind} {datetime.now(UTC):%Y-%m-%d %H:%M}",

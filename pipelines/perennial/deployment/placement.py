@@ -1,7 +1,7 @@
 """Placement: a compiled pipeline made fit for one environment.
 
 Images become digests, and every step gets its addresses, its secrets by reference, its pod's shape
-and its retries. Pure: equal inputs give equal bytes, so that equal deployments are no deployments.
+and its retries. Pure: equal inputs give equal bytes, so that an equal deployment changes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,7 +59,7 @@ def place(compiled: str, profile: Profile) -> str:
 
 
 def step_of(executor: str) -> str:
-    """The step that an executor's label stands for: KFP numbers repetitions."""
+    """Return the step of an executor's label: KFP numbers repetitions."""
     words = executor.removeprefix("exec-").split("-")
     return "_".join(words[:-1] if words[-1].isdigit() else words)
 
@@ -90,7 +90,7 @@ def _image(logical: str, profile: Profile) -> str:
     if str(known.get(logical, "")).endswith(f":{UNPINNED}"):
         raise PerennialError(
             f"the profile's image {logical.removeprefix('perennial-')} was never pinned",
-            evidence=f"{known[logical]} stands for what a build prints",
+            evidence=f"{known[logical]} is a placeholder for the digest of a build",
             action="write the digest of your build: `python k8s/pin_images.py`, see k8s/install.md",
         )
     if logical not in known:
@@ -134,7 +134,7 @@ def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
     minutes = pods.training_timeout_minutes if is_long else pods.timeout_minutes
     mounted = sorted({place_.partition("/")[0] for place_ in profile.stores.secrets.values()})
     pod: dict[str, JsonValue] = {
-        # Never as variables: the kubelet writes them wherever an argument says `$(NAME)`.
+        # Never as variables: the kubelet writes them wherever an argument contains `$(NAME)`.
         "secretAsVolume": [
             {"secretName": secret, "mountPath": f"{environment.SECRETS_FOLDER}/{secret}"}
             for secret in mounted
@@ -152,7 +152,7 @@ def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
             },
         },
         "emptyDirMounts": _mounts(pods, runs_task=runs_task),
-        # The number is needed: without it a non-root check on a root image waits for ever.
+        # The number is needed: without it a non-root check on a root image waits permanently.
         "securityContext": {
             "runAsUser": str(pods.run_as_user),
             "runAsGroup": str(pods.run_as_user),

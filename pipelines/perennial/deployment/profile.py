@@ -34,7 +34,7 @@ LabelValue = Annotated[
 SECRET_NAMES = re.compile(
     r"PASSW|PASS(PHRASE)?$|PWD$|SECRET|TOKEN|CREDENTIAL|PRIVATE|_KEY(_ID)?$|CONNECTION_STRING", re.I
 )
-# What a placed pipeline says itself, from the profile's other options.
+# Variables that Perennial sets, from the profile's other options.
 OWN_VARIABLES = frozenset(
     {
         environment.STORE_URI, environment.TRACKING_URI, environment.RUN_ID, "HOME",
@@ -72,13 +72,13 @@ class ServerSection(Section):
 
 
 class AuthSection(Section):
-    """Who speaks. Secrets are read from the environment or a mounted file, never from here."""
+    """The login. Secrets are read from the environment or a mounted file, never from here."""
 
     kind: Literal["none", "in-cluster", "token", "dex"] = "none"
     """`none`: a port-forward to a standalone server. `in-cluster`: the pod's own projected
     token. `token`: a bearer token in a variable. `dex`: a session of Kubeflow's login page."""
     token_file: str = "/var/run/secrets/kubeflow/pipelines/token"
-    """in-cluster: the projected token, audience pipelines.kubeflow.org; read anew every time."""
+    """in-cluster: the projected token, audience pipelines.kubeflow.org; read for every request."""
     token_variable: VariableName = "KFP_TOKEN"
     """token: the environment variable that holds it."""
     username_variable: VariableName = "DEX_USERNAME"
@@ -183,7 +183,7 @@ class PodsSection(Section):
     """How the steps' pods run."""
 
     service_account: Name = "pipeline-runner"
-    """In whose name the steps' pods act; see k8s/ for what it needs."""
+    """Service account of the steps' pods; see k8s/ for what it needs."""
     run_as_user: Annotated[int, Field(ge=1)] = 65532
     """Numeric user of the steps; any number works with our images."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
@@ -214,7 +214,7 @@ class PodsSection(Section):
         known = sorted({step for flow in FLOW.values() for step in flow})
         unknown = sorted(set(steps) - set(known))
         if unknown:
-            raise ValueError(f"{unknown} are no steps; the steps are: {', '.join(known)}")
+            raise ValueError(f"{unknown} are not steps; the steps are: {', '.join(known)}")
         return steps
 
 
@@ -222,7 +222,7 @@ class SchedulesSection(Section):
     """When pipelines start by themselves; five cron fields, in the server's time zone (UTC)."""
 
     monitoring: str = ""
-    """`drift_monitoring`: looks at new data, trains when the evidence says so. Daily or hourly,
+    """`drift_monitoring`: looks at new data, trains when there is evidence for it. Daily or hourly,
     as the data arrives. Empty for never."""
     training: str = ""
     """`continuous_training` whatever the data look like. Empty for never, the usual choice when
@@ -252,8 +252,8 @@ class Profile(Section):
         plain = url.scheme == "http" and not inside and not local
         if plain and self.auth.kind != "none":
             raise ValueError(
-                f"server.pipelines_url = {self.server.pipelines_url!r} would send credentials in "
-                "the clear; use https, or inside the cluster a name that ends with .svc"
+                f"server.pipelines_url = {self.server.pipelines_url!r} would send credentials "
+                "unencrypted; use https, or inside the cluster a name that ends with .svc"
             )
         return self
 
@@ -285,7 +285,7 @@ def check_address(uri: str, schemes: tuple[str, ...]) -> str:
         raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
     if parts.scheme not in schemes or not parts.netloc:
         raise ValueError(
-            f"{shown!r} is no address that a pod can reach; begin it with {schemes[0]}://"
+            f"{shown!r} is not an address that a pod can reach; begin it with {schemes[0]}://"
         )
     return uri
 

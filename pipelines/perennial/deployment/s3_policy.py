@@ -20,8 +20,8 @@ class Grant:
         reads: Objects that it gets.
         writes: Objects that it puts.
         deletes: Objects that it deletes, unfinished uploads included.
-        lists: What it lists; by default what it reads, as S3 says only to who may list that an
-            object does not exist.
+        lists: What it lists; by default what it reads, as S3 tells only accounts that may list that
+            an object does not exist.
         reads_data: Whether it gets the dataset's files.
         lists_data: Whether it lists them.
         artifacts: Whether it gets, puts and lists the files of model versions.

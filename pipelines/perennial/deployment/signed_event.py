@@ -1,8 +1,8 @@
-"""Signed event: what another system says happened, taken once, soon, and from who has the key.
+"""Signed event: a report of another system, accepted once, within a time, with the key.
 
 The body is `{"event": TEXT, "timestamp": SECONDS, "signature": HEX}`, where TEXT is itself JSON and
 the signature is HMAC-SHA256 of `SECONDS.TEXT`. The text is signed as a string, not the body: what
-receives a body on the way writes it anew, with other white space, and a string stays as it is.
+receives a body on the way writes it again, with other white space, and a string stays as it is.
 """
 
 import hashlib
@@ -107,7 +107,7 @@ class Gate:
             age = now.timestamp() - timestamp
             if abs(age) > self.window_seconds:
                 raise RefusedEventError(
-                    "the event is not of now",
+                    "the event is outside of the time window",
                     evidence=f"its timestamp is {age:+.0f} s away from this clock; at most "
                     f"{self.window_seconds} s are allowed",
                     action="send it with a new timestamp and signature; compare the clocks",
@@ -119,8 +119,8 @@ class Gate:
                 taken = self.store.read(key)
         if taken is not None and _read(Claim, taken.decode(), key).claimant != claimant:
             raise RefusedEventError(
-                "the event was taken before",
-                evidence=f"{key} in the object store says by whom and when",
+                "the event was accepted before",
+                evidence=f"{key} in the object store records by whom and when",
                 action="an event starts one run; send another one with a timestamp of its own",
             )
 

@@ -23,7 +23,7 @@ PROFILE = "PERENNIAL_PROFILE"
 
 
 def deploy(options: argparse.Namespace) -> int:
-    """Make the cluster hold the contract's pipelines and schedules; twice is as good as once."""
+    """Make the cluster hold the contract's pipelines and schedules; idempotent."""
     from perennial.deployment.apply import Deployment, observe
     from perennial.deployment.desired import desire
     from perennial.deployment.operations import difference
@@ -59,7 +59,7 @@ def submit(options: argparse.Namespace) -> int:
 
 
 def trigger(options: argparse.Namespace) -> int:
-    """Start what is deployed now, for a reason that stands on the run and on the version."""
+    """Start what is deployed now, for a reason, which is stored on the run and on the version."""
     from perennial.deployment.operations import start_deployed
 
     site = _site(options)
@@ -136,7 +136,7 @@ def watch(options: argparse.Namespace) -> int:
 
 
 def exporter(options: argparse.Namespace) -> int:
-    """Print what is known of every model as series for Prometheus, or serve them to it."""
+    """Export model metrics for Prometheus: print them once, or serve them."""
     from prometheus_client import generate_latest
 
     from perennial.deployment.exporter import collectors, serve
@@ -186,7 +186,7 @@ def undeploy(options: argparse.Namespace) -> int:
 
 
 def show_status(options: argparse.Namespace) -> int:
-    """What `status --profile` says."""
+    """Print `status --profile`."""
     from perennial.deployment.operations import status_lines
 
     if not options.model:
@@ -219,15 +219,21 @@ def add_deployment_verbs(
     model = argparse.ArgumentParser(add_help=False)
     model.add_argument("model", help="the model's name")
     start = argparse.ArgumentParser(add_help=False)
-    start.add_argument("--reason", required=True, help="why; it stands on run and version")
+    start.add_argument(
+        "--reason", required=True, help="reason, stored on the run and on the version"
+    )
     start.add_argument("--evidence", default="", help="what another system saw, as a JSON object")
-    start.add_argument("--force", action="store_true", help="even while another run is under way")
-    start.add_argument("--wait", action="store_true", help="until its end; exit code 1 if it fails")
+    start.add_argument(
+        "--force", action="store_true", help="start even while another run is under way"
+    )
+    start.add_argument(
+        "--wait", action="store_true", help="wait for its end; exit code 1 if it fails"
+    )
 
     deploying = add(deploy, contract, profile)
-    deploying.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    deploying.add_argument("--dry-run", action="store_true", help="only print what would be done")
     deploying.add_argument(
-        "--diff", action="store_true", help="say which options, images and pods change"
+        "--diff", action="store_true", help="print which options, images and pods change"
     )
     for starting in (add(submit, contract, profile, start), add(trigger, model, profile, start)):
         starting.add_argument(
@@ -272,7 +278,7 @@ def _add_event_options(
     )
     receiving.add_argument(
         "--claimant", type=path_of, required=True,
-        help="file with the name of who handles it, who alone may try again",
+        help="file with the name of the handler; only the same one may retry",
     )  # fmt: skip
     receiving.add_argument(
         "--window-seconds",
@@ -284,7 +290,9 @@ def _add_event_options(
         "--pipeline", choices=("training", "monitoring"), default="training",
         help="which to start (default: training)",
     )  # fmt: skip
-    signing.add_argument("--reason", required=True, help="why; it stands on run and version")
+    signing.add_argument(
+        "--reason", required=True, help="reason, stored on the run and on the version"
+    )
     signing.add_argument("--evidence", default="", help="what was seen, as a JSON object")
 
 

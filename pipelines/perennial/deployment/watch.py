@@ -30,14 +30,14 @@ class WatchState(Section):
 
 
 def watch(site: TargetCluster, model: str) -> str:
-    """Look once; start `drift_monitoring` if there is something new, and say what was done.
+    """Look once; start `drift_monitoring` if there is something new; return what was done.
 
     New files are acted on when two looks in a row list the same: an upload of many files that is
     under way is waited for. While a run of the model is under way, nothing is started; the next
     look finds the files still unhandled.
 
     Raises:
-        PerennialError: the model has no schedule that says where its data lie, or the dataset
+        PerennialError: the model has no schedule with the address of its data, or the dataset
             cannot be listed.
     """
     deployed = site.deployed(model)

@@ -1,4 +1,4 @@
-"""Moves: making a version champion, or taking the champion back, by a person who says why."""
+"""Alias changes by a person, with a reason: promote a version, roll the champion back."""
 
 import getpass
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from perennial.registry.model_registry import CHAMPION, ChampionMovedError, Mode
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.registry_commands.re_evaluation import re_evaluate
 
-ANYWAY = "--force does it all the same"
+ANYWAY = "--force skips this check"
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Request:
     """What a person asks for.
 
     Attributes:
-        reason: Why, in their words; stands on the version from then on.
+        reason: Free text; stored on the version.
         force: Skip every question but whether the version exists.
     """
 
     reason: str
     force: bool
 
-    def said(self) -> AliasDecision:
-        """The decision as it is put on record.
+    def decision(self) -> AliasDecision:
+        """Return the decision that is recorded.
 
         Raises:
             PerennialError: the reason is empty or too long for a tag.
@@ -46,7 +46,7 @@ class Request:
             raise PerennialError(
                 f"--reason needs 1 to {REASON_CHARACTERS:,} characters",
                 evidence=f"it has {len(reason):,}",
-                action="say in a sentence why, for those who will ask",
+                action="write the reason in a sentence, for later readers",
             )
         return AliasDecision.now(getpass.getuser(), f"{reason}{' (forced)' if self.force else ''}")
 
@@ -64,17 +64,17 @@ def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> s
         ChampionMovedError: another version became champion meanwhile, and force was not meant for
             that one.
     """
-    said = request.said()
+    decision = request.decision()
     while True:
         try:
-            return _promote_once(catalogue, name, number, request, said)
+            return _promote_once(catalogue, name, number, request, decision)
         except ChampionMovedError:
             if request.force:
                 raise
 
 
 def _promote_once(
-    catalogue: Catalogue, name: str, number: str, request: Request, said: AliasDecision
+    catalogue: Catalogue, name: str, number: str, request: Request, decision: AliasDecision
 ) -> str:
     _finish_move(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
@@ -86,7 +86,7 @@ def _promote_once(
     if not request.force:
         _refuse_rolled_back(version)
         grounds = _grounds(catalogue, version, champion)
-    tags = tags_of_promotion(version.version, records.replaced(), said)
+    tags = tags_of_promotion(version.version, records.replaced(), decision)
     _move(catalogue, version, champion, tags, forced=request.force)
     return f"{name} version {version.version} is champion{_instead_of(champion)} ({grounds})"
 
@@ -101,7 +101,7 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
         PerennialError: there is no champion or nothing to go back to, or it is not fit to serve.
         ChampionMovedError: another version became champion meanwhile.
     """
-    said = request.said()
+    decision = request.decision()
     _finish_move(catalogue, name)
     champion = catalogue.find(f"{name}@{CHAMPION}")
     earlier = champion.tags.get(REPLACED_TAG) or champion.tags.get("perennial.parent_version", "")
@@ -118,7 +118,7 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
     if not request.force:
         _refuse_rolled_back(target)
         _refuse_damaged(catalogue, target)
-    tags = tags_of_rollback(champion.version, target.version, said)
+    tags = tags_of_rollback(champion.version, target.version, decision)
     _move(catalogue, target, champion.version, tags)
     return f"{name} version {target.version} is champion again{_instead_of(champion.version)}"
 
@@ -135,7 +135,7 @@ def _grounds(catalogue: Catalogue, version: ModelVersion, champion: str) -> str:
     verdict = catalogue.version_record(version).verdict
     if verdict is not None and verdict.champion_version == champion:
         _refuse_worse(version, verdict)
-        return "the gate's verdict on it stands"
+        return "the gate's verdict on it is valid"
     verdict = re_evaluate(catalogue, version)
     if verdict.champion_version != champion:
         raise _moved(version, champion)
@@ -173,7 +173,7 @@ def _refuse_rolled_back(version: ModelVersion) -> None:
 def _refuse_worse(version: ModelVersion, verdict: Verdict) -> None:
     if not verdict.promote:
         raise PerennialError(
-            f"{version.name} version {version.version} did not show that it is better",
+            f"{version.name} version {version.version} is not shown to be better",
             evidence=verdict.summary,
             action=f"keep the champion, or train a better one; {ANYWAY}",
         )

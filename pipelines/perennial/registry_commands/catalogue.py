@@ -76,7 +76,7 @@ class Catalogue:
 
     @property
     def registry(self) -> ModelRegistry:
-        """The door to MLflow; opening it makes a missing database."""
+        """The registry in MLflow; opening it makes a missing database."""
         return open_registry(self.environment)
 
     def names(self) -> list[str]:
@@ -87,7 +87,7 @@ class Catalogue:
         """Every version of a model, the oldest first.
 
         Raises:
-            UnclearChampionError: there is no such model, but the store has its champion on record.
+            UnclearChampionError: there is no such model, but the store records its champion.
             PerennialError: there is no such model; the nearest is named.
         """
         names = self.names()

@@ -23,7 +23,7 @@ class Part:
 
 
 def parts_of(version_record: VersionRecord) -> list[Part]:
-    """All that is on record about a version, in the order in which people ask.
+    """Everything recorded about a version, in the order in which people ask.
 
     Raises:
         PerennialError: it has no lineage: it was not registered by this code.
@@ -41,7 +41,7 @@ def parts_of(version_record: VersionRecord) -> list[Part]:
         Part("Code", list(_code(version_record))),
         Part("Data", list(_data(version_record))),
         Part("Training", list(_training(version_record))),
-        Part("Skeleton checks", _skeleton(version_record.skeleton)),
+        Part("Sanity checks", _skeleton(version_record.skeleton)),
         Part("Packages", list(version_record.lineage.packages.items())),
     ]
 
@@ -67,7 +67,7 @@ def write_explanation(version_record: VersionRecord, target: Path) -> None:
     page = Page(version_record.title, outcome="neutral", summary=summary)
     for part in parts:
         page.heading(part.heading)
-        page.table(("what", "on record"), part.values, caption=part.heading, is_named=False)
+        page.table(("what", "recorded value"), part.values, caption=part.heading, is_named=False)
     if version_record.contract is not None:
         values = flattened(version_record.contract)
         text = "\n".join(f"{name} = {value}" for name, value in sorted(values.items()))

@@ -60,11 +60,14 @@ def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
 def decisions(version: ModelVersion) -> list[str]:
     """What was decided about a version, in order of time."""
     found = [(word, AliasDecision.of(version.tags, event)) for event, word in EVENTS.items()]
-    said = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
-    if not any(word == "promoted" for _, word, _ in said):
+    ordered = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
+    if not any(word == "promoted" for _, word, _ in ordered):
         why = "why is not recorded" if not version.description else version.description
-        return [f"no promotion on record: {why}", *(_decision(word, one) for _, word, one in said)]
-    return [_decision(word, one) for _, word, one in said]
+        return [
+            f"no recorded promotion: {why}",
+            *(_decision(word, one) for _, word, one in ordered),
+        ]
+    return [_decision(word, one) for _, word, one in ordered]
 
 
 def shown_comparison(comparison: Comparison, against: str) -> str:
@@ -80,8 +83,8 @@ def shown_interval(interval: Interval) -> str:
     return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
 
 
-def _decision(word: str, said: AliasDecision) -> str:
-    return f"{word} {said.at} UTC by {said.by}: {said.reason}"
+def _decision(word: str, decision: AliasDecision) -> str:
+    return f"{word} {decision.at} UTC by {decision.by}: {decision.reason}"
 
 
 def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:

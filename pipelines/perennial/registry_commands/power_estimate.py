@@ -1,4 +1,4 @@
-"""Foresight: what can the test split of now find, going by the comparisons on record?"""
+"""Power estimate: what the current test split can find, from recorded comparisons."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def power_estimate_lines(home: Home, contract: Contract, snapshot: Snapshot) -> 
     """How many independent blocks judge, and which improvement they can find.
 
     How much two models differ from day to day shows only when two are compared, so without an
-    earlier comparison nothing is foretold.
+    earlier comparison nothing is estimated.
     """
     data, gate = snapshot.data, contract.gate
     dataset = Dataset(snapshot)

@@ -1,4 +1,4 @@
-"""Second verdict: a registered version judged against the champion of now, by its own gate."""
+"""Re-evaluation: a registered version judged against the current champion, by its own gate."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from perennial.registry_commands.catalogue import Catalogue
 
 
 def re_evaluate(catalogue: Catalogue, version: ModelVersion) -> Verdict:
-    """What the gate says of a version and the present champion, on the version's own test rows.
+    """Return the gate's verdict on a version and the current champion, on the version's test rows.
 
     The rules are those of the contract that the version was trained under. A tracking run of its
     own holds the figures.

@@ -1,4 +1,4 @@
-"""Records: what the verbs about registered models say, as JSON for programs."""
+"""Records: output of the verbs about registered models, as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def as_json(record: JsonValue) -> str:
 def models_record(catalogue: Catalogue) -> JsonValue:
     """Every model with the numbers of its versions; `champion` is null before the first one.
 
-    It is null, too, where the records of it contradict each other; `problem` says how.
+    It is null, too, where the records of it contradict each other; `problem` describes how.
     """
     return [
         {
@@ -54,7 +54,7 @@ def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
 
 
 def explanation_record(version_record: VersionRecord) -> JsonValue:
-    """All that is on record about a version; null for what it lacks."""
+    """Everything recorded about a version; null for what it lacks."""
     return {
         **_named(version_record.version, version_record.aliases),
         "decisions": _decisions(version_record.version),
@@ -128,9 +128,9 @@ def _named(version: ModelVersion, aliases: tuple[str, ...]) -> dict[str, JsonVal
 
 
 def _decisions(version: ModelVersion) -> list[JsonValue]:
-    said = [(event, AliasDecision.of(version.tags, event)) for event in EVENTS]
+    decisions = [(event, AliasDecision.of(version.tags, event)) for event in EVENTS]
     ordered = sorted(
-        ((one.at, event, one) for event, one in said if one), key=lambda each: each[:2]
+        ((one.at, event, one) for event, one in decisions if one), key=lambda each: each[:2]
     )
     return [
         {"event": event, "at": at, "by": one.by, "reason": one.reason} for at, event, one in ordered
@@ -138,5 +138,5 @@ def _decisions(version: ModelVersion) -> list[JsonValue]:
 
 
 def _plain(section: Section | None) -> JsonValue:
-    # A figure that is no number becomes null: JSON has none.
+    # A figure that is not a number becomes null: JSON has none.
     return None if section is None else json.loads(section.model_dump_json())

@@ -102,7 +102,7 @@ def _propose(catalogue: Catalogue, records: ChampionRecords) -> Proposal:
 
 
 def _candidates(records: ChampionRecords) -> Iterator[str]:
-    """The alias, what the store has on record, what that replaced, then earlier champions."""
+    """The alias, the version in the store's record, what that replaced, then earlier champions."""
     move = records.move
     recorded = (move.champion, move.replaced) if move else ()
     for number in dict.fromkeys((records.alias, *recorded, *records.promoted_versions())):
@@ -113,17 +113,17 @@ def _candidates(records: ChampionRecords) -> Iterator[str]:
 def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposal) -> str:
     name, number = records.name, proposal.champion
     now = datetime.now(UTC)
-    said = AliasDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
+    decision = AliasDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
     tags = {}
     if number:
         version = records.as_promoted(records.versions[number])
         kept_tags = {
             tag: version.tags[tag] for tag in (REPLACED_TAG, FILES_TAG) if tag in version.tags
         }
-        tags[number] = {**said.as_tags("restored"), **kept_tags}
+        tags[number] = {**decision.as_tags("restored"), **kept_tags}
     kept = catalogue.registry.repair(name, number, tags)
     entry = RepairEntry(
-        at=said.at, by=said.by, problem=records.problem(), before=tuple(records.lines()),
+        at=decision.at, by=decision.by, problem=records.problem(), before=tuple(records.lines()),
         champion=number, kept=kept,
     )  # fmt: skip
     store, key = (

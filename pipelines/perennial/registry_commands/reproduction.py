@@ -33,7 +33,7 @@ class Reproduction:
     Attributes:
         registered: The version's own record.
         again: Of the second training.
-        causes: What differs between then and now; empty when nothing that is recorded does.
+        causes: Differences between the original training and this one; empty when none is recorded.
     """
 
     registered: Challenger
@@ -57,12 +57,12 @@ class Reproduction:
                 then, now = getattr(self.registered, name), getattr(self.again, name)
                 if then != now:
                     yield f"  {name}: {then} → {now}"
-        yield "what differs between then and now:"
-        yield from (f"  {cause}" for cause in self.causes or ("nothing that is on record",))
+        yield "differences between the original training and this one:"
+        yield from (f"  {cause}" for cause in self.causes or ("nothing that is recorded",))
 
 
 def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Reproduction:
-    """Train and select again in a home that is thrown away, on exactly the files of then.
+    """Train and select again in a home that is thrown away, on exactly the original files.
 
     Args:
         record: What the version carries.
@@ -71,7 +71,7 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
 
     Raises:
         BadDataError: a data file is gone or has changed.
-        PerennialError: something differs, and nobody insists.
+        PerennialError: something differs, and `anyway` is false.
     """
     Dataset(record.snapshot)  # reads every file once, before anything is trained
     with TemporaryDirectory() as scratch:
@@ -101,13 +101,13 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
 def _train(folder: Path, record: TrainingRecord) -> Challenger:
     sections = cut_sections(record.contract.model_dump(mode="json"))
     record.snapshot.write(folder / "snapshot")
-    told = {"snapshot": str(folder / "snapshot"), "training": str(folder / "training")}
+    folders = {"snapshot": str(folder / "snapshot"), "training": str(folder / "training")}
     train_model_step(
-        config=sections["training"], **told,
+        config=sections["training"], **folders,
         report=str(folder / "training.html"), metrics=str(folder / "training-metrics"),
     )  # fmt: skip
     select_checkpoint_step(
-        config=sections["selection"], **told, challenger=str(folder / "challenger"),
+        config=sections["selection"], **folders, challenger=str(folder / "challenger"),
         report=str(folder / "selection.html"), metrics=str(folder / "selection-metrics"),
     )  # fmt: skip
     return Challenger.read(folder / "challenger")

@@ -1,4 +1,4 @@
-"""Sources: where does the code lie that trained a version, and what runs when it lies nowhere?"""
+"""Sources: finds the code that trained a version, else checks it out and runs that."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from perennial.runs import code_digest
 
 @dataclass(frozen=True)
 class CheckoutRun:
-    """The same command once more, with the sources of then.
+    """A second run of the command, with the original sources.
 
     Attributes:
         arguments: What follows `perennial` in it, without `--code`.
@@ -53,9 +53,9 @@ def find_training_sources(version_record: VersionRecord, repository: Path) -> Pa
 def run_in_checkout(
     version_record: VersionRecord, again: CheckoutRun, say: Callable[[str], None]
 ) -> int:
-    """Run the command with the commit of then and what was uncommitted; returns its exit code.
+    """Run the command with the original commit and uncommitted changes; return its exit code.
 
-    Not only the task's code is of then, Perennial's is, too, if the commit holds it: whatever
+    Perennial itself is also that of the commit, if the commit holds it: whatever
     read and wrote the version's files reads them now.
 
     Args:
@@ -64,14 +64,14 @@ def run_in_checkout(
         say: Told which sources run, before they do.
 
     Raises:
-        PerennialError: no commit is on record, or the sources cannot be had from the repository.
+        PerennialError: no commit is recorded, or the repository lacks the sources.
     """
     lineage, patch = recorded_lineage(version_record), recorded_patch(version_record)
     if not lineage.commit:
         raise PerennialError(
             f"the sources here are not those that trained {version_record.title}",
-            evidence=f"no commit is on record, and their digest is not {lineage.code_digest}",
-            action="--code FOLDER names the folder of the task's module of then; with --anyway "
+            evidence=f"no commit is recorded, and their digest is not {lineage.code_digest}",
+            action="--code FOLDER names the folder of the task's original module; with --anyway "
             "other sources train, too",
         )
     with TemporaryDirectory() as scratch:

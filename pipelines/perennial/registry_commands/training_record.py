@@ -25,7 +25,7 @@ class TrainingRecord:
         contract: The resolved contract.
         snapshot: The files it was trained on.
         challenger: Which checkpoint was taken, and the digest of its weights.
-        lineage: Code, packages and machine of then.
+        lineage: Original code, packages and machine.
     """
 
     title: str

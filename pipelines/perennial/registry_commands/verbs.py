@@ -18,7 +18,7 @@ PLACE = "MODEL, MODEL@3 or MODEL@champion; MODEL alone is its champion"
 
 
 def models(options: argparse.Namespace) -> int:
-    """List the registered models, or a model's versions, what they are worth and why promoted."""
+    """List the registered models, or a model's versions with metrics and promotions."""
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.listing import model_lines, version_lines
 
@@ -40,7 +40,7 @@ def models(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Say in what two versions differ: metrics, data, task, contract, origin."""
+    """Print how two versions differ: metrics, data, task, contract, origin."""
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.comparison import comparison_lines
 
@@ -57,7 +57,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Say where a version comes from: code, data, seeds, trigger, verdict, parent, waivers."""
+    """Print where a version comes from: code, data, seeds, trigger, verdict, parent, waivers."""
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.explanation import explanation_lines, write_explanation
 
@@ -162,8 +162,8 @@ def add_registry_verbs(
             default=Path(),
             help="folder of the task's module (default: here)",
         )
-        moving.add_argument("--reason", required=True, help="why; it stands on the version")
-        moving.add_argument("--force", action="store_true", help="even if it may make things worse")
+        moving.add_argument("--reason", required=True, help="reason, stored on the version")
+        moving.add_argument("--force", action="store_true", help="skip the gate")
     for parser in (promoting, again):
         parser.add_argument("version", help="a version's number")
     _add_reproduce_options(again)
@@ -178,14 +178,12 @@ def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     sources.add_argument(
         "--code", type=path_of,
-        help="folder of the task's module, taken as it is (default: the sources of then)",
+        help="folder of the task's module, taken as it is (default: the original sources)",
     )  # fmt: skip
     parser.add_argument(
         "--data", default="", help="where the dataset lies now, if it was moved; the same files"
     )
-    parser.add_argument(
-        "--anyway", action="store_true", help="train even if it is known that something differs"
-    )
+    parser.add_argument("--anyway", action="store_true", help="train even if a difference is known")
 
 
 def _show(lines: Iterable[str]) -> None:
@@ -225,7 +223,7 @@ def _refuse_options(options: argparse.Namespace) -> None:
     """Options of `models` that mean nothing without others."""
     if options.repair and (options.json or not options.model):
         raise PerennialError(
-            "--repair needs the name of one model, and answers in words",
+            "--repair needs the name of one model, and prints text only",
             evidence="--json was given" if options.json else "no model was named",
             action="`perennial models MODEL --repair`",
         )
@@ -237,7 +235,7 @@ def _refuse_options(options: argparse.Namespace) -> None:
 
 
 def _find_code(folder: Path) -> None:
-    """No contract says here where the task's module lies."""
+    """Make the task's module importable, whose folder no contract names here."""
     place = str(folder.resolve())
     if place not in sys.path:
         sys.path.insert(0, place)

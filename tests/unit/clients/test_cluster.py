@@ -45,5 +45,5 @@ def test_the_namespace_is_the_one_asked_for_else_the_active_contexts(
 
 
 def test_without_a_kubeconfig_there_is_no_cluster_to_talk_to(kubeconfig):
-    with pytest.raises(PerennialError, match="no cluster to talk to"):
+    with pytest.raises(PerennialError, match="no Kubernetes cluster"):
         Cluster.connect(None)

@@ -82,7 +82,7 @@ def test_parameters_may_be_repeated_but_not_changed(environment):
     tracking.log_params({"lr": 0.1, "long": long})
     tracking.log_params({"lr": 0.1, "long": long, **{f"p{i}": i for i in range(120)}})
     assert len(run_of(environment, tracking).data.params) == 122
-    with pytest.raises(PerennialError, match=r"'0\.1', now it is '0\.2'"):
+    with pytest.raises(PerennialError, match=r"'0\.1'; new value: '0\.2'"):
         tracking.log_params({"lr": 0.2})
 
 

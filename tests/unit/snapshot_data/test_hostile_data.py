@@ -218,7 +218,7 @@ def test_a_column_name_that_is_not_utf8(snapshot, tmp_path):
     path = tmp_path / "data" / "part.parquet"
     path.write_bytes(path.read_bytes().replace(b"zzzz", b"zz\xff\xfe"))
     data = DataSection(uri=str(path.parent), label="label", time="at")
-    with pytest.raises(BadDataError, match=r"part\.parquet is no whole Parquet file"):
+    with pytest.raises(BadDataError, match=r"part\.parquet is not a complete Parquet file"):
         take_snapshot(data, SplitSection())
 
 

@@ -189,7 +189,9 @@ class TestBadPartitions:
         path = write(months) / FEBRUARY
         content = path.read_bytes()
         path.write_bytes({"truncated": content[:-100], "text": b"<html>", "empty": b""}[damage])
-        with pytest.raises(BadDataError, match=r"2024-02/rows\.parquet is no whole Parquet file"):
+        with pytest.raises(
+            BadDataError, match=r"2024-02/rows\.parquet is not a complete Parquet file"
+        ):
             take_snapshot(section(path.parents[1]), SplitSection())
 
     def test_damaged_pages_under_a_whole_footer_are_found(self, write, months):
@@ -352,5 +354,5 @@ class TestStoring:
         snapshot = take_snapshot(section(write(months)), SplitSection())
         other = snapshot.model_copy(update={"rows": 1})
         store.write(f"snapshots/{snapshot.digest()}/snapshot.json", other.to_json().encode())
-        with pytest.raises(BadDataError, match="something else than its name says"):
+        with pytest.raises(BadDataError, match="does not match its name"):
             store_snapshot(snapshot, store)

@@ -57,7 +57,7 @@ def test_a_change_of_one_section_changes_only_who_reads_it(run, write, months, c
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "lacks the sections data, expectations"),
         ("{}", "lacks the sections"),
     ],

@@ -38,7 +38,7 @@ def counting_step():
         Path(doubled, "value").write_text(Path(source, "value").read_text() * 2)
         Path(report).write_text("<html>")
         if config == "fail":
-            raise BadDataError("the value is bad", evidence="42", action="mend it")
+            raise BadDataError("the value is bad", evidence="42", action="fix it")
         return StepResult(parameters={"good": True}, metrics={"size": 2.0}, summary="doubled")
 
     return double_step, calls
@@ -98,7 +98,7 @@ def test_failed_step_keeps_its_report_and_says_why(run_folder, tmp_path):
     event = [event for event, _ in Journal(run_folder).events()][-1]
     assert event["kind"] == "step_failed"
     assert "the value is bad" in event["error"]
-    assert "mend it" in event["error"]
+    assert "fix it" in event["error"]
     assert "BadDataError" in Path(event["log"]).read_text()
     assert (run_folder / "steps" / event["key"] / "report").read_text() == "<html>"
     with pytest.raises(BadDataError):

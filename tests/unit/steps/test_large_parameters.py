@@ -55,7 +55,7 @@ def test_another_text_under_the_address_is_noticed_and_replaced(store_uri):
     parcel = LargeParameter(LONG, store_uri)
     address = parcel.send()
     open_store(store_uri).write(address.removeprefix(f"{store_uri}/"), LONG.upper().encode())
-    with pytest.raises(PerennialError, match="is not what was put there") as caught:
+    with pytest.raises(PerennialError, match="is not what was stored") as caught:
         resolve(address)
     assert "SHA-256" in caught.value.evidence
     assert not parcel.exists_in_store

@@ -165,7 +165,7 @@ def test_what_cannot_be_read_is_refused_with_its_reason(rows, options, says):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (encoded(pixels(40, 40))[:-400], "whole PNG"),
+        (encoded(pixels(40, 40))[:-400], "complete PNG"),
         (encoded(np.arange(64, dtype=np.uint16).reshape(8, 8) * 900), "more than eight bits"),
         (b"", "0 bytes"),
     ],

@@ -13,7 +13,7 @@ from perennial.validate_data.config import ExpectationsSection
     [
         ({"leakage_auc_warn": 0.99}, "above leakage_auc_fail"),
         ({"columns": {"x": {"min": 2, "max": 1}}}, "swap them"),
-        ({"columns": {"x": {"matches": "("}}}, "no regular expression"),
+        ({"columns": {"x": {"matches": "("}}}, "not a regular expression"),
         ({"max_overlap_share": 1.5}, "less than or equal to 1"),
         ({"min_rows": 0}, "greater than or equal to 1"),
         ({"max_rows": 1}, "Extra inputs"),

@@ -130,5 +130,5 @@ def test_the_password_is_not_sent_in_the_clear_where_the_server_itself_is_encryp
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())  # the profile's certificate wins
     monkeypatch.setenv("DEX_USERNAME", NAME)
     monkeypatch.setenv("DEX_PASSWORD", WORD)
-    with pytest.raises(PerennialError, match="would get the password in the clear"):
+    with pytest.raises(PerennialError, match="would get the password unencrypted"):
         connect(profile(address, server={"ca_file": ca_file}, auth={"kind": "dex"}))

@@ -18,13 +18,13 @@ def test_five_good_fields_are_taken(text):
     [
         ("0 0 3 * * *", "6 fields, not five"),
         ("hourly", "1 fields, not five"),
-        ("60 3 * * *", "'60' is no minute; it lies between 0 and 59"),
-        ("0 3 * * 7", "'7' is no day of the week"),
-        ("0 3 0 * *", "'0' is no day of the month"),
-        ("0 3 * foo *", "'foo' is no month"),
+        ("60 3 * * *", "'60' is not valid as minute; it lies between 0 and 59"),
+        ("0 3 * * 7", "'7' is not valid as day of the week"),
+        ("0 3 0 * *", "'0' is not valid as day of the month"),
+        ("0 3 * foo *", "'foo' is not valid as month"),
         ("0 17-9 * * *", "must not run backwards"),
         ("*/90 * * * *", "steps of a minute"),
-        ("0 3 * * *;", "is no day of the week"),
+        ("0 3 * * *;", "is not valid as day of the week"),
     ],
 )
 def test_a_bad_field_is_named(text, complaint):

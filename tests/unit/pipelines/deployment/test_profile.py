@@ -46,14 +46,14 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("https://kubeflow.example/pipeline\"\n", "http://kubeflow.example\"\n", "in the clear"),
+        ("https://kubeflow.example/pipeline\"\n", "http://kubeflow.example\"\n", "unencrypted"),
         (f"perennial-data@{DIGEST}", "perennial-data:latest", r"\[images\] data = .*perennial-data:latest"),
         (f"registry.example/perennial-data@{DIGEST}", "", r"\[images\] data"),
-        ("https://kubeflow.example/pipeline\"\n", "\"\n", "'' is no address that a pod can reach; begin it with http://"),
+        ("https://kubeflow.example/pipeline\"\n", "\"\n", "'' is not an address that a pod can reach; begin it with http://"),
         ("[server]", "[sever]", r"did you mean this\?"),
-        ("https://kubeflow.example", "http://kubeflow.example", "send credentials in the clear"),
+        ("https://kubeflow.example", "http://kubeflow.example", "send credentials unencrypted"),
         ("https://kubeflow.example", "https://me:word@kubeflow.example", "comes with a user or password"),
-        ('"s3://perennial/store"', '"/var/store"', "no address that a pod can reach"),
+        ('"s3://perennial/store"', '"/var/store"', "not an address that a pod can reach"),
         ("secrets = { AWS_SECRET_ACCESS_KEY =", "environment = { AWS_SECRET_ACCESS_KEY =", "look like secrets"),
         ("perennial-store/secret-key", "secret-key", r"\[stores\] secrets"),
         ('"s3://perennial/store"', '"gs://perennial/store"', "begin it with s3://"),
@@ -67,7 +67,7 @@ def test_a_profile_of_a_few_lines_is_enough(tmp_path):
         ("secrets = {", 'environment = { HTTPS_PROXY = "http://me:word@proxy:3128" }\nsecrets = {', "look like secrets"),
         ("secrets = {", 'environment = { OPENAI_KEY = "word" }\nsecrets = {', "look like secrets"),
         ('"0 3 * * *"', '"at three"', "2 fields, not five"),
-        ("[schedules]", "[pods.steps.train]\ncpu = \"2\"\n[schedules]", r"\['train'\] are no steps"),
+        ("[schedules]", "[pods.steps.train]\ncpu = \"2\"\n[schedules]", r"\['train'\] are not steps"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(tmp_path, old, new, complaint):

@@ -113,7 +113,7 @@ def test_a_worse_version_is_refused_unless_a_person_insists(
     register(USELESS, "", promoted=False)
     code, said = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "did not show that it is better" in said
+    assert "is not shown to be better" in said
     code, said = perennial(*promote("2", "--force"))
     assert (code, champion()) == (0, "2")
     assert AliasDecision.of(tags(environment, "2"), "promoted").reason == "it is fresher (forced)"
@@ -178,7 +178,7 @@ def overtaken(environment, monkeypatch):
 @pytest.mark.parametrize(
     ("rival", "expected", "text"),
     [
-        ((3.0, 0.0), (2, "3"), "did not show that it is better"),
+        ((3.0, 0.0), (2, "3"), "is not shown to be better"),
         ((2.0, 3.0), (0, "2"), "in place of version 3 (judged again: "),
     ],
     ids=["a better one", "a worse one"],

@@ -48,7 +48,7 @@ def test_versions_come_with_aliases_metrics_and_why_each_was_promoted(perennial,
     assert "UTC  challenger champion" in second
     assert "roc_auc 0.875  better than version 1 by +0.25 [+0.125, +0.5]" in second
     assert "UTC by the gate: Promote: it is better." in second
-    assert "no promotion on record" in third
+    assert "no recorded promotion" in third
 
 
 def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, register, home):

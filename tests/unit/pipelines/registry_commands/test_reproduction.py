@@ -115,7 +115,7 @@ def test_a_dataset_that_was_moved_is_found_where_it_is_said_to_lie(reproduce, ho
 @pytest.mark.parametrize(
     ("lineage", "said"),
     [
-        ({"commit": ""}, "no commit is on record"),
+        ({"commit": ""}, "no commit is recorded"),
         ({"diff_digest": "0" * 64}, "SHA-256 of uncommitted.diff: "),
         ({}, "does not lie in a git repository"),
     ],
