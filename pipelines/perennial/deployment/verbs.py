@@ -219,16 +219,10 @@ def add_deployment_verbs(
     model = argparse.ArgumentParser(add_help=False)
     model.add_argument("model", help="the model's name")
     start = argparse.ArgumentParser(add_help=False)
-    start.add_argument(
-        "--reason", required=True, help="reason, stored on the run and on the version"
-    )
+    start.add_argument("--reason", required=True, help="stored on the run and the version")
     start.add_argument("--evidence", default="", help="what another system saw, as a JSON object")
-    start.add_argument(
-        "--force", action="store_true", help="start even while another run is under way"
-    )
-    start.add_argument(
-        "--wait", action="store_true", help="wait for its end; exit code 1 if it fails"
-    )
+    start.add_argument("--force", action="store_true", help="even while another run is under way")
+    start.add_argument("--wait", action="store_true", help="until its end; exit code 1 if it fails")
 
     deploying = add(deploy, contract, profile)
     deploying.add_argument("--dry-run", action="store_true", help="only print what would be done")
@@ -290,9 +284,7 @@ def _add_event_options(
         "--pipeline", choices=("training", "monitoring"), default="training",
         help="which to start (default: training)",
     )  # fmt: skip
-    signing.add_argument(
-        "--reason", required=True, help="reason, stored on the run and on the version"
-    )
+    signing.add_argument("--reason", required=True, help="stored on the run and the version")
     signing.add_argument("--evidence", default="", help="what was seen, as a JSON object")
 
 
