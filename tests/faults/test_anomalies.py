@@ -137,7 +137,7 @@ def test_too_many_bad_batches_fail_the_training(root):
     anomalies = {"not_finite": "skip", "max_skipped": 2}
     job = faulty_job(root, options, anomalies=anomalies)
     assert run_ranks(job) == [1, 1]
-    assert "at or before step 7 after 2 updates were left out" in message(job)
+    assert "at or before step 7 after 2 updates were skipped" in message(job)
 
 
 def test_an_overflow_on_one_rank_halves_the_scale_of_all(root):
@@ -229,4 +229,4 @@ def test_a_spike_is_only_reported_by_default(root, poison):
     settings = {**REWINDING, "anomalies": {"spike_window_steps": 8}}
     job = faulty_job(root, FaultyOptions(poison=poison), **settings)
     assert finished(job).num_rewinds == 0
-    assert "far above its recent course since step=21" in (job.logs / "rank-0.log").read_text()
+    assert "far above its recent level since step=21" in (job.logs / "rank-0.log").read_text()

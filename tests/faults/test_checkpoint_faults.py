@@ -113,7 +113,7 @@ def test_damage_to_any_file_of_the_newest_falls_back(stopped, tmp_path, undistur
     assert all_equal(result, undisturbed)
     log = (job.logs / "rank-0.log").read_text()
     assert "step-00000010 is damaged" in log
-    assert "falling back to the one before" in log
+    assert "falling back to the previous checkpoint" in log
 
 
 def test_a_flipped_bit_anywhere_in_any_file_is_found(stopped, tmp_path):

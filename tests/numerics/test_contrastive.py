@@ -54,7 +54,7 @@ def test_several_passes_are_refused_with_the_sizes_that_fit(shapes):
     job = shapes_job(shapes, "passes", strategy="single", micro_batch_size=16)
     assert run_ranks(job) == [1]
     message = RankFailure.from_json((job.errors / "rank-0.json").read_text()).message
-    assert "its 2 passes do not see each other" in message
+    assert "its 2 passes are computed separately" in message
     assert "micro_batch_size >= 32 or training.global_batch_size <= 16" in message
 
 

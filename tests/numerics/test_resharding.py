@@ -99,7 +99,7 @@ def test_training_goes_on_in_a_world_of_another_size(root, stopped, strategy, si
     last = CheckpointManifest.read(committed(job.checkpoints)[-1])
     assert last.progress.world_sizes == sizes
     log = (job.logs / "rank-0.log").read_text()
-    assert f"written by {sizes[0]} processes, these are {sizes[1]}" in log
+    assert f"resharded from {sizes[0]} to {sizes[1]} processes" in log
 
 
 def test_the_same_number_of_processes_is_not_called_resharding(stopped):

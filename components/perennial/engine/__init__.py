@@ -1,1 +1,1 @@
-"""The training engine: task protocol, worker, loop, sharding, checkpoints. The door to torch."""
+"""The training engine: task protocol, worker, loop, sharding, checkpoints. Uses torch."""

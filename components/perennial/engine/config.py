@@ -30,117 +30,117 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 GHOST_BATCH_SIZE = 64
-"""What generalised best in the guide's source (Hoffer et al., 2017) and in most reports since."""
+"""The value that generalised best in Hoffer et al. (2017) and in most reports since."""
 
 
 class Normalization(Section):
-    """Over which examples batch normalisation takes its statistics."""
+    """The examples over which batch normalisation computes its statistics."""
 
     batch_norm: Literal["local", "sync", "ghost"] = "local"
     """`local`: the rows of one process and forward pass. `sync`: those of all processes; choose it
     when they have fewer than about 16 each, or when the number of processes must not matter.
     `ghost`: chunks of fixed size; choose it when a larger batch generalises worse."""
     ghost_batch_size: PositiveInt | None = None
-    """Rows of a chunk under `ghost`, at most; None means 64. Tune it between 16 and 128."""
+    """Largest number of rows of a chunk under `ghost`; None means 64. Tune it between 16 and
+    128."""
 
     @model_validator(mode="after")
     def _is_used(self) -> Self:
         if self.ghost_batch_size is not None and self.batch_norm != "ghost":
             raise ValueError(
-                f"ghost_batch_size = {self.ghost_batch_size} has no use under batch_norm = "
+                f"ghost_batch_size = {self.ghost_batch_size} has no effect with batch_norm = "
                 f'"{self.batch_norm}": set batch_norm = "ghost", or remove it'
             )
         return self
 
 
 class TrainingSection(Section):
-    """How a task is trained. The defaults suit a table of about 100,000 rows."""
+    """Options of a training. The defaults suit a table of about 100,000 rows."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Initial weights, data order, dropout. Change it only to measure how much luck is in a
-    result."""
+    """Seed of initial weights, data order and dropout. Change it only to measure run-to-run
+    variance."""
     steps: PositiveInt = 2000
-    """Updates of the weights: the budget. Raise it when the best checkpoint is among the last."""
+    """Number of optimizer steps. Raise it when the best checkpoint is among the last."""
     global_batch_size: PositiveInt = 1024
-    """Examples per update, over all processes. Raise it until a step takes noticeably longer, and
-    tune the learning rate again afterwards."""
+    """Examples per optimizer step, over all processes. Raise it until a step takes noticeably
+    longer, and tune the learning rate again afterwards."""
     micro_batch_size: PositiveInt = 512
-    """Examples per process and forward pass, at most: how much is in memory at once. Halve it when
-    memory runs out; the result stays the same up to rounding, but for dropout and batch
-    statistics."""
+    """Most examples per process and forward pass; sets the memory use. Halve it when memory runs
+    out: the result stays the same up to rounding, except for dropout and batch statistics."""
     optimizer: Optimizer = AdamW()
-    """`adamw` (default) or another by `name`, with its own knobs."""
+    """`adamw` (default) or another by `name`, with its own options."""
     schedule: Schedule = Cosine()
-    """The learning rate over the steps: `cosine` (default) or another by `shape`."""
+    """Learning rate schedule: `cosine` (default) or another by `shape`."""
     clipping: Clipping = NormClipping()
-    """What happens to gradients that are too long: by `norm` (default) or another `method`."""
+    """Gradient clipping: by `norm` (default) or another `method`."""
     averaging: Averaging | None = None
-    """A moving average of the weights that is evaluated and saved beside them. Turn it on when the
-    validation metric jumps from one evaluation to the next."""
+    """Moving average of the weights, evaluated and saved with them. Turn it on when the validation
+    metric jumps from one evaluation to the next."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """`bf16` computes in bfloat16 and keeps weights, reductions and updates in float32. Choose it
     where the hardware multiplies bfloat16 faster (GPUs, AVX512-BF16 or AMX processors). `fp16`,
     with a loss scale that adapts, is for GPUs without bfloat16."""
     reduce_precision: Literal["fp32", "compute"] = "fp32"
-    """Under `fsdp` and `hsdp` with a short `precision`: the type in which gradients are summed over
-    the processes. `compute` sends half the bytes and loses their last bits: choose it when the
-    network is what a step waits for, and compare the curves."""
+    """Under `fsdp` and `hsdp` with a 16-bit `precision`: the type in which gradients are summed
+    over the processes. `compute` sends half the bytes at lower precision: choose it when steps wait
+    for the network, and compare the curves."""
     allow_tf32: bool = False
     """Let a GPU multiply float32 matrices with 10-bit mantissas: up to 8 times faster, a relative
     error of 1e-3. Refused on CPUs, which cannot."""
     deterministic: bool = True
-    """Reproducible kernels. Turn it off on GPUs for speed (convolutions chosen by trying, a faster
-    backward pass of attention) when a resume need not repeat the uninterrupted training bit for
+    """Use reproducible kernels. Turn it off on GPUs for speed (autotuned convolutions, a faster
+    backward pass of attention) when a resumed training need not equal the uninterrupted one bit for
     bit."""
     compile: bool = False
-    """Compile each block (`torch.compile`), or the whole model where the task names none. Worth
-    its minutes on GPUs and for wide models; on CPUs small models became slower."""
+    """Compile each block (`torch.compile`), or the whole model if the task names no blocks. Pays
+    off on GPUs and for wide models; on CPUs small models became slower."""
     strategy: Strategy = "fsdp"
     """`fsdp` shards weights, gradients and optimizer state over the processes; `ddp` replicates
     them: faster for models that fit everywhere; `hsdp` shards within and replicates between groups
-    of processes; `single` is one process; `auto` takes the simplest that fits in memory and says
+    of processes; `single` is one process; `auto` takes the simplest that fits in memory and reports
     why."""
     parallelism: Parallelism = Parallelism()
     """Further dimensions of the device mesh, for models too large for sharding alone."""
     memory: Memory = Memory()
-    """What is given up to save memory."""
+    """Options that save memory at the cost of time."""
     normalization: Normalization = Normalization()
-    """Over which examples batch normalisation takes its statistics."""
+    """The examples over which batch normalisation computes its statistics."""
     loading: Loading = Loading()
-    """How batches get ready."""
+    """Data loading: prefetching, worker threads, pinned memory."""
     evaluate_every_steps: PositiveInt = 100
-    """Steps between evaluations; each one is also a checkpoint. Lower it when the curve turns
-    between two points, raise it when evaluations cost more than a tenth of the time."""
+    """Steps between evaluations; each evaluation also writes a checkpoint. Lower it when the curve
+    turns between two points, raise it when evaluations take more than a tenth of the time."""
     evaluation_rows: PositiveInt | None = 10_000
-    """Validation rows scored at each evaluation, the same each time; None means all. The
-    candidates are scored on all rows after training in any case."""
+    """Validation rows scored at each evaluation, the same each time; None means all. After
+    training, the candidates are scored on all rows in any case."""
     log_every_steps: PositiveInt = 20
     """Steps between logged points."""
     checkpoints: Checkpoints = Checkpoints()
     """Which checkpoints are kept, and whether training waits for them."""
     anomalies: Anomalies = Anomalies()
-    """What happens when an update is not to be trusted."""
+    """Reaction to losses or gradients that are not finite, and to loss spikes."""
     watchdog: Watchdog = Watchdog()
-    """What happens when a step does not end."""
+    """Reaction to a step that hangs."""
     stragglers: Stragglers = Stragglers()
-    """How the process that all others wait for is found."""
+    """Detection of slow processes."""
     peak_tflops: Annotated[float, Field(gt=0.0)] | None = None
-    """What one device can do at best at this precision, in TFLOP/s, for the utilisation (MFU). None
+    """Peak throughput of one device at this precision, in TFLOP/s, for the utilisation (MFU). None
     takes it from a table of GPUs; set it for others, and for CPUs after measuring a large matrix
     product."""
     profile: Profile | None = None
-    """A short trace with a verdict: waiting for data, for the host, for memory or computing."""
+    """A short trace that names the bottleneck: data, host, memory or computing."""
     metric: str = ""
-    """What makes a checkpoint worth keeping: one of the task's metrics, or `loss`. Empty means the
-    metric of `[selection]`, else the task's first; leave it so."""
+    """Metric by which the best checkpoints are kept: one of the task's metrics, or `loss`. Empty
+    means the metric of `[selection]`, else the task's first; keep the default."""
 
     @model_validator(mode="after")
     def _checkpoints_fit(self) -> Self:
         kept, taken = self.checkpoints.keep_every_steps, self.evaluate_every_steps
         if kept is not None and kept % taken:
             raise ValueError(
-                f"checkpoints.keep_every_steps = {kept} names steps without a checkpoint: one is "
-                f"taken every evaluate_every_steps = {taken} steps; take a multiple of that"
+                f"checkpoints.keep_every_steps = {kept} is not a multiple of evaluate_every_steps "
+                f"= {taken}, the steps at which checkpoints are taken"
             )
         return self
 

@@ -107,7 +107,7 @@ def deliver(job: TrainingJob, *files: Path) -> None:
         try:
             open_store(job.attempt_uri).upload(file.relative_to(job.root).as_posix(), file)
         except PerennialError as error:
-            logger.warning("%s stays on this machine: %s", file.name, error)
+            logger.warning("cannot upload %s: %s", file.name, error)
 
 
 def fetch_errors(job: TrainingJob) -> None:
@@ -121,7 +121,7 @@ def fetch_errors(job: TrainingJob) -> None:
             if content is not None:
                 write_atomically(job.root / found.key, content)
     except PerennialError as error:
-        logger.warning("what other ranks have written is not known: %s", error)
+        logger.warning("cannot read what other ranks have written: %s", error)
 
 
 def keep_result(job: TrainingJob) -> None:

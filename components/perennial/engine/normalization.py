@@ -41,7 +41,7 @@ def normalized(model: nn.Module, training: TrainingSection, world: World) -> nn.
             f"training.normalization.batch_norm = {kind!r}, but the model has no batch "
             "normalisation",
             evidence=f"it has {', '.join(sorted({type(m).__name__ for m in model.modules()}))}",
-            action="leave the section out; other normalisations see one example at a time",
+            action="remove the section; other normalisations use one example at a time",
         )
     if kind == "sync":
         _require_rows_everywhere(training, world)

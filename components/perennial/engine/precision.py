@@ -33,7 +33,7 @@ def choose_kernels(training: TrainingSection, device: torch.device) -> None:
         )  # fmt: skip
     elif training.allow_tf32:
         raise PerennialError(
-            "training.allow_tf32 = true, but this process computes on a CPU",
+            "training.allow_tf32 = true, but this process runs on a CPU",
             action="remove it, or train on a GPU of the Ampere generation or later",
         )
     torch.backends.cuda.matmul.allow_tf32 = training.allow_tf32

@@ -33,15 +33,15 @@ WEIGHT = "weight"
 
 
 class NoOptions(Section):
-    """The options of a task that has none."""
+    """Options of a task that has none."""
 
 
 class MeasuredOptions(Section):
-    """The options of a task that the contract may measure by more metrics."""
+    """Options of a task for which the contract may add metrics."""
 
     metrics: tuple[str, ...] = ()
-    """Metrics of the catalogue (engine/metrics/README.md) beside the task's own. Add
-    those that `selection` or `gate` of the contract name, or that people ask for."""
+    """Metrics of the catalogue (engine/metrics/README.md) besides the task's own. Add those that
+    `selection` or `gate` of the contract name, or that reports should show."""
 
 
 class Task(ABC):
@@ -195,7 +195,7 @@ class Task(ABC):
             evidence=f"the task's `score` gives {', '.join(found) or 'nothing'}"
             if metric is None
             else f"it needs {metric.needs}",
-            action="measure it on more rows, or take another metric",
+            action="measure it on more rows, or choose another metric",
         )
 
     def reading(self, metric: Metric) -> Metric:
@@ -209,7 +209,7 @@ class Task(ABC):
                 f"{type(self).__name__} cannot be measured by {metric.name!r}",
                 evidence=f"its kind is {self.kind}; the metric is for "
                 f"{', '.join(sorted(metric.kinds))}",
-                action="take it out of the task's metrics or of model.options.metrics",
+                action="remove it from the task's metrics or from model.options.metrics",
             )
         return metric.reading(self.statistics) if metric.statistics else metric
 
@@ -315,7 +315,7 @@ def load_task_type(path: str) -> type[Task]:
         raise BadTaskError(
             f"model.task = {path!r}: {module_name} has no {class_name!r}",
             evidence=f"its tasks are: {', '.join(classes) or 'none'}",
-            action="correct the name behind the colon",
+            action="correct the name after the colon",
         )
     if not _is_task(task_type):
         raise BadTaskError(

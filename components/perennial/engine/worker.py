@@ -187,7 +187,7 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
     if task.needs_whole_batch and plan.accumulation_steps > 1:
         raise PerennialError(
             f"the loss of {type(task).__name__} compares the rows of a global batch, but its "
-            f"{plan.accumulation_steps} passes do not see each other",
+            f"{plan.accumulation_steps} passes are computed separately",
             evidence=plan.describe(),
             action="set training.micro_batch_size >= "
             f"{-(-section.global_batch_size // world.data_size)} or training.global_batch_size <= "
@@ -196,7 +196,7 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
     is_gpu = world.device.type == "cuda"
     if section.loading.pin_memory and not is_gpu:
         raise PerennialError(
-            "training.loading.pin_memory = true, but this process computes on a CPU",
+            "training.loading.pin_memory = true, but this process runs on a CPU",
             action="remove it: pinned memory is what a GPU copies from",
         )
     return Loader(
@@ -233,7 +233,7 @@ def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
     name = name or next(iter(directions))
     if name not in directions:
         raise BadTaskError(
-            f"training.metric = {name!r} is no metric of {type(task).__name__}",
+            f"training.metric = {name!r} is not a metric of {type(task).__name__}",
             evidence=f"its metrics are: {', '.join(directions)}",
             action="choose one of them",
         )

@@ -29,36 +29,37 @@ ROTATION_PERIOD = 10_000.0  # of the slowest pair of features, as in RoFormer an
 
 
 class DecoderOptions(Section):
-    """The size and kind of a decoder."""
+    """Size and family of a decoder."""
 
     vocab_size: PositiveInt = 256
-    """Token ids that exist; the default is every byte."""
+    """Number of token ids; the default is one for every byte."""
     context_length: PositiveInt = 256
     """Tokens of the longest sequence. `gpt2` learns that many positions."""
     layers: PositiveInt = 4
-    """Blocks. Deepen and widen together: width is most often 64 to 128 times the layers."""
+    """Number of blocks. Increase depth and width together: the width is most often 64 to 128 times
+    the number of layers."""
     heads: PositiveInt = 4
     """Attention heads of each block; `width / heads` should be 64 or 128 on GPUs."""
     kv_heads: PositiveInt | None = None
     """Heads of keys and values, each shared by `heads / kv_heads` queries; None means `heads`.
     Lower it to save memory when the model generates."""
     width: PositiveInt = 128
-    """Features of the stream that blocks read from and add to."""
+    """Features of the residual stream."""
     ffn_multiplier: Annotated[float, Field(gt=0.0)] = 4.0
-    """Width of the feed-forward layers over `width`. SwiGLU has three matrices instead of two and
-    takes two thirds of it, so that both variants have as many parameters."""
+    """Width of the feed-forward layers, as a multiple of `width`. SwiGLU has three matrices instead
+    of two and takes two thirds of it, so that both variants have as many parameters."""
     variant: Literal["llama", "gpt2"] = "llama"
     """Which of the two families the blocks follow."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """On embeddings, attention and each block's additions. Raise it when epochs repeat and the
-    validation loss turns."""
+    """Dropout of embeddings, attention and each block's output. Raise it when the validation loss
+    rises over repeated epochs."""
     experts: Annotated[int, Field(ge=0)] = 0
-    """Feed-forward networks per block, of which each token passes few; 0 means one for all."""
+    """Experts (feed-forward networks) per block; 0 means a dense model."""
     experts_per_token: PositiveInt = 1
-    """Experts that each token passes; 1 is the cheapest, 2 trains more smoothly."""
+    """Experts that process each token; 1 is the cheapest, 2 trains more smoothly."""
     balance: Annotated[float, Field(ge=0.0)] = 0.01
-    """Weight of the loss that keeps experts equally busy (0.01 in Switch Transformer). Raise it
-    when few experts get all tokens."""
+    """Weight of the load-balancing loss of the experts (0.01 in Switch Transformer). Raise it when
+    few experts get all tokens."""
     tie_embeddings: bool = False
     """Use the token embedding as output matrix as well. Saves memory in small models."""
 

@@ -40,46 +40,48 @@ IMAGE = "image"
 
 
 class ResNetOptions(Section):
-    """Departures from a ResNet preset; what is not set is the preset's."""
+    """Overrides of a ResNet preset; options that are not set keep the preset's value."""
 
     block: Literal["basic", "bottleneck"] | None = None
-    """`bottleneck` for networks of 50 layers and more."""
+    """Block type; `bottleneck` for networks of 50 layers and more."""
     depths: tuple[PositiveInt, ...] = ()
-    """Blocks of each stage; deepen when the training loss stays high."""
+    """Blocks of each stage; add some when the training loss stays high."""
     widths: tuple[PositiveInt, ...] = ()
     """Channels of each stage; halve them when the model must be small."""
     stem: Literal["small", "large"] | None = None
-    """`large` for pictures of 64 pixels and more: it quarters height and width first."""
+    """First layers; `large` for pictures of 64 pixels and more: it quarters height and width
+    first."""
 
 
 class ViTOptions(Section):
-    """Departures from a ViT preset; what is not set is the preset's."""
+    """Overrides of a ViT preset; options that are not set keep the preset's value."""
 
     patch: PositiveInt | None = None
-    """Pixels of a patch's side. Halving it makes four times as many tokens: finer, and slower."""
+    """Side of a patch in pixels. Halving it makes four times as many tokens: finer, and slower."""
     width: PositiveInt | None = None
-    """Of every token; a multiple of `heads`."""
+    """Features of every token; a multiple of `heads`."""
     depth: PositiveInt | None = None
-    """Blocks; deepen when the training loss stays high."""
+    """Number of blocks; add some when the training loss stays high."""
     heads: PositiveInt | None = None
-    """Of the attention; 32 to 64 numbers each are usual."""
+    """Attention heads; 32 to 64 features per head are usual."""
     pooling: Literal["mean", "token"] | None = None
-    """`token` only to match published weights."""
+    """Pooling over tokens; `token` only to match published weights."""
 
 
 class Augmentation(Section):
-    """Random changes to training pictures, all off.
+    """Augmentation of training pictures, off by default.
 
-    Turn one on when the validation loss rises while the training loss falls, and only if it keeps
-    the label.
+    Turn one on when the validation loss rises while the training loss falls, and only if it does
+    not change the label.
     """
 
     shift: Annotated[int, Field(ge=0)] = 0
-    """Pixels to move by, at most, in each direction; border pixels are repeated."""
+    """Largest random shift in each direction, in pixels; border pixels are repeated."""
     flip: bool = False
-    """Mirror every second picture; never for letters, digits or traffic signs."""
+    """Flip every second picture horizontally; never for letters, digits or traffic signs."""
     noise: Annotated[float, Field(ge=0.0)] = 0.0
-    """Deviation of added noise, in deviations of the pixels; 0.1 is hardly seen."""
+    """Standard deviation of added noise, in standard deviations of the pixels; 0.1 is hardly
+    visible."""
 
 
 class ImageOptions(MeasuredOptions):
@@ -90,9 +92,9 @@ class ImageOptions(MeasuredOptions):
     preset: Preset = "small"
     """`small` suits pictures of 8 to 32 pixels, the others those of 64 to 256."""
     resnet: ResNetOptions = ResNetOptions()
-    """Departures from the preset."""
+    """Overrides of the preset."""
     vit: ViTOptions = ViTOptions()
-    """Departures from the preset."""
+    """Overrides of the preset."""
     image: ColumnName | None = None
     """The feature column with the pictures; None means the only feature."""
     shape: tuple[PositiveInt, ...] = ()
@@ -101,12 +103,12 @@ class ImageOptions(MeasuredOptions):
     """Height and width that encoded pictures are scaled to; None takes them as they are and refuses
     pictures of another size. Set it when sizes differ."""
     channels: Literal[1, 3] | None = None
-    """1 makes grey pictures, 3 colour; None follows the first training picture."""
+    """1 for grey pictures, 3 for colour; None follows the first training picture."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Raise it when the validation loss rises while the training loss falls."""
+    """Dropout. Raise it when the validation loss rises while the training loss falls."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Share of each label spread over all classes, in the loss that is minimised only: 0.1 keeps a
-    large model from certainty. Its first value is (1 - s) H + s L under classes of entropy H and
+    """Share of each label spread over all classes, in the training loss only: 0.1 keeps a large
+    model from overconfidence. Its initial value is (1 - s) H + s L under classes of entropy H and
     mean negative log share L; evaluation, gate and monitoring use the plain cross-entropy."""
     augmentation: Augmentation = Augmentation()
     """Random changes to training pictures."""
@@ -132,7 +134,7 @@ class ImageOptions(MeasuredOptions):
 
     @property
     def resnet_shape(self) -> ResNetShape:
-        """The preset with its departures."""
+        """Return the preset with its overrides."""
         preset, own = RESNETS[self.preset], self.resnet
         return ResNetShape(
             own.block or preset.block, own.depths or preset.depths, own.widths or preset.widths,
@@ -141,7 +143,7 @@ class ImageOptions(MeasuredOptions):
 
     @property
     def vit_shape(self) -> ViTShape:
-        """The preset with its departures."""
+        """Return the preset with its overrides."""
         preset, own = VITS[self.preset], self.vit
         return ViTShape(
             own.patch or preset.patch, own.width or preset.width, own.depth or preset.depth,

@@ -49,22 +49,22 @@ class TextOptions(Section):
     vocab_size: Annotated[int, Field(ge=SMALLEST_VOCABULARY)] = SMALLEST_VOCABULARY
     """Token ids: 257 are bytes; more are byte pairs, learned from the training captions."""
     length: Annotated[int, Field(ge=2)] = 64
-    """Tokens of a caption, its two boundaries included; the rest is cut off."""
+    """Most tokens of a caption, including its two boundaries; longer captions are truncated."""
     layers: PositiveInt = 2
-    """Blocks; deepen when captions are sentences instead of words."""
+    """Number of blocks; add some when captions are sentences instead of words."""
     heads: PositiveInt = 4
-    """Of the attention."""
+    """Attention heads."""
     width: PositiveInt = 64
-    """Of every token."""
+    """Features of every token."""
 
 
 class ImageTextOptions(MeasuredOptions):
     """Options of contrastive learning from captions."""
 
     architecture: Architecture = "vit"
-    """Of the picture tower."""
+    """Architecture of the picture tower."""
     preset: Preset = "small"
-    """Its size; `small` suits pictures of 8 to 32 pixels."""
+    """Size of the picture tower; `small` suits pictures of 8 to 32 pixels."""
     image: ColumnName | None = None
     """The feature column with the pictures; None means the only one beside the caption."""
     shape: tuple[PositiveInt, ...] = ()
@@ -76,11 +76,11 @@ class ImageTextOptions(MeasuredOptions):
     embedding: PositiveInt = 64
     """Width of the common space; 256 to 1024 for large towers."""
     temperature: Annotated[float, Field(gt=0.0, le=1.0)] = 0.07
-    """Of the first logits (CLIP's value); it is learned from there. Raise it towards 1 when the
+    """Initial temperature of the logits (CLIP's value); it is learned. Raise it towards 1 when the
     first steps are unstable."""
     candidates: PositiveInt = 64
-    """Pictures and captions that are told apart in evaluation: a fixed number, so that metrics mean
-    the same for every batch size. Raise it when all metrics are near 1."""
+    """Number of pictures and captions compared in evaluation; fixed, so that metrics mean the same
+    for every batch size. Raise it when all metrics are near 1."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -40,21 +40,21 @@ SCORED_LOGITS = 2**25
 
 
 class DocumentOptions(MeasuredOptions):
-    """How documents become examples."""
+    """Options that set how documents become examples."""
 
     vocab_size: Annotated[int, Field(ge=SMALLEST_VOCABULARY)] = SMALLEST_VOCABULARY
     """Token ids: 257 are the bytes and the boundary of documents; more are byte pairs, learned from
-    the training split with the package `tokenizers`. Raise it to 1,000 to 50,000 when there is text
-    enough: sequences get 2 to 5 times shorter, and the model's embedding larger."""
+    the training split with the package `tokenizers`. Raise it to 1,000 to 50,000 when there is
+    enough text: sequences get 2 to 5 times shorter, and the model's embedding larger."""
     context_length: PositiveInt = 256
-    """Tokens of a sequence; what a document has beyond `windows` of them is cut off. Raise it until
-    few examples in the skeleton report are cut."""
+    """Tokens of a sequence; a document longer than `windows` sequences is truncated. Raise it until
+    few examples in the report of the sanity checks are truncated."""
     windows: PositiveInt = 1
-    """Sequences per document. The model sees each by itself, and all of them count as one example.
-    Raise it when documents are longer than the context that you can afford."""
+    """Sequences per document. The model processes each separately, and all of them count as one
+    example. Raise it when documents are longer than the context that you can afford."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Share of the target that is spread over all tokens; in training only. Rarely worth more than
-    0.1, and most often nothing."""
+    """Label smoothing: share of the target spread over all tokens; in training only. Rarely helpful
+    above 0.1."""
 
 
 class LanguageModelOptions(DocumentOptions, DecoderOptions):

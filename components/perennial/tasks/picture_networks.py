@@ -21,7 +21,9 @@ def require_preset(architecture: Architecture, preset: Preset) -> None:
     """
     presets = RESNETS if architecture == "resnet" else VITS
     if preset not in presets:
-        raise ValueError(f"preset = {preset!r} is no {architecture}; choose {', '.join(presets)}")
+        raise ValueError(
+            f"preset = {preset!r} is not a preset of {architecture}; choose {', '.join(presets)}"
+        )
 
 
 def vision_transformer(

@@ -17,14 +17,14 @@ from perennial.tasks.language_modeling import DocumentOptions, LanguageModel
 
 
 class TransformersOptions(DocumentOptions):
-    """Which model, and how documents become its examples."""
+    """Options of a model of `transformers`, and how documents become its examples."""
 
     model_type: str = "llama"
     """The family's name in `transformers`, such as `llama`, `gpt2`, `qwen3` or `mistral`."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """The family's own settings, such as `hidden_size`; those that are missing are the family's
-    defaults, which are most often of billions of parameters. `vocab_size` and the ids of special
-    tokens follow from the tokenization."""
+    """The family's own settings, such as `hidden_size`; missing ones are the family's defaults,
+    which often mean billions of parameters. `vocab_size` and the ids of special tokens follow from
+    the tokenization."""
 
 
 class TransformersCausalLM(LanguageModel):

@@ -125,7 +125,7 @@ def test_a_model_without_batch_norm_is_refused(kind):
 
 @pytest.mark.parametrize("kind", ["local", "sync"])
 def test_a_ghost_size_without_ghosts_is_refused(kind):
-    with pytest.raises(ValidationError, match="has no use under"):
+    with pytest.raises(ValidationError, match="has no effect with"):
         Normalization(batch_norm=kind, ghost_batch_size=32)
 
 

@@ -145,13 +145,13 @@ def test_a_missing_picture_is_the_mean_one():
     [
         (pl.DataFrame({"photo": [b"no picture"] * 3, "label": ["a", "b", "a"]}), {}, "decoded"),
         (pl.concat([pictures(8, 8), pictures(9, 8)]), {}, "differ in size"),
-        (pictures(8, 8), {"shape": [8, 8]}, "shape has no use"),
-        (numbers((8, 8)), {"shape": [8, 8], "size": [4, 4]}, "size has no use"),
+        (pictures(8, 8), {"shape": [8, 8]}, "shape has no effect"),
+        (numbers((8, 8)), {"shape": [8, 8], "size": [4, 4]}, "size has no effect"),
         (numbers((8, 8)), {"shape": [8, 7]}, "not 56 numbers"),
         (numbers((8, 8)), {}, "have the shape"),
-        (pl.DataFrame({"photo": ["x", "y"], "label": ["a", "b"]}), {}, "holds no pictures"),
-        (pictures(8, 8).with_columns(other=1), {}, "takes one feature"),
-        (pictures(8, 8).with_columns(photo=pl.lit(None, pl.Binary)), {}, "holds no picture"),
+        (pl.DataFrame({"photo": ["x", "y"], "label": ["a", "b"]}), {}, "does not contain pictures"),
+        (pictures(8, 8).with_columns(other=1), {}, "needs exactly one feature"),
+        (pictures(8, 8).with_columns(photo=pl.lit(None, pl.Binary)), {}, "contains no picture"),
         (pictures(8, 8).with_columns(label=pl.lit("a")), {}, "classes to train on"),
     ],
     ids=["damaged", "sizes", "useless shape", "useless size", "wrong shape", "no shape", "text",
@@ -318,7 +318,7 @@ def test_camera_orientation_is_followed():
 
 def test_dates_are_no_pictures():
     rows = pl.DataFrame({"photo": [datetime(2024, 1, 1, tzinfo=UTC)] * 3, "label": ["a", "b", "a"]})
-    with pytest.raises(BadDataError, match="holds no pictures"):
+    with pytest.raises(BadDataError, match="does not contain pictures"):
         make(rows)
 
 

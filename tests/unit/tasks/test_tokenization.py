@@ -40,7 +40,7 @@ def test_tokens_that_lose_bytes_of_the_text_are_refused(learned, monkeypatch):
     package = tokenization.importlib.import_module("tokenizers")
     monkeypatch.setattr(tokenization, "_words", lambda _: package.pre_tokenizers.Whitespace())
     lossy = Tokenizer(learned.merges)
-    with pytest.raises(BadTaskError, match=r"do not spell its bytes(.|\n)*21 bytes .* of 17"):
+    with pytest.raises(BadTaskError, match=r"do not encode its bytes(.|\n)*21 bytes .* of 17"):
         lossy.encode(["the mean of the array"])
 
 

@@ -1,1 +1,1 @@
-"""The training state on disk: whole or not at all, found damaged or loaded exactly."""
+"""The training state on disk: committed atomically, verified when read, restored exactly."""

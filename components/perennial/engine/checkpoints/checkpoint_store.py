@@ -1,8 +1,8 @@
-"""Shelf: where a training's checkpoints are kept: a folder, or an object store with one before it.
+"""Checkpoint store: a folder, or an object store with a local folder as cache.
 
-Checkpoints are written and read in a folder of this machine. On a shelf in an object store every
-rank uploads its own files, the marker follows last, and what the folder still holds intact is not
-downloaded again.
+Checkpoints are written and read in a folder of this machine. With an object store, every rank
+uploads its own files, the completion marker is uploaded last, and files that are still intact in
+the folder are not downloaded again.
 """
 
 import hashlib
@@ -48,48 +48,48 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointStore(ABC):
-    """Checkpoints by step.
+    """The checkpoints of a training, by step.
 
     Attributes:
-        folder: Where this machine writes and reads them.
+        folder: Local folder in which they are written and read.
     """
 
     folder: Path
 
     @abstractmethod
     def uri_of(self, step: int) -> str:
-        """Where a committed checkpoint is found."""
+        """Return the address of a committed checkpoint."""
 
     @abstractmethod
     def steps(self) -> list[int]:
-        """The committed checkpoints, oldest first."""
+        """Return the steps of the committed checkpoints, oldest first."""
 
     @abstractmethod
     def manifest(self, step: int) -> CheckpointManifest:
-        """What a committed checkpoint says about itself.
+        """Return the manifest of a committed checkpoint.
 
         Raises:
-            DamagedCheckpointError: it is not what was written.
+            DamagedCheckpointError: its bytes differ from those that were written.
         """
 
     @abstractmethod
     def fetch_verified(self, step: int) -> CheckpointManifest:
-        """Make sure that this machine's folder holds a committed checkpoint, every byte of it.
+        """Ensure that the local folder contains a committed checkpoint, with every byte verified.
 
         Raises:
-            DamagedCheckpointError: it is not what was written.
+            DamagedCheckpointError: its bytes differ from those that were written.
         """
 
     @abstractmethod
     def upload(self, step: int, names: Iterable[str]) -> None:
-        """Take files from the step's partial folder; every rank hands in its own."""
+        """Upload files from the step's partial folder; every rank uploads its own."""
 
     @abstractmethod
     def commit(self, manifest: CheckpointManifest) -> None:
-        """Make what all ranks have handed in a checkpoint.
+        """Commit the files that all ranks have uploaded as a checkpoint.
 
         Raises:
-            PerennialError: files that the manifest lists are not there.
+            PerennialError: files that the manifest lists are missing.
         """
 
     @abstractmethod
@@ -103,19 +103,19 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def quarantine(self, step: int) -> str:
-        """Keep a damaged checkpoint where it is not taken for one; returns where."""
+        """Move a damaged checkpoint to quarantine; return the new address."""
 
     @abstractmethod
     def discard_uncommitted(self) -> None:
-        """Delete what a killed attempt was writing; the first rank does it."""
+        """Delete the incomplete checkpoints of a killed attempt; called by the first rank."""
 
     @abstractmethod
     def prune_copies(self, steps: Collection[int]) -> None:
-        """Delete what this machine holds beside copies of these checkpoints; each does it."""
+        """Delete all local files except copies of these checkpoints; called on each machine."""
 
 
 class LocalCheckpointStore(CheckpointStore):
-    """A folder that all ranks see."""
+    """A folder that is visible to all ranks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ class LocalCheckpointStore(CheckpointStore):
 
     @override
     def upload(self, step: int, names: Iterable[str]) -> None:
-        pass  # they are where they belong
+        pass  # the files are already in place
 
     @override
     def commit(self, manifest: CheckpointManifest) -> None:
@@ -172,11 +172,11 @@ class LocalCheckpointStore(CheckpointStore):
 
 
 class RemoteCheckpointStore(CheckpointStore):
-    """A prefix of an object store; the folder holds copies.
+    """A prefix of an object store; the folder contains copies.
 
     Args:
         uri: `s3://bucket/prefix`.
-        folder: By default the one that belongs to this address on this machine.
+        folder: The default is derived from the address.
     """
 
     def __init__(self, uri: str, folder: Path | None = None) -> None:
@@ -216,7 +216,7 @@ class RemoteCheckpointStore(CheckpointStore):
         return manifest
 
     def _sealed(self, step: int) -> dict[str, bytes]:
-        """The listing of a checkpoint's files, and the marker that vouches for it."""
+        """Return the listing of a checkpoint's files, and its completion marker."""
         listing, marker = (self._store.read(_key(step, name)) for name in (LISTING, MARKER))
         if listing is None or marker is None:
             raise damaged(self.uri_of(step), "it was never committed")
@@ -264,7 +264,7 @@ class RemoteCheckpointStore(CheckpointStore):
 
     @override
     def delete(self, step: int) -> None:
-        # The marker first, what is not listed next: a deletion cut short leaves nothing unseen.
+        # The marker first, unlisted files next: an interrupted deletion leaves no hidden files.
         listed = self._names().get(step, set()) - {MARKER}
         for name in (MARKER, HIDDEN, *sorted(listed)):
             self._store.delete(_key(step, name))
@@ -292,11 +292,11 @@ class RemoteCheckpointStore(CheckpointStore):
         try:
             stopped = self._store.discard_uploads("step-")
         except PerennialError as error:
-            # A right of its own, which training does not need: they cost room, nothing else.
-            logger.warning("uploads to %s that never ended are left: %s", self._store.uri, error)
+            # Needs a permission that training does not need; unfinished uploads only cost space.
+            logger.warning("cannot delete unfinished uploads to %s: %s", self._store.uri, error)
             return
         if stopped:
-            logger.warning("uploads=%d to %s never ended and are deleted", stopped, self._store.uri)
+            logger.warning("deleted %d unfinished uploads to %s", stopped, self._store.uri)
 
     @override
     def prune_copies(self, steps: Collection[int]) -> None:
@@ -319,7 +319,7 @@ class RemoteCheckpointStore(CheckpointStore):
 
 
 def open_checkpoint_store(uri: str) -> CheckpointStore:
-    """The shelf at a folder or at an object store's address."""
+    """Return the checkpoint store at a folder or at an object store's address."""
     return (
         RemoteCheckpointStore(uri)
         if is_remote(uri)
@@ -328,24 +328,24 @@ def open_checkpoint_store(uri: str) -> CheckpointStore:
 
 
 def is_remote(uri: str) -> bool:
-    """Whether an address is not one of a folder."""
+    """Whether an address is in an object store."""
     return urlparse(uri).scheme not in ("", "file")
 
 
 def folder_for(uri: str) -> Path:
-    """Where this machine keeps copies of what lies at a store's address."""
+    """Return the local folder for copies of a store's address."""
     parts = urlparse(uri)
     return data_cache() / "stores" / parts.netloc / parts.path.strip("/")
 
 
 def fetch_checkpoint(uri: str) -> Path:
-    """A local folder with a committed checkpoint, every byte of which is the one written.
+    """Return a local folder with a committed checkpoint, with every byte verified.
 
     Args:
         uri: As in `CheckpointRecord.uri`.
 
     Raises:
-        DamagedCheckpointError: it is not what was written.
+        DamagedCheckpointError: its bytes differ from those that were written.
     """
     parent, _, name = uri.rstrip("/").rpartition("/")
     if not is_remote(uri):
@@ -359,7 +359,7 @@ def fetch_checkpoint(uri: str) -> Path:
 def newest_intact(
     store: CheckpointStore, fingerprint: str, contract: Mapping[str, JsonValue]
 ) -> CheckpointManifest | None:
-    """The checkpoint to resume from; damaged ones are set aside with a loud warning.
+    """Return the checkpoint to resume from; quarantine damaged ones with a warning.
 
     Raises:
         PerennialError: the checkpoint belongs to another training.
@@ -369,7 +369,9 @@ def newest_intact(
             manifest = store.fetch_verified(step)
         except DamagedCheckpointError as error:
             aside = store.quarantine(step)
-            logger.warning("%s; kept as %s, falling back to the one before", error, aside)
+            logger.warning(
+                "%s; quarantined as %s; falling back to the previous checkpoint", error, aside
+            )
             continue
         require_same_training(store.uri_of(step), manifest, fingerprint, contract)
         return manifest
@@ -377,13 +379,13 @@ def newest_intact(
 
 
 def measured(store: CheckpointStore) -> dict[int, dict[str, float]]:
-    """Step → metrics of the committed checkpoints, oldest first; unreadable ones are set aside."""
+    """Return metrics by step of the committed checkpoints; quarantine unreadable ones."""
     found = {}
     for step in store.steps():
         try:
             found[step] = store.manifest(step).metrics
         except DamagedCheckpointError as error:
-            logger.warning("%s; kept as %s", error, store.quarantine(step))
+            logger.warning("%s; quarantined as %s", error, store.quarantine(step))
     return found
 
 

@@ -1,7 +1,8 @@
-"""Checkpoint: the whole training state, saved by all ranks at once and loaded into any sharding.
+"""Checkpointer: saves the whole training state from all ranks, and loads it into any sharding.
 
-State are the weights, the optimizer's moments and the step. Data order, learning rate and random
-numbers are functions of (seed, rank, step), so a resumed training is the same bit for bit.
+The state consists of the weights, the optimizer's moments and the step. Data order, learning rate
+and random numbers are functions of (seed, rank, step), so a resumed training is the same bit for
+bit.
 """
 
 import logging
@@ -62,20 +63,20 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointNotWrittenError(PerennialError):
-    """A checkpoint could not be written; the ones before are untouched."""
+    """A checkpoint could not be written; earlier ones are unchanged."""
 
 
 class Checkpointer:
     """Saves, restores and retires the checkpoints of one training.
 
-    Every method but `records` is called by all ranks together. At most one save is in flight: the
-    next one waits for it, and so must whoever ends the training, with `wait`.
+    Every method except `records` is called by all ranks together. At most one save is in flight:
+    the next one waits for it; call `wait` before the training ends.
 
     Args:
-        job: Whose checkpoints.
-        metric: By which the best are kept, and which way it is better.
-        world: This rank among all.
-        averaged: Saved and restored beside the weights, if there is an average.
+        job: The training.
+        metric: Name and direction of the metric by which the best are kept.
+        world: This rank and the process group.
+        averaged: Moving average, saved and restored with the weights; None without one.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Checkpointer:
         self._in_flight: Future[None] | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load the newest intact checkpoint, if there is one, and say how far it had come."""
+        """Load the newest intact checkpoint, if there is one, and return its progress."""
         self.wait()
         found = None
         if self._world.is_first:
@@ -137,7 +138,7 @@ class Checkpointer:
         progress: Progress,
         metrics: dict[str, float],
     ) -> None:
-        """Take a checkpoint; it is written while training goes on.
+        """Start a checkpoint; it is written while training continues.
 
         Raises:
             CheckpointNotWrittenError: the one before could not be written.
@@ -161,7 +162,7 @@ class Checkpointer:
             self.wait()
 
     def wait(self) -> None:
-        """Return when no checkpoint is being written any more.
+        """Wait until no checkpoint is being written.
 
         Raises:
             CheckpointNotWrittenError: the last one could not be written.
@@ -171,19 +172,19 @@ class Checkpointer:
             ended.result()
 
     def settle(self) -> None:
-        """Let what is being written get to disk although the training has failed."""
+        """Finish the pending write after the training has failed."""
         try:
             self.wait()
         except Exception as error:  # what ended the training is on record already
-            logger.warning("the last checkpoint was lost: %s", error)
+            logger.warning("the last checkpoint was not written: %s", error)
 
     @property
     def is_writing(self) -> bool:
-        """Whether this rank still writes a checkpoint."""
+        """Whether this rank is still writing a checkpoint."""
         return self._in_flight is not None and not self._in_flight.done()
 
     def discard_from(self, step: int) -> None:
-        """Forget the checkpoints of a step and of all after it: they hold corrupt weights."""
+        """Delete the checkpoints of a step and of all later steps: their weights are corrupt."""
         self.wait()
         if self._world.is_first:
             for corrupt in sorted(self._measured, reverse=True):
@@ -193,14 +194,14 @@ class Checkpointer:
         self._world.barrier()
 
     def close(self) -> None:
-        """The training is finished: keep nothing but what `records` tells of."""
+        """Delete all checkpoints except those in `records`; called after the training."""
         self.wait()
         if self._world.is_first:
             self._retire(self._retention.choose(self._measured))
         self._prune_copies()
 
     def records(self) -> tuple[CheckpointRecord, ...]:
-        """What is kept, oldest first; the first rank knows."""
+        """Return the checkpoints that are kept, oldest first; complete on the first rank only."""
         self.wait()
         return tuple(
             CheckpointRecord(
@@ -215,18 +216,18 @@ class Checkpointer:
         self._world_sizes = earlier if earlier[-1:] == (size,) else (*earlier, size)
         if earlier and self._world_sizes != earlier:
             logger.warning(
-                "resharded: the checkpoint was written by %d processes, these are %d; sums are "
-                "rounded in another order from here on", earlier[-1], size,
+                "resharded from %d to %d processes: sums are rounded in another order from now on",
+                earlier[-1], size,
             )  # fmt: skip
 
     def _write(self, shard: Shard, manifest: CheckpointManifest) -> None:
-        """Write this rank's part, and commit when all have; every rank learns how it went."""
+        """Write this rank's part, commit when all have, and share the outcome."""
         start = time.monotonic()
         partial = partial_path(self._store.folder, manifest.step)
         try:
             written = shard.write(partial)
             self._store.upload(manifest.step, written.files)
-        except Exception as error:  # whatever it is, the other ranks wait to hear of it
+        except Exception as error:  # the other ranks wait: any error must reach them
             problem = f"{type(error).__name__}: {error}"
             written = Written({}, [], 0, problem, is_outage=is_outage(error))
         gathered: list[Written] | None = None
@@ -243,7 +244,8 @@ class Checkpointer:
             raise CheckpointNotWrittenError(
                 f"the checkpoint of step {manifest.step} could not be written",
                 evidence=outcome[0].problem,
-                action="make room or mend the store; running again resumes from the one before",
+                action="free disk space or fix the store; running again resumes from the previous "
+                "checkpoint",
             ) from cause
         seconds = time.monotonic() - start
         size = written.num_bytes
@@ -252,7 +254,7 @@ class Checkpointer:
     def _commit(
         self, shard: Shard, manifest: CheckpointManifest, written: Sequence[Written]
     ) -> Written:
-        """Commit, then retire what became superfluous; returns what went wrong."""
+        """Commit, then delete superfluous checkpoints; return the problem, if any."""
         problems = [
             f"rank {rank}: {each.problem}" for rank, each in enumerate(written) if each.problem
         ]
@@ -264,12 +266,12 @@ class Checkpointer:
             shard.write_metadata(partial_path(self._store.folder, manifest.step), written)
             self._store.upload(manifest.step, [".metadata"])
             self._store.commit(manifest.model_copy(update={"files": files}))
-        except Exception as error:  # whatever it is, the other ranks wait to hear of it
+        except Exception as error:  # the other ranks wait: any error must reach them
             problem = f"rank 0: {type(error).__name__}: {error}"
             return Written({}, [], 0, problem, is_outage=is_outage(error))
         self._measured[manifest.step] = manifest.metrics
         # A jump of the loss is noticed some steps late: the newest may be corrupt by then, and the
-        # way back is the one before.
+        # one to return to is the one before.
         latest = sorted(self._measured)[-2:]
         self._retire({*self._retention.choose(self._measured), *latest})
         return _WRITTEN
@@ -293,9 +295,9 @@ class Checkpointer:
 def load_checkpoint_models(
     checkpoint: Path | str, result: TrainingResult
 ) -> Iterator[tuple[bool, Task, nn.Module]]:
-    """The weights of one checkpoint, then their moving average if it has one (True).
+    """Yield the model of one checkpoint, then that of the moving average if it has one (True).
 
-    Its bytes are read and compared once for both. Raises what `load_checkpoint_model` does.
+    The bytes are read and verified once for both. Raises the errors of `load_checkpoint_model`.
     """
     folder = fetch_checkpoint(str(checkpoint))
     for averaged in (False, True)[: 1 + holds(folder, "averaged")]:
@@ -305,12 +307,12 @@ def load_checkpoint_models(
 def load_checkpoint_model(
     checkpoint: Path | str, result: TrainingResult, *, averaged: bool = False
 ) -> tuple[Task, nn.Module]:
-    """The full model of one checkpoint, in one process, in evaluation mode.
+    """Return the full model of one checkpoint, in one process, in evaluation mode.
 
     Args:
         checkpoint: A checkpoint's folder, as in `CheckpointRecord.uri`.
         result: The training that it belongs to.
-        averaged: Take the moving average of the weights, in the place of the weights.
+        averaged: Load the moving average of the weights instead of the weights.
 
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.
@@ -323,7 +325,7 @@ def load_checkpoint_model(
 def _load_model(
     checkpoint: Path, result: TrainingResult, *, averaged: bool
 ) -> tuple[Task, nn.Module]:
-    """The same, from a folder whose bytes have been compared."""
+    """Return the model from a folder whose bytes have been verified."""
     task = load_task(result.task, result.options, result.columns)
     task.load_state(result.task_state)
     model = task.build_model()
@@ -335,7 +337,7 @@ def _load_model(
         state["averaged"] = averages_to_load(state["model"], names)
     try:
         if trained != set(state["model"]):
-            # Loading takes what it is asked for: a model that lost a layer would load without it.
+            # The library loads only what it is asked for: a model that lost a layer would load.
             raise RuntimeError(f"names differ: {sorted(trained ^ set(state['model']))[:5]}")
         with _quiet():
             load_state(state, checkpoint, no_dist=True)

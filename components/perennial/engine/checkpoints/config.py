@@ -1,4 +1,4 @@
-"""The knobs of checkpoints: which are kept, and whether the loop waits for them."""
+"""Options of checkpoints: which are kept, and whether the loop waits for them."""
 
 from typing import Annotated
 
@@ -10,15 +10,16 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class Checkpoints(Section):
-    """Checkpoints are taken at every evaluation; this says what becomes of them.
+    """Which checkpoints are kept; one is taken at every evaluation.
 
-    The one before the last is kept too while training goes on.
+    While the training runs, the one before the last is kept too.
     """
 
     keep_best: PositiveInt = 3
     """Best checkpoints kept besides the last; raise it for a noisy validation metric."""
     keep_every_steps: PositiveInt | None = None
-    """Also keep the checkpoints of multiples of this many steps, for looking back. Costs disk."""
+    """Also keep the checkpoints at multiples of this number of steps, for later analysis. Costs
+    disk space."""
     asynchronous: bool = True
-    """Copy the state aside and write it while training goes on. Turn it off when host memory for
-    one more copy of the state is missing."""
+    """Copy the state to host memory and write it while training continues. Turn it off when host
+    memory does not suffice for one more copy of the state."""

@@ -1,4 +1,4 @@
-"""Contract of a checkpoint: in which settings does it differ from the training that finds it?"""
+"""Contract of a checkpoint: the settings in which it differs from the current training."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,13 +17,13 @@ def require_same_training(
     """Check that a checkpoint belongs to this training.
 
     Args:
-        where: The checkpoint's address.
-        manifest: Of the checkpoint.
-        fingerprint: Of this training.
-        contract: What that is the digest of.
+        where: Address of the checkpoint.
+        manifest: The checkpoint's manifest.
+        fingerprint: The training's fingerprint.
+        contract: The settings whose digest is the fingerprint.
 
     Raises:
-        PerennialError: it belongs to another one; the settings that differ are named.
+        PerennialError: it belongs to another training; the error names the settings that differ.
     """
     if manifest.fingerprint == fingerprint:
         return
@@ -35,15 +35,15 @@ def require_same_training(
     raise PerennialError(
         f"the checkpoint {where} belongs to another training",
         evidence="\n".join([prints, *lines]),
-        action="undo these changes to continue it, or remove its folder to start anew; never point "
-        "two trainings at one folder",
+        action="undo these changes to resume it, or remove its folder to start again; never use "
+        "one folder for two trainings",
     )
 
 
 def differences(
     stored: Mapping[str, JsonValue], current: Mapping[str, JsonValue]
 ) -> list[tuple[str, str, str]]:
-    """Dotted key, value stored and value now, for each setting that differs."""
+    """Yield dotted key, stored value and current value of each setting that differs."""
     before, now = dict(_leaves(stored)), dict(_leaves(current))
     return [
         (key, before.get(key, ABSENT), now.get(key, ABSENT))

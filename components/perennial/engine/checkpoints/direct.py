@@ -1,7 +1,7 @@
-"""Direct writes: large pieces of memory go to disk past the kernel's page cache.
+"""Direct writes: write large pieces of memory to disk without the kernel's page cache.
 
-Copying them into it costs three times the processor time of digesting them, which training pays for
-where cores are scarce: 0.55 s against 0.18 s for 306 MB on a virtual machine.
+Copying into the cache takes three times the processor time of hashing, which slows training where
+cores are scarce: 0.55 s against 0.18 s for 306 MB on a virtual machine.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ DIRECT = getattr(os, "O_DIRECT", 0)  # Linux
 
 
 def bypass_cache(stream: io.FileIO, *, on: bool) -> bool:
-    """Turn direct writes on or off; returns whether that changed anything.
+    """Turn direct writes on or off; return whether the setting changed.
 
     File systems that cannot do them refuse here or at the first write, and are written to as usual.
     """
@@ -28,7 +28,7 @@ def bypass_cache(stream: io.FileIO, *, on: bool) -> bool:
 
 
 def write_all(stream: io.FileIO, piece: bytes | memoryview) -> int:
-    """Write all of a piece, direct or not; returns its length.
+    """Write all of a piece, direct or not; return its length.
 
     Raises:
         OSError: it cannot be written either way.

@@ -1,4 +1,4 @@
-"""Export: a checkpoint's weights as one file, without a model around them."""
+"""Export: store a checkpoint's weights as one file, without building the model."""
 
 from pathlib import Path
 
@@ -13,15 +13,14 @@ from perennial.engine.export import write_tensors
 
 
 def export_weights(checkpoint: Path | str, folder: Path, *, averaged: bool = False) -> str:
-    """Store a checkpoint's weights as `write_weights` would, without a model around them.
+    """Store a checkpoint's weights as `write_weights` does, without building the model.
 
-    However many processes wrote the checkpoint, and however large it is: one tensor at a time is
-    in memory.
+    Only one tensor at a time is in memory, for any checkpoint size and number of processes.
 
     Args:
         checkpoint: As in `CheckpointRecord.uri`.
-        folder: Of the new file.
-        averaged: Take the moving average where there is one, in the place of the weights.
+        folder: Folder of the new file.
+        averaged: Store the moving average instead of the weights, where there is one.
 
     Raises:
         DamagedCheckpointError: its bytes are not those that were written.

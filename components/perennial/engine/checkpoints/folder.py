@@ -1,8 +1,8 @@
-"""Checkpoint folder: which checkpoints exist, and is each byte the one written? Imports no torch.
+"""Checkpoint folder: lists, commits and verifies checkpoints. Imports no torch.
 
-A checkpoint is written into `step-00000100.partial/`, digested, listed in `checkpoint.json`,
-marked by `COMMITTED` (which holds that file's digest) and renamed to `step-00000100/`. It exists
-whole or not at all, and a single flipped bit is found when it is read.
+A checkpoint is written into `step-00000100.partial/`, hashed, listed in `checkpoint.json`, marked
+by `COMMITTED` (which contains that file's digest) and renamed to `step-00000100/`. Commits are
+atomic, and a single flipped bit is detected when it is read.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class RunningSums(Section):
 
 
 class Progress(Section):
-    """What has been measured up to a step, over all attempts."""
+    """Measurements up to a step, over all attempts."""
 
     step: int = 0
     history: tuple[StepPoint, ...] = ()
@@ -51,28 +51,28 @@ class Progress(Section):
     seconds: float = 0.0
     num_resumes: int = 0
     data_offset: int = 0
-    """Global batches of the stream that were left out: update s takes batch s + data_offset."""
+    """Global batches that were skipped: update s uses batch s + data_offset."""
     num_skipped: int = 0
-    """Updates left out because they were not finite."""
+    """Updates skipped because they were not finite."""
     num_rescaled: int = 0
-    """Updates left out because float16 overflowed, whose scale was halved."""
+    """Updates skipped because float16 overflowed; each halved the loss scale."""
     loss_scale: float = 0.0
-    """Of float16; 0 means not used yet."""
+    """Loss scale of float16; 0 means not used yet."""
     loss_scale_steps: int = 0
-    """Updates since it last changed."""
+    """Updates since the loss scale last changed."""
     gradient_norms: tuple[float, ...] = ()
-    """What adaptive clipping looks at: the latest norms, oldest first."""
+    """The latest gradient norms, oldest first, for adaptive clipping."""
     num_rewinds: int = 0
     """Returns to a checkpoint because of a jump of the loss."""
     spikes: SpikeState = SpikeState()
-    """The recent course of the loss."""
+    """State of the spike detector: the recent losses."""
     world_sizes: tuple[int, ...] = ()
     """Numbers of processes that trained, in order; more than one: the state was resharded."""
     collective_waits: tuple[CollectiveWaits, ...] = ()
 
 
 class CheckpointManifest(Artifact):
-    """Everything about a checkpoint but its tensors.
+    """Everything about a checkpoint except its tensors.
 
     File tree: `checkpoint.json` (this value), `COMMITTED`, and the tensors' files.
     """
@@ -87,40 +87,40 @@ class CheckpointManifest(Artifact):
     """File name → SHA-256 of its content."""
     progress: Progress
     contract: dict[str, JsonValue] = Field(default_factory=dict)
-    """What the fingerprint is the digest of; names the settings in which two trainings differ."""
+    """The settings whose digest is the fingerprint, to name those in which two trainings differ."""
 
 
 class DamagedCheckpointError(PerennialError):
-    """A checkpoint's bytes are not those that were written."""
+    """A checkpoint's bytes differ from those that were written."""
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """The folder of one step's checkpoint."""
+    """Return the folder of one step's checkpoint."""
     return folder / f"step-{step:08}"
 
 
 def partial_path(folder: Path, step: int) -> Path:
-    """Where one step's checkpoint is written."""
+    """Return the folder in which one step's checkpoint is written."""
     return checkpoint_path(folder, step).with_suffix(".partial")
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step of a checkpoint's folder."""
+    """Return the step of a checkpoint's folder."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def commit(folder: Path, manifest: CheckpointManifest) -> Path:
-    """Make what lies in the step's partial folder a checkpoint."""
+    """Commit the step's partial folder as a checkpoint."""
     seal(folder, manifest)
     return publish(folder, manifest.step)
 
 
 def seal(folder: Path, manifest: CheckpointManifest) -> CheckpointManifest:
-    """Digest what lies in the step's partial folder, list it and mark it.
+    """Hash the files in the step's partial folder, list them and write the completion marker.
 
     Args:
         folder: The training's checkpoints.
-        manifest: The digests in its `files` are known already and taken as they are.
+        manifest: Digests already in its `files` are not computed again.
     """
     partial = partial_path(folder, manifest.step)
     here = {file.name for file in partial.iterdir()} - {manifest.file_name, MARKER}
@@ -144,18 +144,18 @@ def publish(folder: Path, step: int) -> Path:
 
 
 def committed(folder: Path) -> list[Path]:
-    """The committed checkpoints, oldest first."""
+    """Return the committed checkpoints, oldest first."""
     found = (marker.parent for marker in folder.glob(f"step-*/{MARKER}"))
     return sorted((path for path in found if not path.suffix), key=step_of)
 
 
 def discard_uncommitted(folder: Path) -> None:
-    """Delete what a killed attempt was writing."""
+    """Delete the incomplete checkpoints of a killed attempt."""
     for path in sorted(folder.glob("step-*")):
         if path.suffix == ".partial":
             logger.warning("checkpoint=%s was never finished and is deleted", path.name)
         elif path.suffix or (path / MARKER).exists():
-            continue  # what remains is left by a deletion that was cut short
+            continue  # the rest was left by an interrupted deletion
         try:
             shutil.rmtree(path)
         except OSError as error:
@@ -168,23 +168,23 @@ def delete(checkpoint: Path) -> None:
     Raises:
         OSError: it cannot be deleted.
     """
-    # Without its marker first: a deletion that is cut short leaves no half checkpoint.
+    # Its marker first: an interrupted deletion leaves nothing that looks committed.
     (checkpoint / MARKER).unlink()
     shutil.rmtree(checkpoint)
 
 
 def quarantine(checkpoint: Path) -> Path:
-    """Keep a damaged checkpoint for people to look at, where it is not taken for one."""
+    """Move a damaged checkpoint to quarantine, for inspection."""
     aside = checkpoint.with_suffix(".damaged")
     shutil.rmtree(aside, ignore_errors=True)
     return checkpoint.rename(aside)
 
 
 def verify(checkpoint: Path) -> CheckpointManifest:
-    """The manifest of a checkpoint whose every byte is the one that was written.
+    """Verify every byte of a checkpoint and return its manifest.
 
     Raises:
-        DamagedCheckpointError: it is not.
+        DamagedCheckpointError: a byte differs.
     """
     manifest = read_manifest(checkpoint)
     with ThreadPoolExecutor(min(VERIFYING_THREADS, os.cpu_count() or 1)) as pool:
@@ -195,10 +195,10 @@ def verify(checkpoint: Path) -> CheckpointManifest:
 
 
 def read_manifest(checkpoint: Path) -> CheckpointManifest:
-    """The listing of a committed checkpoint, whose own bytes are checked, not those of its files.
+    """Return the listing of a committed checkpoint; does not verify the listed files.
 
     Raises:
-        DamagedCheckpointError: it is not the one that was written.
+        DamagedCheckpointError: the listing differs from the one that was written.
     """
     listing = checkpoint / CheckpointManifest.file_name
     marker = checkpoint / MARKER
@@ -210,7 +210,7 @@ def read_manifest(checkpoint: Path) -> CheckpointManifest:
 
 
 def problem_of(file: Path, manifest: CheckpointManifest) -> str:
-    """What is wrong with a listed file; empty when it is intact."""
+    """Return the problem of a listed file; empty when it is intact."""
     digest = manifest.files[file.name]
     if not file.is_file():
         return f"{file.name} is missing"
@@ -220,9 +220,9 @@ def problem_of(file: Path, manifest: CheckpointManifest) -> str:
 
 
 def damaged(checkpoint: Path | str, evidence: str) -> DamagedCheckpointError:
-    """The error about a checkpoint that must not be loaded."""
+    """Return the error for a checkpoint that must not be loaded."""
     return DamagedCheckpointError(
         f"the checkpoint {checkpoint} is damaged",
         evidence=evidence,
-        action="check the disk it lies on; training falls back to the checkpoint before",
+        action="check the disk it is stored on; training falls back to the previous checkpoint",
     )

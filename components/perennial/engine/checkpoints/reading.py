@@ -1,8 +1,8 @@
-"""Reading: PyTorch's distributed checkpoints, without running anything that their bytes ask for.
+"""Reading: load PyTorch's distributed checkpoints without executing pickled code.
 
-PyTorch unpickles a checkpoint's metadata and its values that are no tensors, and a pickle can call
-any function. Whoever may write to the bucket can write the digests beside it, so that these do not
-help; here only the classes that a checkpoint consists of are made.
+PyTorch unpickles a checkpoint's metadata and its non-tensor values, and a pickle can call any
+function. Whoever can write to the bucket can also replace the digests, so these do not protect;
+here, only the classes that a checkpoint consists of are allowed.
 """
 
 import pickle
@@ -53,7 +53,7 @@ class CheckpointReader(FileSystemReader):
     """Reads a checkpoint's files.
 
     Args:
-        checkpoint: A local folder, whose bytes have been compared.
+        checkpoint: A local folder whose bytes have been verified.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -62,7 +62,7 @@ class CheckpointReader(FileSystemReader):
 
     @override
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Where everything lies.
+        """Return the metadata: where every value is stored.
 
         Raises:
             DamagedCheckpointError: the file is not PyTorch's metadata, or asks for other classes.
@@ -70,7 +70,7 @@ class CheckpointReader(FileSystemReader):
         content = (self._checkpoint / METADATA_FILE).read_bytes()
         try:
             metadata = _Unpickler(BytesIO(content)).load()
-        except Exception as error:  # bytes of anybody's can raise whatever they like
+        except Exception as error:  # untrusted bytes can raise any exception
             raise _refused(self._checkpoint, METADATA_FILE, error) from error
         if not isinstance(metadata, Metadata):
             raise _refused(self._checkpoint, METADATA_FILE, TypeError(f"a {type(metadata)}"))
@@ -81,7 +81,7 @@ class CheckpointReader(FileSystemReader):
 
 
 class LoadPlanner(DefaultLoadPlanner):
-    """PyTorch's own, but for values that are no tensors: numbers, texts and containers of them."""
+    """PyTorch's planner, which loads values that are not tensors with the safe unpickler."""
 
     def __init__(self, checkpoint: Path) -> None:
         super().__init__()
@@ -101,13 +101,13 @@ def load_state(state: dict[str, Any], checkpoint: Path, *, no_dist: bool = False
     """Load a checkpoint into a state of its structure, in place.
 
     Args:
-        state: What is to be loaded.
-        checkpoint: A local folder, whose bytes have been compared.
-        no_dist: This process loads alone, whatever group it belongs to.
+        state: The state to load.
+        checkpoint: A local folder whose bytes have been verified.
+        no_dist: Load in this process alone, even if it belongs to a process group.
 
     Raises:
-        DamagedCheckpointError: the checkpoint asks for more than a checkpoint consists of.
-        RuntimeError: it does not hold what the state asks for.
+        DamagedCheckpointError: the checkpoint references other classes.
+        RuntimeError: it lacks values that the state needs.
     """
     reader, planner = CheckpointReader(checkpoint), LoadPlanner(checkpoint)
     reader.read_metadata()  # `load` makes a text of the error, and of its cause nothing
@@ -118,7 +118,7 @@ def load_state(state: dict[str, Any], checkpoint: Path, *, no_dist: bool = False
         for failure in failures:
             if isinstance(failure, DamagedCheckpointError):
                 raise failure from error
-        # The library's own is no `Exception`, and would be taken for an attempt to end the process.
+        # The library's own error is not an `Exception`: it would look like a request to exit.
         raise RuntimeError("; ".join(map(str, failures[:1]))) from error
 
 
@@ -128,11 +128,11 @@ def holds(checkpoint: Path, part: str) -> bool:
 
 
 def leave_out_absent(state: dict[str, Any], checkpoint: Path) -> None:
-    """Take out of a state the moments that a checkpoint lacks: weights without gradient have none.
+    """Remove from a state the moments that a checkpoint lacks: weights without gradient have none.
 
     Args:
-        state: What is to be loaded.
-        checkpoint: A local folder, whose bytes have been compared.
+        state: The state to load.
+        checkpoint: A local folder whose bytes have been verified.
     """
     if "optimizer" not in state:
         return
@@ -159,14 +159,14 @@ class _Unpickler(pickle.Unpickler):
             found = getattr(torch, global_name, None)
             found = found if isinstance(found, torch.dtype) else None
         if found is None:
-            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+            raise pickle.UnpicklingError(f"it references {module_name}.{global_name}")
         return found
 
 
 def _refused(checkpoint: Path, part: str, error: Exception) -> DamagedCheckpointError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return DamagedCheckpointError(
-        f"{part} of the checkpoint {checkpoint} is not what PyTorch writes, and is not loaded",
+        f"{part} of the checkpoint {checkpoint} is not in PyTorch's format and was not loaded",
         evidence=reason[0],
         action="find out who can write to the store: such a file can be an attempt to run code. "
         "Delete the checkpoint, and train again",

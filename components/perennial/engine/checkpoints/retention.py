@@ -1,4 +1,4 @@
-"""Retention: which checkpoints are worth their disk?"""
+"""Retention: which checkpoints are kept."""
 
 import math
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from perennial.contracts.training import Direction, KeptAs
 
 @dataclass(frozen=True)
 class Retention:
-    """The best by a metric, the last, and those of every so many steps.
+    """Retention policy: the best by a metric, the last, and those at regular steps.
 
     Attributes:
-        keep_best: How many of the best.
+        keep_best: Number of best checkpoints.
         keep_every_steps: Multiples of it are kept too; None for none.
-        metric: By which they are compared; the better of the weights' figure and of their moving
-            average's (`averaged_…`), where there is one.
-        direction: Which way it is better.
+        metric: Metric by which they are compared; the better value of the weights and of their
+            moving average's (`averaged_…`), where there is one.
+        direction: Direction in which the metric is better.
     """
 
     keep_best: int
@@ -25,11 +25,11 @@ class Retention:
     direction: Direction
 
     def choose(self, measured: Mapping[int, Mapping[str, float]]) -> dict[int, KeptAs]:
-        """Step → why it is kept; earlier steps win ties.
+        """Return step → reason why it is kept; earlier steps win ties.
 
         Args:
-            measured: Step → metrics of the committed checkpoints. One without the metric, or with
-                one that is not a finite number, is not among the best.
+            measured: Step → metrics of the committed checkpoints. A checkpoint whose metric is
+                missing or not finite is not among the best.
         """
         sign = 1.0 if self.direction == "minimize" else -1.0
         names = (self.metric, f"averaged_{self.metric}")

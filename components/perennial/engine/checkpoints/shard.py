@@ -39,14 +39,14 @@ ALIGNMENT = 64  # of tensors in the format of `torch.save`
 
 @dataclass(frozen=True)
 class Written:
-    """What a rank has to tell about the file that it wrote.
+    """A rank's report about the file that it wrote.
 
     Attributes:
         files: File name → SHA-256.
-        items: Where everything lies in it.
+        items: Position of every value in the file.
         num_bytes: Its size.
-        problem: Why it could not be written; empty when it was.
-        is_outage: Whether the store did not answer, and nothing else is wrong.
+        problem: Why it could not be written; empty on success.
+        is_outage: Whether the only problem is that the store did not answer.
     """
 
     files: dict[str, str]
@@ -58,7 +58,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Slot:
-    """A tensor's place in the file: what `torch.save` writes before, between and behind."""
+    """A tensor's place in the file, with the bytes that `torch.save` writes before and after it."""
 
     item: WriteItem
     start: int
@@ -70,15 +70,15 @@ class Slot:
 
     @property
     def stop(self) -> int:
-        """Where it ends in the file."""
+        """Return its end in the file."""
         return self.start + len(self.head) + self.num_bytes + len(self.tail)
 
 
 class Shard:
-    """The part of a state that this rank writes. All ranks make it together.
+    """The part of a state that this rank writes. All ranks create it together.
 
     Args:
-        state: What is to be saved; later ones must have the same structure.
+        state: The state to save; later states must have the same structure.
         group: Processes that plan together.
         is_staged: Keep a copy in (pinned) memory, so that the state may change during the write.
     """
@@ -121,7 +121,7 @@ class Shard:
             self._copied = torch.cuda.current_stream().record_event()
 
     def write(self, folder: Path) -> Written:
-        """Write what was taken, digest it on the way, and flush it to disk."""
+        """Write the copied state, hash it on the way, and flush it to disk."""
         folder.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
         num_bytes = 0
@@ -140,7 +140,7 @@ class Shard:
         return Written({self._name: digest.hexdigest()}, self._items(), num_bytes)
 
     def write_metadata(self, folder: Path, written: Sequence[Written]) -> None:
-        """Say where everything lies in the files of all ranks; the first rank does it, last."""
+        """Write the metadata of all ranks' files; called last, on the first rank."""
         if self._metadata is None:
             raise RuntimeError("only the first rank knows the whole plan")
         writer = FileSystemWriter(folder)
@@ -200,7 +200,7 @@ def copy(tensors: list[Tensor], places: list[Tensor]) -> None:
 def _plan(
     planner: DefaultSavePlanner, state: State, group: dist.ProcessGroup
 ) -> tuple[SavePlan, Metadata | None]:
-    """This rank's part of what all write: every byte once, whoever holds copies of it."""
+    """Return this rank's part of the plan; replicated bytes are written once."""
     is_first = dist.get_rank() == 0
     planner.set_up_planner(state, is_coordinator=is_first)
     mine = planner.create_local_plan()
@@ -226,7 +226,7 @@ def _structure(flat: State) -> list[object]:
 def _lay_out(
     items: Sequence[WriteItem], planner: DefaultSavePlanner
 ) -> tuple[list[Slot], list[WriteItem]]:
-    """Places for the plain tensors, one behind the other; and everything else."""
+    """Return the places of the plain tensors, one after another, and the other items."""
     slots: list[Slot] = []
     others: list[WriteItem] = []
     envelopes: dict[tuple[torch.Size, torch.dtype], tuple[bytes, bytes]] = {}
@@ -245,7 +245,7 @@ def _lay_out(
 
 
 def _envelope(shape: torch.Size, dtype: torch.dtype) -> tuple[bytes, bytes]:
-    """What `torch.save` writes before and behind a tensor's own bytes."""
+    """Return the bytes that `torch.save` writes before and after a tensor's own bytes."""
     stream = _GapStream()
     with torch.serialization.skip_data():
         torch.save(torch.empty(shape, dtype=dtype), stream)
@@ -254,7 +254,7 @@ def _envelope(shape: torch.Size, dtype: torch.dtype) -> tuple[bytes, bytes]:
 
 
 class _GapStream(io.BytesIO):
-    """Notes where the writer skips a tensor's bytes."""
+    """File object that records where the writer skips a tensor's bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ def _content(data: io.BytesIO | Tensor) -> bytes:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """A tensor's values as they lie in memory, row by row."""
+    """Return a tensor's values as contiguous bytes, row by row."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data
 
@@ -316,7 +316,7 @@ def _rounded(size: int, unit: int) -> int:
 
 
 def _is_plain(data: object) -> TypeGuard[Tensor]:
-    """Whether it is nothing but numbers: libraries' own tensors consist of several."""
+    """Whether it is a plain tensor: tensor subclasses of libraries consist of several."""
     if not isinstance(data, Tensor) or type(data) not in (Tensor, nn.Parameter):
         return False
     return data.layout is torch.strided and data.numel() > 0

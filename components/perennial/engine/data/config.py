@@ -1,4 +1,4 @@
-"""The knobs of data loading."""
+"""Options of data loading."""
 
 from typing import Annotated, Self
 
@@ -8,22 +8,22 @@ from perennial.contracts.section import Section
 
 
 class Loading(Section):
-    """How batches get ready while the model computes."""
+    """Data loading: prefetching, worker threads, pinned memory."""
 
     prefetch_batches: Annotated[int, Field(ge=0, le=64)] | None = None
     """Batches gathered ahead by threads; 0 gathers them in the loop. None means 2 on a GPU, and 0
-    on a CPU, whose core a thread would only take from the model (4 % of a step of 3 ms), unless
+    on a CPU, where a thread would compete with the model for cores (4 % of a step of 3 ms), unless
     there are more `workers`. Raise it when the reported data wait is more than a few percent."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Threads that gather and augment; they live as long as the training. Raise it when the data
-    wait is high and steady and `augment` is made of array operations, which run side by side;
-    plain Python code does not: move it into `encode`, which runs once."""
+    """Threads that gather and augment batches. Raise it when the data wait is steadily high and
+    `augment` consists of array operations, which run in parallel; plain Python code does not: move
+    it into `encode`, which runs once."""
     pin_memory: bool | None = None
-    """Page-locked batches, which a GPU copies while it computes. None means: on a GPU. Turn it off
-    when locked memory is limited."""
+    """Put batches into page-locked memory, which a GPU copies while it computes. None means: on a
+    GPU. Turn it off when locked memory is limited."""
 
     def on(self, device_type: str) -> "Loading":
-        """The same with nothing left open."""
+        """Return these options with all defaults resolved."""
         is_gpu = device_type == "cuda"
         ahead, pinned = self.prefetch_batches, self.pin_memory
         return self.model_copy(
@@ -39,7 +39,7 @@ class Loading(Section):
     def _is_used(self) -> Self:
         if self.workers > 1 and self.prefetch_batches == 0:
             raise ValueError(
-                f"workers = {self.workers} has no use under prefetch_batches = 0, which gathers in "
-                "the loop: raise prefetch_batches, or remove it"
+                f"workers = {self.workers} has no effect with prefetch_batches = 0, which gathers "
+                "in the loop: raise prefetch_batches, or remove it"
             )
         return self

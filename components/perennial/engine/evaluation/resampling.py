@@ -227,8 +227,8 @@ def _defined(metric: str, values: Floats) -> Floats:
     if not len(known):
         raise UndefinedMetricError(
             f"{metric} is undefined on every resampling of the rows",
-            evidence="what it needs lies in too few of the blocks that are drawn",
-            action="measure it on more rows, or take another metric",
+            evidence="the rows that it needs are in too few of the resampled blocks",
+            action="measure it on more rows, or choose another metric",
         )
     filled = values.copy()
     # By place alone: where two models lack the same draws, their pairs stay pairs. Within a kind of

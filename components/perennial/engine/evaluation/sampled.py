@@ -76,7 +76,8 @@ class SampledEvaluation:
         metric = self.training.metric or next(iter(self.task.metrics), "loss")
         if metric in undefined:
             raise TrainingFailedError(
-                f"checkpoints are kept by {metric}, which the evaluation sample does not define",
+                f"checkpoints are selected by {metric}, which is undefined on the evaluation "
+                "sample",
                 evidence=undefined[metric],
                 action="raise training.evaluation_rows, or name another metric under "
                 "training.metric",

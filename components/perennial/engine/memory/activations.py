@@ -83,7 +83,7 @@ def blocks_to_checkpoint(model: nn.Module, task: Task) -> Sequence[nn.Module]:
     if not blocks:
         raise BadTaskError(
             f"training.memory.activation_checkpointing works per block, and "
-            f"{type(task).__name__}.blocks names none",
+            f"{type(task).__name__}.blocks returns none",
             action="return the model's repeated modules from `blocks`, in forward order, or set "
             "activation_checkpointing = 'none'",
         )
@@ -191,7 +191,7 @@ def _from_host(packed: tuple[torch.device, Tensor]) -> Tensor:
 def _require_gpu(device: torch.device) -> None:
     if device.type != "cuda":
         raise PerennialError(
-            f"training.memory.activation_offload = true, but this process computes on the "
+            "training.memory.activation_offload = true, but this process runs on the "
             f"{device.type.upper()}",
             evidence="activations are in the host's memory already",
             action="remove it; activation_checkpointing saves memory on every device",

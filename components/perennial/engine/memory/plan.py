@@ -213,7 +213,7 @@ def does_not_fit(
         f"training.strategy = 'auto' found no layout that fits in {plan.limit / 1e6:,.0f} MB per "
         "process",
         evidence=plan.model_copy(update={"reason": ""}).text().strip(),
-        action="set " + " or ".join(advice) if advice else "take a smaller model or more memory",
+        action="set " + " or ".join(advice) if advice else "use a smaller model or more memory",
     )
 
 

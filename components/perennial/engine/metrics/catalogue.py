@@ -96,15 +96,15 @@ def require_fit(
         numbers = {name: statistics.count(name) for name in metric.read_from(statistics)}
         if len(set(numbers.values())) > 1:
             raise BadTaskError(
-                f"{task} names its statistics unequally often",
+                f"{task} does not repeat all of its statistics equally often",
                 evidence=", ".join(f"{name} {times} times" for name, times in numbers.items()),
                 action="name each once for every place, in the order of the columns, as in "
                 '("ahead", "tied", "gain") * 3',
             )
         if direction != metric.direction:
             raise BadTaskError(
-                f"{task} declares that {name!r} is to {direction}",
-                evidence=f"of the catalogue's {name}, it is better to {metric.direction}",
+                f"{task} declares the direction {direction!r} for {name!r}",
+                evidence=f"the catalogue's {name} has the direction {metric.direction!r}",
                 action="correct the direction, or name your own metric differently",
             )
 

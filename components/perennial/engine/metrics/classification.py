@@ -29,32 +29,35 @@ def answers_of(predictions: Floats) -> Codes:
 def answer_metrics() -> tuple[Metric, ...]:
     """Those that follow from counts of right, true and answered classes."""
     return (
-        _counted("accuracy", CLASSES, "Share of right answers.", "a row", _accuracy),
+        _counted(
+            "accuracy", CLASSES, "Share of rows whose predicted class is the label.", "a row",
+            _accuracy,
+        ),
         _counted(
             "balanced_accuracy", CLASSES, "Mean recall of the classes that occur.", "a row",
             _balanced_accuracy,
         ),
         _counted(
             "macro_f1", CLASSES,
-            "Mean F1 of the classes that occur in labels or answers, each counting the same.",
+            "Mean F1 of the classes that occur in labels or predictions, all with equal weight.",
             "a row", _macro_f1,
         ),
         _counted(
             "f1", BINARY, "Harmonic mean of precision and recall of the second class.",
-            "the second class, in labels or answers", _f1,
+            "the second class, in labels or predictions", _f1,
         ),
         _counted(
-            "precision", BINARY, "Share of the second class where it is answered.",
-            "an answer that is the second class", _precision,
+            "precision", BINARY, "Share of correct rows among those predicted as the second class.",
+            "a prediction of the second class", _precision,
         ),
         _counted(
-            "recall", BINARY, "Share of the second class that is answered so.",
+            "recall", BINARY, "Share of the rows of the second class that are predicted as such.",
             "the second class", _recall,
         ),
         _counted(
             "matthews_corrcoef", CLASSES,
-            "Correlation of answers and classes (Gorodkin, 2004). 0 where all answers are alike, "
-            "its limit there (Chicco and Jurman, 2020).",
+            "Correlation of predicted and true classes (Gorodkin, 2004). 0 if all predictions are "
+            "equal, the limit of the formula (Chicco and Jurman, 2020).",
             "two classes", _matthews,
         ),
     )  # fmt: skip
@@ -78,7 +81,7 @@ def top_accuracy(k: int) -> Metric:
     sums, figure = mean_of(hits)
     return Metric(
         f"top_{k}_accuracy", "maximize", CLASSES,
-        "Share of rows whose class is among the K most probable; of equals, the first come first.",
+        "Share of rows whose class is among the K most probable; ties: the lower class first.",
         f"more than {k} classes", sums, figure,
     )  # fmt: skip
 

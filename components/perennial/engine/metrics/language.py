@@ -22,13 +22,13 @@ def language_metrics() -> tuple[Metric, ...]:
     return (
         Metric(
             "perplexity", "minimize", STATISTIC,
-            "Exponential of the mean loss of a token; compares only under one vocabulary.",
+            "Exponential of the mean loss per token; comparable only under the same vocabulary.",
             "a token", _weighted("loss"), _perplexity, statistics=("loss",),
         ),
         Metric(
             "bits_per_byte", "minimize", STATISTIC,
             "Loss of all tokens in bits, divided by the bytes of the raw text (UTF-8) that they "
-            "spell; compares under any vocabulary.",
+            "encode; comparable under any vocabulary.",
             "a byte of text", _weighted("loss", "bytes"), _bits_per_byte,
             statistics=("loss", "bytes"),
         ),

@@ -85,7 +85,7 @@ class Metric:
             raise UndefinedMetricError(
                 f"{self.name} is undefined on these {len(labels):,} rows",
                 evidence=f"it needs {self.needs}",
-                action="measure it on more rows, or take another metric",
+                action="measure it on more rows, or choose another metric",
             )
         return value
 

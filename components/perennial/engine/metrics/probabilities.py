@@ -28,7 +28,7 @@ def probability_metrics() -> tuple[Metric, ...]:
     return (
         Metric(
             "log_loss", "minimize", CLASSES,
-            "Mean negative logarithm of the right class's probability, cut at 1e-7.", "a row",
+            "Mean negative logarithm of the true class's probability, cut at 1e-7.", "a row",
             *mean_of(log_losses),
         ),
         Metric(
@@ -39,14 +39,15 @@ def probability_metrics() -> tuple[Metric, ...]:
         ),
         Metric(
             "expected_calibration_error", "minimize", CLASSES,
-            f"Mean distance of sureness and share that is right, in {CALIBRATION_BINS} bins of "
-            "equal width (Guo et al., 2017): of the second class where there are two, of the "
-            "answered class where there are more.", "a row", *_equal_width(),
+            f"Mean difference between confidence and accuracy, in {CALIBRATION_BINS} bins of equal "
+            "width (Guo et al., 2017): of the second class where there are two, of the predicted "
+            "class where there are more.", "a row", *_equal_width(),
         ),
         Metric(
             "calibration_error_equal_mass", "minimize", CLASSES,
-            f"The same in {CALIBRATION_BINS} bins between quantiles (Nguyen and O'Connor, 2015); "
-            "equal probabilities share a bin.", "a row", whole=_equal_mass, adds_up=False,
+            f"Expected calibration error in {CALIBRATION_BINS} bins between quantiles (Nguyen and "
+            "O'Connor, 2015); equal probabilities share a bin.", "a row",
+            whole=_equal_mass, adds_up=False,
         ),
     )  # fmt: skip
 

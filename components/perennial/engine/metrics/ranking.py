@@ -44,14 +44,14 @@ def ranking_metrics() -> tuple[Metric, ...]:
     return (
         Metric(
             "roc_auc", "maximize", CLASSES,
-            "How often a row of the class outranks another, a tie counting half; of more than two "
-            "classes, the mean over those that occur.",
+            "Probability that a row of the class outranks another row, a tie counting half; with "
+            "more than two classes, the mean over those that occur.",
             "rows of two classes", whole=_mean_roc_auc, adds_up=False,
         ),
         Metric(
             "average_precision", "maximize", CLASSES,
             "Mean precision at each row of the class in the order of scores, without "
-            "interpolation; of more than two classes, the mean over those that occur.",
+            "interpolation; with more than two classes, the mean over those that occur.",
             "rows of two classes", whole=_mean_average_precision, adds_up=False,
         ),
     )  # fmt: skip

@@ -48,7 +48,7 @@ def regression_metrics() -> tuple[Metric, ...]:
         ),
         Metric(
             "wape", "minimize", NUMBERS,
-            "Sum of the absolute errors relative to that of the labels, as a share.",
+            "Sum of the absolute errors relative to the sum of the absolute labels, as a share.",
             "a label that is not 0", _weighted_sums, first_by_second,
         ),
         Metric(

@@ -70,7 +70,7 @@ def recall_at(k: int) -> Metric:
     """Which share of the right answers is among the first k."""
     return _retrieval(
         f"recall_at_{k}",
-        "Share of a query's right answers that is among the first K, averaged over queries.",
+        "Share of a query's right answers that are among the first K, averaged over queries.",
         lambda levels: _right_among(k, levels) / _answers(levels),
     )
 
@@ -98,8 +98,8 @@ def ndcg_at(k: int) -> Metric:
     return _retrieval(
         f"ndcg_at_{k}",
         "Sum of gain / log2(1 + rank) over a query's right answers among the first K, relative to "
-        "the best order's, averaged over queries (Järvelin and Kekäläinen, 2002). Gains count as "
-        "the task gives them: 2^grade - 1 is for the task to take (Burges et al., 2005).",
+        "the best order's, averaged over queries (Järvelin and Kekäläinen, 2002). Gains are used "
+        "as the task gives them; the task itself applies 2^grade - 1 (Burges et al., 2005).",
         per_query,
     )
 
@@ -115,8 +115,8 @@ def mean_average_precision() -> Metric:
     """How right the answers are, up to each right one."""
     return _retrieval(
         "mean_average_precision",
-        "Mean over a query's right answers of the share that is right up to there, averaged over "
-        "queries.",
+        "Precision at the rank of each right answer, averaged over the query's right answers and "
+        "over queries.",
         lambda levels: levels.of_queries(levels.right * _precisions(levels)) / _answers(levels),
     )
 
@@ -138,8 +138,8 @@ def _retrieval(name: str, meaning: str, per_query: PerQuery) -> Metric:
 
     return Metric(
         name, "maximize", STATISTIC,
-        f"{meaning} Equal scores count by their mean over all orders (McSherry and Najork, 2008); "
-        "queries without a right answer are left out.",
+        f"{meaning} Ties are averaged over all orders (McSherry and Najork, 2008); queries without "
+        "a right answer are left out.",
         "an example with a right answer", sums, first_by_second,
         statistics=("ahead", "tied"), optional=("gain",),
     )  # fmt: skip
@@ -219,7 +219,7 @@ def _levels(name: str, table: Floats) -> Levels:
     if wrong or (gains < 0).any():
         first = wrong[0] if wrong else np.nonzero((gains < 0).any(axis=1))[0][0]
         raise BadTaskError(
-            f"{name} reads numbers of candidates that cannot be",
+            f"{name} received impossible candidate counts",
             evidence="the right answers of an example are (ahead, tied, gain) "
             f"{', '.join(str(tuple(map(float, answer))) for answer in table[first])[:300]}",
             action="let `statistic` count how many candidates score higher than the right one "

@@ -24,14 +24,14 @@ def right_answers(scores: Tensor, gains: Tensor, places: int) -> Tensor:
     most = int((gains > 0).sum(dim=1).max()) if len(gains) else 0
     if most > places:
         raise BadTaskError(
-            f"a query has {most} right answers, and there is room for {places}",
+            f"a query has {most} right answers, but there is room for {places}",
             evidence=f"`places` is {places}; metrics of retrieval need every right answer",
             action="raise `places`, and how often `statistics` names ahead, tied and gain",
         )
     if bool(((gains > 0) & (scores == -torch.inf)).any()):
         raise BadTaskError(
-            "a right answer has the score minus infinity, which says that it is no candidate",
-            action="set its gain to 0 if it is none, else give it a finite score",
+            "a right answer has the score minus infinity, which marks it as not a candidate",
+            action="set its gain to 0 if it is not a candidate, else give it a finite score",
         )
     found = torch.zeros(len(scores), places, 3, dtype=torch.float64, device=scores.device)
     for place, (own, gain) in enumerate(_largest(scores, gains, places)):

@@ -43,7 +43,7 @@ def check_schedule(optimizer: Optimizer, schedule: Schedule, steps: int) -> None
     if isinstance(optimizer, Adafactor) or (isinstance(optimizer, Sgd) and not optimizer.momentum):
         reason = "has no momentum"
     elif isinstance(optimizer, AdamW8bit):
-        reason = "would compile its kernel anew at every step"
+        reason = "would compile its kernel again at every step"
     if reason:
         raise ValueError(
             f"schedule.cycle_momentum: {optimizer.name!r} {reason}; set cycle_momentum = false"

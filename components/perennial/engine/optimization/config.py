@@ -1,4 +1,4 @@
-"""The knobs of an update: optimizer, clipping, averaged weights."""
+"""Options of an update: optimizer, clipping, averaged weights."""
 
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
@@ -13,7 +13,7 @@ Implementation = Literal["auto", "foreach", "fused"]
 
 
 class UpdateRule(Section):
-    """What all optimizers have in common."""
+    """Options of all optimizers."""
 
     batch_exponent: ClassVar[float] = 0.5
     """How the learning rate grows with the batch: as its square root for rules that divide by the
@@ -21,21 +21,22 @@ class UpdateRule(Section):
     measured by Granziol et al. 2022, JMLR 23)."""
 
     learning_rate: LearningRate
-    """Peak step size. The first knob to tune: try thirds and triples. Lower it when the loss
-    jumps, raise it when the loss still falls at the end."""
+    """Peak step size. The first option to tune: try a third and three times the value. Lower it
+    when the loss jumps, raise it when the loss still falls at the end."""
     reference_batch_size: PositiveInt | None = None
-    """The global batch that `learning_rate` was tuned with. Give it to try other batch sizes
+    """Global batch size that `learning_rate` was tuned with. Set it to try other batch sizes
     without tuning again: the rate is then scaled by `global_batch_size / reference_batch_size`
-    (`sgd`) or its square root (all others). Holds for a few doublings; tune what you keep."""
+    (`sgd`) or its square root (all others). Holds for a few doublings; tune the rate of the final
+    batch size."""
     weight_decay: Share = 0.0
-    """Pull towards zero on matrices; biases, norms and embeddings are exempt. Raise it when the
+    """Weight decay of matrices; biases, norms and embeddings are exempt. Raise it when the
     validation loss rises while the training loss falls."""
     no_decay: tuple[str, ...] = ()
     """Further parameters exempt from the decay, as patterns of their names: `"*.position"`,
     `"head.*"`. For positions, scales and tokens that a model keeps in matrices of its own."""
 
     def peak_rate(self, global_batch_size: int) -> float:
-        """The highest learning rate, scaled to the batch where that was asked for."""
+        """Return the peak learning rate, scaled to the batch size where that is asked for."""
         if self.reference_batch_size is None:
             return self.learning_rate
         growth = global_batch_size / self.reference_batch_size
@@ -49,7 +50,8 @@ class AdamW(UpdateRule):
     learning_rate: LearningRate = 3e-4
     weight_decay: Share = 0.01
     betas: tuple[Share, Share] = (0.9, 0.999)
-    """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
+    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
+    sequences."""
     implementation: Implementation = "auto"
     """`fused` is one kernel per group of parameters, `foreach` one per operation. `auto` takes
     `fused` on GPUs and `foreach` on CPUs: there the fused kernel saves 0.2 ms a step, but rounds
@@ -63,7 +65,8 @@ class Adam(UpdateRule):
     name: Literal["adam"]
     learning_rate: LearningRate = 3e-4
     betas: tuple[Share, Share] = (0.9, 0.999)
-    """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
+    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
+    sequences."""
     implementation: Implementation = "auto"
     """As for `adamw`."""
 
@@ -74,9 +77,9 @@ class NAdam(UpdateRule):
     name: Literal["nadam"]
     learning_rate: LearningRate = 1e-3
     betas: tuple[Share, Share] = (0.9, 0.999)
-    """Memory of the gradient's mean and square."""
+    """Decay rates of the gradient's running mean and square."""
     momentum_decay: Share = 4e-3
-    """How fast the momentum warms up to `betas[0]` (Dozat 2016). Leave it."""
+    """How fast the momentum warms up to `betas[0]` (Dozat 2016). Keep the default."""
 
 
 class Sgd(UpdateRule):
@@ -89,9 +92,9 @@ class Sgd(UpdateRule):
     name: Literal["sgd"]
     learning_rate: LearningRate = 0.1
     momentum: Share = 0.9
-    """Memory of the gradient; 0 (with `nesterov = false`) turns momentum off."""
+    """Momentum; 0 (with `nesterov = false`) turns it off."""
     nesterov: bool = True
-    """Take the gradient's memory one step ahead. Turn it off to reproduce plain momentum."""
+    """Use Nesterov momentum. Turn it off to reproduce plain momentum."""
     implementation: Literal["foreach", "fused"] = "foreach"
     """`fused` is one kernel per group of parameters, but cannot update sharded weights."""
 
@@ -99,13 +102,13 @@ class Sgd(UpdateRule):
     def _looks_ahead_along_something(self) -> Self:
         if self.nesterov and self.momentum == 0.0:
             raise ValueError(
-                "nesterov looks ahead along the momentum, which is 0: set nesterov = false"
+                "nesterov = true has no effect with momentum = 0: set nesterov = false"
             )
         return self
 
 
 class Adafactor(UpdateRule):
-    """Adam whose second moment is a row times a column: a hundredth of its state.
+    """Adam with a factored second moment (a row times a column): a hundredth of Adam's state.
 
     Choose it when optimizer state is what does not fit in memory (Shazeer & Stern 2018,
     arXiv:1804.04235).
@@ -119,30 +122,30 @@ class Adafactor(UpdateRule):
     """Multiply the step by the root mean square of the parameter. Turn it off, with a learning
     rate as of `adamw`, for fine-tuning."""
     relative_step: bool = False
-    """Limit the rate to 1/√step, which makes do without a schedule (`shape = "constant"`). It
-    takes effect after 1/learning_rate² steps."""
+    """Limit the rate to 1/√step, which needs no schedule (`shape = "constant"`). It takes effect
+    after 1/learning_rate² steps."""
     second_moment_decay: Annotated[float, Field(gt=-1.0, lt=0.0)] = -0.8
-    """The memory of the squared gradient grows with the step: 1 - step^this. The paper's value;
-    leave it."""
+    """Decay rate of the squared gradient at a step: 1 - step^this. The paper's value; keep it."""
     update_threshold: Annotated[float, Field(gt=0.0)] = 1.0
     """A parameter's update whose root mean square exceeds this is scaled down to it. The paper's
-    value; leave it."""
+    value; keep it."""
 
 
 class AdamW8bit(UpdateRule):
-    """AdamW with moments of 8 bits: a quarter of its state, at nearly its quality.
+    """AdamW with 8-bit moments: a quarter of AdamW's state, at nearly its quality.
 
     Needs `pip install perennial[optimizers]`, and Triton on GPUs. Tensors that have, on one
-    process, fewer than 4,096 values or no multiple of 256 keep 32 bits. Blocks of 256 values share
-    a scale: one whose gradients are a thousand times smaller than its neighbours' may jump, so
-    compare a run with `adamw` first. CPUs only try it out: the update is slower there.
+    process, fewer than 4,096 values or not a multiple of 256 keep 32 bits. Blocks of 256 values
+    share a scale: one whose gradients are a thousand times smaller than its neighbours' may jump,
+    so compare a run with `adamw` first. CPUs only try it out: the update is slower there.
     """
 
     name: Literal["adamw8bit"]
     learning_rate: LearningRate = 3e-4
     weight_decay: Share = 0.01
     betas: tuple[Share, Share] = (0.9, 0.999)
-    """Memory of the gradient's mean and square. Lower the second to 0.95 for long sequences."""
+    """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
+    sequences."""
 
 
 Optimizer: TypeAlias = Annotated[
@@ -157,42 +160,42 @@ Optimizer: TypeAlias = Annotated[
 
 
 class NormClipping(Section):
-    """Gradients longer than a limit are scaled down to it; their direction stays."""
+    """Scale gradients whose norm exceeds a limit down to it; their direction is kept."""
 
     method: Literal["norm"] = "norm"
     max_norm: Annotated[float, Field(gt=0.0)] = 1.0
-    """Longer gradients are scaled down to this length. Set it near the 90th percentile of the
-    reported norms: clipping should be rare."""
+    """Largest gradient norm. Set it near the 90th percentile of the reported norms: clipping should
+    be rare."""
 
 
 class ValueClipping(Section):
-    """Each element of the gradient is limited by itself, which changes the direction.
+    """Limit each element of the gradient, which changes the direction.
 
-    For single parameters with known outliers; `norm` otherwise.
+    Use it for single parameters with known outliers; otherwise `norm`.
     """
 
     method: Literal["value"]
     max_value: Annotated[float, Field(gt=0.0)]
-    """Elements are limited to ± this."""
+    """Largest absolute value of an element."""
 
 
 class AdaptiveClipping(Section):
-    """The limit follows the gradients: a percentile of the norms observed before clipping.
+    """Adaptive limit: a percentile of the norms observed before clipping.
 
-    Choose it when a good limit is not known, or when norms change much in the course of training.
+    Choose it when a good limit is not known, or when norms change much during training.
     """
 
     method: Literal["adaptive"]
     percentile: Annotated[float, Field(gt=0.0, lt=100.0)] = 90.0
-    """The share of the updates that is not clipped, in the long run. The guides' value; lower it
-    when the loss still jumps."""
+    """Percentile of the observed norms that becomes the limit: in the long run this percentage of
+    the updates is not clipped. Lower it when the loss still jumps."""
     window: Annotated[int, Field(ge=10, le=100_000)] = 500
-    """Updates, this one among them, whose norms are looked at. Lower it when norms change
-    quickly."""
+    """Number of latest updates whose norms are used, including the current one. Lower it when norms
+    change quickly."""
 
 
 class NoClipping(Section):
-    """Gradients are applied as they are."""
+    """No clipping: gradients are applied as they are."""
 
     method: Literal["none"]
 
@@ -207,14 +210,14 @@ Clipping: TypeAlias = Annotated[
 
 
 class Averaging(Section):
-    """An exponential moving average of the weights, evaluated and saved beside them.
+    """Exponential moving average of the weights, evaluated and saved with them.
 
-    Checkpoints are kept for the better of both, and `select_checkpoint` chooses between them.
+    Checkpoints are ranked by the better of the two; `select_checkpoint` chooses between them.
     """
 
     decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.999
-    """Share of the average that an update keeps. Its memory is 1 / (1 - decay) updates; choose a
-    tenth of the budget or less."""
+    """Share of the average that an update keeps. It averages over about 1 / (1 - decay) updates;
+    choose a tenth of the steps or less."""
     warm_up: bool = True
-    """Let the memory grow with the training, as (1 + step) / (10 + step) up to `decay`, so that
-    the initial weights are soon forgotten. Turn it off to continue from good weights."""
+    """Let the decay grow with the step, as (1 + step) / (10 + step) up to `decay`, so that the
+    initial weights are soon forgotten. Turn it off to continue from good weights."""

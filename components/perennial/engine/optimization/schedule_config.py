@@ -1,4 +1,4 @@
-"""The knobs of the learning rate's course: one section for each shape."""
+"""Options of the learning rate schedule: one section for each shape."""
 
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeAlias
@@ -13,15 +13,15 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class Course(Section):
-    """What all shapes have in common."""
+    """Options of all shapes."""
 
     steps: PositiveInt | None = None
-    """The length that the fractions refer to, and behind which the rate stays as it is. Absent, it
-    is `training.steps`; another length is an error unless it is meant."""
+    """Number of steps that the fractions refer to; after it the rate is constant. The default is
+    `training.steps`; another length is an error unless `allow_other_length` is set."""
     allow_other_length: bool = False
-    """Whether `steps` may differ from `training.steps`: to train the first part of a longer
-    schedule, or on behind a short one. A schedule that does not end with the training is most
-    often a mistake."""
+    """Allow `steps` to differ from `training.steps`: to train the first part of a longer schedule,
+    or to continue after a short one. A schedule that does not end with the training is usually a
+    mistake."""
 
     @model_validator(mode="after")
     def _has_the_length_that_may_differ(self) -> Self:
@@ -31,14 +31,15 @@ class Course(Section):
 
 
 class WarmedUp(Course):
-    """A course that begins with a linear climb."""
+    """Options of schedules with a linear warm-up."""
 
     warmup_fraction: Share = 0.05
-    """Share of the steps that climb linearly to the peak. Raise it when the first steps diverge."""
+    """Share of the steps with a linear warm-up to the peak. Raise it when the first steps
+    diverge."""
 
 
 class Constant(WarmedUp):
-    """The peak throughout: shows, without committing to a budget, how long training pays."""
+    """Constant at the peak: shows for how many steps training pays off."""
 
     shape: Literal["constant"]
 
@@ -46,64 +47,65 @@ class Constant(WarmedUp):
 class Stepwise(WarmedUp):
     """Constant between milestones, at each of which the rate drops.
 
-    The classic of convolutional networks; for reproducing published results.
+    The classic schedule of convolutional networks; use it to reproduce published results.
     """
 
     shape: Literal["step"]
     milestones: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.5, 0.75)
-    """Where it drops, as shares of the steps, in ascending order."""
+    """Steps at which the rate drops, as shares of all steps, in ascending order."""
     factor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """What it is multiplied by at each."""
+    """Factor of the rate at each milestone."""
 
     @model_validator(mode="after")
     def _milestones_ascend(self) -> Self:
         if any(first >= second for first, second in pairwise(self.milestones)):
-            raise ValueError("milestones must ascend")
+            raise ValueError("milestones must be in ascending order")
         return self
 
 
 class Linear(WarmedUp):
-    """A straight line down."""
+    """Linear decay."""
 
     shape: Literal["linear"]
     final_fraction: Share = 0.0
-    """Share of the peak that is left behind the last step. Raise it to 0.1 when the training will
-    be continued later."""
+    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
+    later."""
 
 
 class Cosine(WarmedUp):
-    """Half a cosine down: slow, fast, slow. The default."""
+    """Cosine decay: slow, fast, slow. The default."""
 
     shape: Literal["cosine"] = "cosine"
     final_fraction: Share = 0.0
-    """Share of the peak that is left behind the last step. Raise it to 0.1 when the training will
-    be continued later."""
+    """Final rate, as a share of the peak. Raise it to 0.1 when the training will be continued
+    later."""
 
 
 class WarmupStableDecay(WarmedUp):
-    """Constant, then a decay at the end.
+    """Warm-up, stable, decay: constant, then a decay at the end.
 
-    Choose it to train on for longer: a checkpoint from before the decay can be continued with any
-    budget (Hägele et al. 2024, arXiv:2405.18392).
+    Choose it if you may extend the training: a checkpoint from before the decay can be continued
+    for any number of steps (Hägele et al. 2024, arXiv:2405.18392).
     """
 
     shape: Literal["wsd"]
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
-    """Share of the steps, the last ones, in which it falls. 0.1 to 0.2 come close to a cosine."""
+    """Share of the steps, at the end, in which the rate decays. 0.1 to 0.2 come close to a
+    cosine."""
     decay_shape: Literal["linear", "cosine", "sqrt"] = "sqrt"
-    """How it falls; `sqrt`, 1 - √progress, was the best in the paper."""
+    """Shape of the decay; `sqrt`, 1 - √progress, was the best in the paper."""
     final_fraction: Share = 0.0
-    """Share of the peak that is left behind the last step."""
+    """Final rate, as a share of the peak."""
 
     @model_validator(mode="after")
     def _has_room_for_both_ends(self) -> Self:
         if self.warmup_fraction + self.decay_fraction > 1.0:
-            raise ValueError("warmup_fraction and decay_fraction are more than all steps")
+            raise ValueError("the sum of warmup_fraction and decay_fraction exceeds 1")
         return self
 
 
 class OneCycle(Course):
-    """Up and far down in one cycle, while momentum goes the other way.
+    """One cycle: the rate rises, then falls far below its start; momentum does the opposite.
 
     For fast training with large rates, mostly of small convolutional networks (Smith & Topin 2018,
     arXiv:1708.07120). The defaults are those of `torch.optim.lr_scheduler.OneCycleLR`.
@@ -111,20 +113,20 @@ class OneCycle(Course):
 
     shape: Literal["one_cycle"]
     rise_fraction: Fraction = 0.3
-    """Share of the steps that climb to the peak."""
+    """Share of the steps in which the rate rises to the peak."""
     initial_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.04
-    """Share of the peak that the first step uses."""
+    """Initial rate, as a share of the peak."""
     final_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 4e-6
-    """Share of the peak that the last step uses."""
+    """Final rate, as a share of the peak."""
     anneal: Literal["cosine", "linear"] = "cosine"
-    """How it climbs and falls."""
+    """Shape of rise and fall."""
     cycle_momentum: bool = True
-    """Whether momentum (`sgd`) or the first of `betas` (`adam`, `adamw`, `nadam`) falls while the
-    rate climbs, and rises again, in place of the optimizer's constant."""
+    """Let momentum (`sgd`) or the first of `betas` (`adam`, `adamw`, `nadam`) fall while the rate
+    rises, and rise again, instead of staying constant."""
     lowest_momentum: Share = 0.85
     """Momentum at the peak."""
     highest_momentum: Share = 0.95
-    """Momentum at both ends."""
+    """Momentum at the first and the last step."""
 
     @model_validator(mode="after")
     def _momenta_are_in_order(self) -> Self:
@@ -137,7 +139,7 @@ class OneCycle(Course):
         unused = self.changed("lowest_momentum", "highest_momentum")
         if unused and not self.cycle_momentum:
             raise ValueError(
-                f"{unused[0]} = {getattr(self, unused[0])} has no use under cycle_momentum = "
+                f"{unused[0]} = {getattr(self, unused[0])} has no effect with cycle_momentum = "
                 "false: set it to true, or remove the momentum"
             )
         return self

@@ -95,7 +95,7 @@ def sequence_plan(task: Task) -> ParallelPlan:
     if plan is None or LABEL not in plan.sequence:
         raise BadTaskError(
             f"training.parallelism.context divides sequences, but {type(task).__name__} does not "
-            "say which tensors are some",
+            "declare which tensors are sequences",
             evidence=f"`sequence` of its plan is {dict(plan.sequence) if plan else None}",
             action="name every tensor with a sequence dimension there, the label among them",
         )
@@ -120,7 +120,7 @@ def _slices(batch: Batch, plan: ParallelPlan, layout: Layout) -> Batch:
         length = batch[name].shape[dimension]
         if length % size:
             raise PerennialError(
-                f"sequences of {length} tokens cannot be divided by {size} processes",
+                f"the sequence length {length} is not divisible by {size} processes",
                 evidence=f"`{name}` has the shape {list(batch[name].shape)}",
                 action="pad or cut sequences to a multiple of training.parallelism.context",
             )

@@ -34,7 +34,8 @@ def share_experts(
         for own_name, weight in list(module.named_parameters(recurse=False)):
             if len(weight) % mesh.size():
                 raise PerennialError(
-                    f"the {len(weight)} experts of {name} cannot be divided by {mesh.size()}",
+                    f"the number of experts of {name} ({len(weight)}) is not divisible by "
+                    f"{mesh.size()}",
                     evidence=f"training.parallelism.expert = {mesh.size()}",
                     action="choose a divisor of the number of experts",
                 )

@@ -281,7 +281,7 @@ def _require_one_loss(model: nn.Module, task: Task, inputs: Batch) -> None:
     model.train()(**inputs)
     if task.auxiliary_losses(model) is not None:
         raise PerennialError(
-            "training.parallelism.pipeline does not go with the auxiliary losses of "
+            "training.parallelism.pipeline cannot be combined with the auxiliary losses of "
             f"{type(task).__name__}",
             evidence="each stage has some of them, but the last one alone computes the loss",
             action="turn them off in model.options (`balance = 0` for a decoder's experts), or "

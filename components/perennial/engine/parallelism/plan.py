@@ -88,8 +88,8 @@ def checked_plan(
         degree = getattr(parallelism, dimension)
         if degree > 1 and not (plan and getattr(plan, part)):
             raise BadTaskError(
-                f"training.parallelism.{dimension} = {degree}, but {owner} does not say how",
-                evidence=f"its parallel_plan() gives no `{part}`",
+                f"training.parallelism.{dimension} = {degree}, but {owner} declares no plan for it",
+                evidence=f"its parallel_plan() has no `{part}`",
                 action=f"write {owner}.parallel_plan, see perennial.engine.parallelism.plan, "
                 f"or set training.parallelism.{dimension} = 1",
             )
@@ -97,7 +97,7 @@ def checked_plan(
     for name, size in plan.divisible.items() if plan else ():
         if size % divisor:
             raise PerennialError(
-                f"model.options.{name} = {size} cannot be divided by tensor · context = {divisor}",
+                f"model.options.{name} = {size} is not divisible by tensor · context = {divisor}",
                 evidence=f"training.parallelism has tensor = {parallelism.tensor} and "
                 f"context = {parallelism.context}",
                 action=f"choose a multiple of {divisor}, or smaller dimensions",

@@ -99,10 +99,10 @@ def require_chain(
         for stage in range(num_stages):
             activation = cut(model, stages, (stage,))(activation, **rest)
     except (RuntimeError, TypeError, ValueError) as error:  # what a wrong shape leads to
-        evidence = f"stage {stage} fails: {error}"
+        evidence = f"stage {stage} failed: {error}"
     model.train(training)
     if not evidence and not torch.equal(activation, expected):
-        evidence = "the same weights and inputs gave another output"
+        evidence = "the same weights and inputs gave a different output"
     if evidence:
         raise BadTaskError(
             f"{type(model).__name__} differs from its {num_stages} stages in turn",
@@ -136,7 +136,7 @@ def _require_separable(model: nn.Module, stages: Mapping[str, int]) -> None:
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
             raise PerennialError(
-                "training.parallelism.pipeline does not go with batch normalisation",
+                "training.parallelism.pipeline cannot be combined with batch normalisation",
                 evidence=f"{name} is a {type(module).__name__}: its statistics are those of a "
                 "micro-batch, and a pipeline sets up its buffers with one that is not data",
                 action="use layer or group normalisation, or strategy = 'fsdp' alone",
@@ -145,7 +145,7 @@ def _require_separable(model: nn.Module, stages: Mapping[str, int]) -> None:
     for name, module in model.named_modules():
         if module in containers and next(module.buffers(recurse=False), None) is not None:
             raise BadTaskError(
-                f"a buffer of {name or 'the model itself'} belongs to no pipeline stage",
+                f"a buffer of {name or 'the model itself'} does not belong to a pipeline stage",
                 action="give it a module of its own",
             )
     seen: dict[int, tuple[str, int]] = {}
@@ -153,7 +153,7 @@ def _require_separable(model: nn.Module, stages: Mapping[str, int]) -> None:
         owners = [stage for part, stage in stages.items() if name.startswith(f"{part}.")]
         if not owners:
             raise BadTaskError(
-                f"the parameter {name} belongs to no pipeline stage",
+                f"the parameter {name} does not belong to a pipeline stage",
                 evidence=f"the plan's parts are: {', '.join(stages)}",
                 action="name the module that holds it before or after the blocks in the task's "
                 "plan; a parameter of the model itself needs a module of its own",

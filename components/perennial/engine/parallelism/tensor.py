@@ -105,7 +105,7 @@ def _require_divisible(size: int) -> Check:
         length = output.shape[1]
         if length % size:
             raise PerennialError(
-                f"sequences of {length} tokens cannot be divided by {size} processes",
+                f"the sequence length {length} is not divisible by {size} processes",
                 evidence="training.parallelism.sequence_parallel divides the stream",
                 action=f"pad or cut sequences to a multiple of {size}, or turn it off",
             )

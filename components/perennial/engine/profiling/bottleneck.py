@@ -22,7 +22,7 @@ REMEDIES: dict[Limit, str] = {
     "try training.compile = true, which fuses small operations",
     "memory-bound": "training.precision = 'bf16' halves the bytes; training.compile = true fuses "
     "element-wise operations; fewer and wider layers move less per product",
-    "compute-bound": "this is what you pay for: training.precision = 'bf16' (or allow_tf32) uses "
+    "compute-bound": "computing is the limit: training.precision = 'bf16' (or allow_tf32) uses "
     "faster units, more processes divide the work",
 }
 

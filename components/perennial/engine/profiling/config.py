@@ -1,4 +1,4 @@
-"""The knobs of profiling."""
+"""Options of profiling."""
 
 from typing import Annotated
 
@@ -8,10 +8,10 @@ from perennial.contracts.section import Section
 
 
 class Profile(Section):
-    """A short trace and what it says about the training's bottleneck."""
+    """A short trace that names the training's bottleneck."""
 
     start_step: Annotated[int, Field(ge=1)] = 10
-    """The first traced update; the ones before warm up allocators and kernels. A training resumed
-    behind it traces its first updates."""
+    """The first traced step; earlier ones are the warm-up. A training resumed after it traces its
+    first steps."""
     steps: Annotated[int, Field(ge=1, le=50)] = 5
-    """Traced updates. More make the trace large, not better."""
+    """Number of traced steps. More make the trace larger, not better."""

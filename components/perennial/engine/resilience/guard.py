@@ -130,8 +130,8 @@ class Guard:
                 continue
             self.spike_start = at - SUSPECTS + 1
             logger.warning(
-                "the loss has been far above its recent course since step=%d: "
-                "loss=%.6g at step=%d, policy=%s",
+                "the loss has been far above its recent level since step=%d: loss=%.6g at step=%d, "
+                "policy=%s",
                 self.spike_start, loss, at, self.anomalies.spike,
             )  # fmt: skip
             if self.anomalies.spike == "rewind":
@@ -150,7 +150,8 @@ class Guard:
         if self.rewinds == self.anomalies.max_rewinds:
             raise TrainingFailedError(
                 f"the loss jumped again at step {self.spike_start}, after {self.rewinds} rewinds",
-                evidence="each time other batches were left out, so it is not one batch's fault",
+                evidence="different batches were skipped each time, so no single batch is the "
+                "cause",
                 action="lower the learning rate, lengthen its warm-up or set training.clipping",
             )
         self.rewinds += 1

@@ -82,7 +82,7 @@ def failure(
         seen_at: The update at which it was noticed.
     """
     noticed = f" (the first bad loss; noticed at step {seen_at})" if seen_at > step else ""
-    spent = f" after {skipped} updates were left out" if skipped else ""
+    spent = f" after {skipped} updates were skipped" if skipped else ""
     losses = [f"rank {each.rank} {each.loss}" for each in seen if not each.is_loss_finite]
     where = f"ranks with such a loss: {', '.join(losses)}" if losses else "every loss is finite"
     return TrainingFailedError(

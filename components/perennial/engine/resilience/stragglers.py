@@ -121,7 +121,6 @@ def describe(sample: CollectiveWaits) -> str:
     own = waits.pop(sample.slow_rank or 0)
     others = statistics.median(waits)
     return (
-        f"rank {sample.slow_rank} is the slow one: in a step of "
-        f"{sample.step_seconds * 1e3:.1f} ms it waits {own * 1e3:.1f} ms for others, "
-        f"the others {others * 1e3:.1f} ms"
+        f"rank {sample.slow_rank} is slow: in a step of {sample.step_seconds * 1e3:.1f} ms it "
+        f"waits {own * 1e3:.1f} ms for others, the others {others * 1e3:.1f} ms"
     )

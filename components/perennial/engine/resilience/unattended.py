@@ -47,7 +47,7 @@ def _watch(job: TrainingJob, ended: threading.Event) -> None:
             with single_attempts():
                 sign = read_heartbeat(job)
         except PerennialError as error:
-            logger.warning("whether the launcher lives is not known: %s", error.problem)
+            logger.warning("cannot check whether the launcher is alive: %s", error.problem)
             since = time.monotonic()  # it cannot write either
             continue
         if sign != latest:
@@ -55,8 +55,11 @@ def _watch(job: TrainingJob, ended: threading.Event) -> None:
         silent = time.monotonic() - since
         if silent > limit and not is_asked:
             is_asked = True
-            logger.error("no launcher has followed for %.0f s: stopping at a checkpoint", silent)
+            logger.error(
+                "no launcher has monitored this training for %.0f s: stopping at a checkpoint",
+                silent,
+            )
             os.kill(os.getpid(), signal.SIGTERM)
         elif silent > limit + max(limit, LAST_SECONDS):
-            logger.error("the training did not stop at a checkpoint: ending it")
+            logger.error("the training did not stop at a checkpoint: ending this process")
             os._exit(EXIT_INTERRUPTED)

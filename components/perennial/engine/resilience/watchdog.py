@@ -184,11 +184,11 @@ def describe(seen: list[Hang], world_size: int) -> str:
     late = behind(seen, world_size)
     places = "; ".join(_place(each) for each in sorted(seen, key=lambda each: each.rank))
     if not late:
-        return f"all ranks stand still at the same place, look at network and storage: {places}"
+        return f"all ranks hang at the same place; check network and storage: {places}"
     silent = late - {each.rank for each in seen}
-    sign = " and leaves no sign of life" if silent else ""
+    sign = " and reports no progress" if silent else ""
     names = ", ".join(map(str, sorted(late)))
-    return f"rank {names} is behind{sign}, the others wait for it: {places}; stacks lie in errors/"
+    return f"rank {names} is behind{sign}, the others wait for it: {places}; stacks are in errors/"
 
 
 def collectives_started() -> int:

@@ -101,7 +101,7 @@ def typed_rows(frame: pd.DataFrame, schema: pl.Schema) -> pl.DataFrame:
         BadDataError: there is no row, a column is missing, or one holds other things.
     """
     if frame.empty:
-        raise BadDataError("there are no rows to predict", action="send one at least")
+        raise BadDataError("there are no rows to predict", action="send at least one row")
     missing = [name for name in schema if name not in frame.columns]
     if missing:
         raise BadDataError(
@@ -153,5 +153,5 @@ def _mistyped(name: str, dtype: pl.DataType, found: pl.Series) -> BadDataError:
     return BadDataError(
         f"column {name!r} cannot be read as {dtype}",
         evidence=f"its first values are {str(shown)[:200]}",
-        action="send it as the training data have it; a missing value is null",
+        action="send it in the type of the training data; a missing value is null",
     )

@@ -78,14 +78,14 @@ def image_column(columns: TaskColumns, name: str | None) -> str:
     name = name or next(iter(features), "")
     if list(features) != [name]:
         raise BadDataError(
-            "the task takes one feature beside the label, the picture",
+            "the task needs exactly one feature, the picture",
             evidence=f"model.options.image is {name!r}, features: {', '.join(features)}",
             action="list the picture's column alone under data.features, or the others under "
             "data.meta",
         )
     if not features[name].startswith(_IMAGE_TYPES):
         raise BadDataError(
-            f"the column {name!r} holds no pictures",
+            f"the column {name!r} does not contain pictures",
             evidence=f"it is {features[name]}",
             action="write PNG or JPEG bytes, or lists of numbers with model.options.shape",
         )
@@ -113,7 +113,7 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
             squares.append((values**2).sum(axis=1))
     if state is None:
         raise BadDataError(
-            f"the column {column!r} holds no picture in the training split",
+            f"the column {column!r} contains no picture in the training split",
             action="check the source and the split",
         )
     count = sum(map(len, sums)) * state.height * state.width
@@ -158,7 +158,9 @@ def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
     """
     if part.dtype == pl.Binary:
         if form.shape:
-            raise _useless("shape", f"{part.name!r} holds encoded pictures, which have their own")
+            raise _useless(
+                "shape", f"{part.name!r} contains encoded pictures, which have their own"
+            )
         height, width = form.size or decode_picture(part[0]).shape[:2]
         is_coloured = form.channels is None and any(decode_picture(each).ndim == 3 for each in part)
         channels = form.channels or (3 if is_coloured else 1)
@@ -167,7 +169,8 @@ def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
         )
     if form.size or form.channels:
         raise _useless(
-            "size" if form.size else "channels", f"{part.name!r} holds numbers, no encoded pictures"
+            "size" if form.size else "channels",
+            f"{part.name!r} contains numbers, not encoded pictures",
         )
     own = part.dtype.shape if isinstance(part.dtype, pl.Array) else ()
     shape = form.shape or own
@@ -182,7 +185,7 @@ def _first_form(part: pl.Series, form: ImageForm) -> ImageState:
 
 
 def _useless(option: str, why: str) -> BadDataError:
-    return BadDataError(f"model.options.{option} has no use: {why}", action="remove it")
+    return BadDataError(f"model.options.{option} has no effect: {why}", action="remove it")
 
 
 def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
@@ -195,14 +198,14 @@ def _arrays(column: pl.Series, size: int) -> NDArray[np.float32]:
         raise BadDataError(
             f"pictures in {column.name!r} are not {size} numbers each",
             evidence=str(error),
-            action="write flat lists, or arrays, of one length; model.options.shape says how "
-            "they are read",
+            action="write flat lists, or arrays, of one length; model.options.shape sets how they "
+            "are read",
         ) from error
     is_missing = column.is_null().to_numpy()
     if not np.isfinite(pixels[~is_missing]).all():
         raise BadDataError(
-            f"pictures in {column.name!r} hold numbers that are missing or not finite",
-            action="mend them at the source; validate_data counts them",
+            f"pictures in {column.name!r} contain numbers that are missing or not finite",
+            action="fix them at the source; validate_data counts them",
         )
     return pixels
 

@@ -108,7 +108,8 @@ class Tokenizer:
             spelled, raw = int(self.lengths[ids].sum()), len(text.encode())
             if spelled != raw:
                 raise BadTaskError(
-                    "the tokens of a text do not spell its bytes, so nothing can be said per byte",
+                    "the tokens of a text do not encode its bytes, so metrics per byte are "
+                    "undefined",
                     evidence=f"a text of {raw:,} bytes became {len(ids):,} tokens of {spelled:,}",
                     action="install the version of `tokenizers` that the model was trained with, "
                     "or set vocab_size = 257 for bytes alone",

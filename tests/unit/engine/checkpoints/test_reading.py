@@ -95,7 +95,7 @@ def test_code_in_the_metadata_is_not_run_although_every_digest_fits(tmp_path, ho
         lambda: load_state(empty_state(), checkpoint, no_dist=True),
         lambda: export_weights(checkpoint, tmp_path / "out"),
     ):
-        with pytest.raises(DamagedCheckpointError, match="is not loaded") as caught:
+        with pytest.raises(DamagedCheckpointError, match="was not loaded") as caught:
             use()
         assert "posix.mkdir" in caught.value.evidence
         assert "who can write to the store" in caught.value.action
@@ -143,7 +143,7 @@ def test_functions_of_any_library_are_refused(tmp_path, name):
     checkpoint = committed(tmp_path, STATE, damage=lambda file: file.write_bytes(content))
     with pytest.raises(DamagedCheckpointError) as caught:
         CheckpointReader(checkpoint).read_metadata()
-    assert caught.value.evidence == f"it asks for {name}"
+    assert caught.value.evidence == f"it references {name}"
 
 
 def test_a_trials_record_is_read_without_running_anything(tmp_path):

@@ -101,7 +101,7 @@ def test_falls_back_over_several_damaged_checkpoints(tmp_path, caplog):
         flip_a_bit(checkpoint_path(tmp_path, step) / name)
     with caplog.at_level(logging.WARNING):
         assert newest_intact(store, "f", {}).step == 10
-    assert caplog.text.count("falling back to the one before") == 2
+    assert caplog.text.count("falling back to the previous checkpoint") == 2
     assert (tmp_path / "step-00000030.damaged").is_dir()
     put(store, 20)
     assert newest_intact(store, "f", {}).step == 20
@@ -247,7 +247,7 @@ def test_without_the_right_to_list_uploads_training_goes_on(remote, caplog):
     )
     upload(remote, 10)
     remote.discard_uncommitted()
-    assert "never ended are left" in caplog.text
+    assert "cannot delete unfinished uploads" in caplog.text
     assert "AccessDenied" in caplog.text
     assert remote._store.list() == []
 

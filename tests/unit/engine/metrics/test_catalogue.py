@@ -192,7 +192,7 @@ HALF = np.array([0.0, 0.0, 1.0, 1.0])
         ("average_precision", HALF, 0 * ONES, "two classes"),
         ("matthews_corrcoef", HALF, ONES, "two classes"),
         ("f1", 0 * ONES, 0 * ONES, "the second class"),
-        ("precision", 0 * ONES, HALF, "an answer that is the second class"),
+        ("precision", 0 * ONES, HALF, "a prediction of the second class"),
         ("recall", HALF, 0 * ONES, "the second class"),
         ("top_3_accuracy", np.eye(3)[[0, 1, 2, 0]], HALF, "more than 3 classes"),
         ("r2", HALF, ONES / 3, "labels that differ"),

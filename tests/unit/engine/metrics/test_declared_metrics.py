@@ -101,11 +101,11 @@ def test_checkpoints_cannot_be_kept_by_an_undefined_metric(root):
     job = catalogued_job(root, metric="r2")
     assert run_ranks(job) == [1, 1]
     errors = "".join(file.read_text() for file in job.errors.iterdir())
-    assert "kept by r2, which the evaluation sample does not define" in errors
+    assert "kept by r2, which is undefined on the evaluation sample" in errors
 
 
 @pytest.mark.parametrize("counts", [[-1.0, 1.0], [0.0, 0.0]])
 def test_candidates_that_cannot_be_are_a_mistake_of_the_task(counts):
     metric = find_metric("recall_at_1").reading(("ahead", "tied"))
-    with pytest.raises(BadTaskError, match="recall_at_1 reads numbers of candidates"):
+    with pytest.raises(BadTaskError, match="recall_at_1 received impossible candidate counts"):
         metric.measure(np.array([counts, [0.0, 1.0]]), np.ones(2))

@@ -31,7 +31,7 @@ def section(**settings):
             {"optimizer": {"name": "sgd", "momentum": 0.0, "nesterov": False}, "schedule": CYCLE},
             "has no momentum",
         ),
-        ({"optimizer": {"name": "adamw8bit"}, "schedule": CYCLE}, "compile its kernel anew"),
+        ({"optimizer": {"name": "adamw8bit"}, "schedule": CYCLE}, "compile its kernel again"),
         ({"steps": 100, "schedule": {"steps": 90}}, "is not training.steps = 100"),
         ({"clipping": {"method": "value"}}, "max_value"),
         ({"clipping": {"method": "value", "max_value": 1.0, "max_norm": 1.0}}, "max_norm"),

@@ -182,7 +182,7 @@ def test_only_a_cycle_sets_momentum():
     [
         ({"shape": "step", "milestones": [0.75, 0.5]}, "ascend"),
         ({"shape": "step", "milestones": []}, "milestones"),
-        ({"shape": "wsd", "warmup_fraction": 0.5, "decay_fraction": 0.6}, "more than all steps"),
+        ({"shape": "wsd", "warmup_fraction": 0.5, "decay_fraction": 0.6}, "exceeds 1"),
         ({"shape": "one_cycle", "warmup_fraction": 0.1}, "warmup_fraction"),
         ({"shape": "one_cycle", "lowest_momentum": 0.99}, "lowest_momentum"),
         ({"shape": "cosine", "decay_fraction": 0.1}, "decay_fraction"),

@@ -57,7 +57,7 @@ def test_too_few_or_uneven_passes_are_refused_with_numbers(
         ("ddp", {}, "needs strategy = 'fsdp' or 'hsdp', not 'ddp'"),
         ("single", {}, "not 'single'"),
         ("auto", {}, "not 'auto'"),
-        ("fsdp", {"tensor": 2}, "does not go with parallelism.tensor"),
+        ("fsdp", {"tensor": 2}, "cannot be combined with parallelism.tensor"),
         ("fsdp", {"context": 2}, "does not go with parallelism.context"),
         ("fsdp", {"expert": 2}, "does not go with parallelism.expert"),
     ],

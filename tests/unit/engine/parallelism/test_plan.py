@@ -24,7 +24,7 @@ def test_a_plan_that_covers_what_is_used_is_taken(parallelism):
 
 
 def test_sizes_that_cannot_be_divided_are_named():
-    with pytest.raises(PerennialError, match=r"model.options.heads = 4 cannot be divided by .* 8"):
+    with pytest.raises(PerennialError, match=r"model.options.heads = 4 is not divisible by .* 8"):
         checked_plan(PLAN, "MyTask", Parallelism(tensor=8))
 
 
@@ -41,13 +41,13 @@ def test_a_star_stands_for_one_segment():
     [
         ("fsdp", {"replicas": 2}, "needs strategy = 'hsdp'"),
         ("hsdp", {}, "needs parallelism.replicas > 1"),
-        ("fsdp", {"pipeline_schedule": "gpipe"}, "has no use with pipeline = 1"),
+        ("fsdp", {"pipeline_schedule": "gpipe"}, "has no effect with pipeline = 1"),
         ("fsdp", {"sequence_parallel": True}, "needs parallelism.tensor > 1"),
         ("ddp", {"tensor": 2}, "parallelism.tensor needs strategy = 'fsdp' or 'hsdp'"),
         ("ddp", {"expert": 2}, "parallelism.expert needs strategy = 'fsdp' or 'hsdp'"),
-        ("ddp", {"zero_stage": 3}, "knows 1; stage 1 is `ddp`, 2 and 3 are `fsdp`"),
-        ("fsdp", {"zero_stage": 1}, "knows 2 or 3"),
-        ("single", {"zero_stage": 2}, "one process has nobody to share with"),
+        ("ddp", {"zero_stage": 3}, "supports 1; stage 1 is `ddp`, 2 and 3 are `fsdp`"),
+        ("fsdp", {"zero_stage": 1}, "supports 2 or 3"),
+        ("single", {"zero_stage": 2}, "a single process shares nothing"),
     ],
 )
 def test_what_a_strategy_cannot_run_is_refused_with_the_contract(strategy, parallelism, message):

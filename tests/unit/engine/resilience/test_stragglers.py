@@ -26,6 +26,5 @@ def test_the_line_for_people():
         step=503, wait_seconds=(0.150, 0.0034, 0.154), step_seconds=0.158, slow_rank=1
     )
     assert describe(sample) == (
-        "rank 1 is the slow one: in a step of 158.0 ms it waits 3.4 ms for others, "
-        "the others 152.0 ms"
+        "rank 1 is slow: in a step of 158.0 ms it waits 3.4 ms for others, the others 152.0 ms"
     )
