@@ -108,7 +108,7 @@ def test_a_pipeline_resumes_bit_for_bit(root, schedule):
     [
         (options(layers=1), {}, "1 blocks cannot fill 2 pipeline stages"),
         (options(tie_embeddings=True), {}, "embedding.tokens.weight and head.weight are one"),
-        (options(has_plan=False), {}, "SmallDecoderTask does not say how"),
+        (options(has_plan=False), {}, "SmallDecoderTask declares no plan for it"),
         (options(experts=2), {}, "cannot be combined with the auxiliary losses"),
         (options(), {"micro_batch_size": 26}, "needs 2 micro-batches or more"),
     ],

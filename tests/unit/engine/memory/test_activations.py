@@ -109,7 +109,7 @@ def test_no_block_is_computed_again_when_nothing_is_learned():
 
 @pytest.mark.parametrize("checkpointing", ["full", "selective"])
 def test_without_blocks_there_is_nothing_to_checkpoint(checkpointing):
-    with pytest.raises(BadTaskError, match=r"Blocks.blocks names none"):
+    with pytest.raises(BadTaskError, match=r"Blocks.blocks returns none"):
         save_memory(network(), Blocks(), section(checkpointing), CPU)
 
 
@@ -182,7 +182,7 @@ def test_offloaded_activations_come_back_unchanged_and_weights_stay():
 
 
 def test_activations_on_a_cpu_are_not_offloaded():
-    with pytest.raises(PerennialError, match="computes on the CPU"):
+    with pytest.raises(PerennialError, match="runs on the CPU"):
         save_memory(network(), Blocks("0"), section(activation_offload=True), CPU)
 
 

@@ -23,7 +23,7 @@ Y = np.array([1.0, 2.0, 4.0])
     [
         ("Unknown", "has no 'rsme'(.|\n)*write 'rmse'"),
         ("OfAnotherKind", "cannot be measured by 'roc_auc'(.|\n)*its kind is regression"),
-        ("WrongWayRound", "'rmse' is to maximize"),
+        ("WrongWayRound", "declares the direction 'maximize' for 'rmse'"),
         ("WithoutStatistics", "needs the statistics loss; the task names none"),
     ],
 )
@@ -101,7 +101,7 @@ def test_checkpoints_cannot_be_kept_by_an_undefined_metric(root):
     job = catalogued_job(root, metric="r2")
     assert run_ranks(job) == [1, 1]
     errors = "".join(file.read_text() for file in job.errors.iterdir())
-    assert "kept by r2, which is undefined on the evaluation sample" in errors
+    assert "selected by r2, which is undefined on the evaluation sample" in errors
 
 
 @pytest.mark.parametrize("counts", [[-1.0, 1.0], [0.0, 0.0]])

@@ -58,8 +58,8 @@ def test_too_few_or_uneven_passes_are_refused_with_numbers(
         ("single", {}, "not 'single'"),
         ("auto", {}, "not 'auto'"),
         ("fsdp", {"tensor": 2}, "cannot be combined with parallelism.tensor"),
-        ("fsdp", {"context": 2}, "does not go with parallelism.context"),
-        ("fsdp", {"expert": 2}, "does not go with parallelism.expert"),
+        ("fsdp", {"context": 2}, "cannot be combined with parallelism.context"),
+        ("fsdp", {"expert": 2}, "cannot be combined with parallelism.expert"),
     ],
 )
 def test_what_pipelines_do_not_combine_with_is_refused(strategy, changes, message):

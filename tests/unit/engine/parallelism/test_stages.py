@@ -146,7 +146,7 @@ def with_a_parameter_of_its_own():
     [
         (tied(), PerennialError, r"embedding\.weight and head\.weight are one tensor"),
         (normalized(), PerennialError, "batch normalisation"),
-        (with_a_parameter_of_its_own(), BadTaskError, "scale belongs to no pipeline stage"),
+        (with_a_parameter_of_its_own(), BadTaskError, "scale does not belong to a pipeline stage"),
     ],
     ids=["tied", "batch norm", "own parameter"],
 )
