@@ -1,7 +1,7 @@
-"""Decisions: what the first attempt settled, kept where every later one finds it.
+"""Decisions: values that the first attempt decides and later attempts reuse.
 
-In the training's folder, and in its object store where it has one: the folder may be another
-machine's by the next attempt.
+Stored in the training's folder, and in its object store if there is one: the next attempt may run
+on another machine.
 """
 
 from typing import TypeVar
@@ -14,7 +14,7 @@ D = TypeVar("D", bound=Decision)
 
 
 def known(job: TrainingJob, kind: type[D]) -> D | None:
-    """What an earlier attempt settled; None when there was none."""
+    """Load what an earlier attempt decided; None without one."""
     content = open_store(job.store_uri).read(kind.file_name) if job.store_uri else None
     if content is not None:
         write_atomically(job.root / kind.file_name, content)
@@ -25,7 +25,7 @@ def known(job: TrainingJob, kind: type[D]) -> D | None:
 
 
 def keep(job: TrainingJob, decision: Decision) -> None:
-    """Store what was settled."""
+    """Store a decision."""
     decision.write(job.root)
     if job.store_uri:
         open_store(job.store_uri).write(decision.file_name, decision.to_json().encode())

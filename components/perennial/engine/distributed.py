@@ -1,4 +1,4 @@
-"""Distributed: who am I among the processes, and how do we agree?"""
+"""Distributed: this process's rank and device, and reductions over all processes."""
 
 import math
 import os
@@ -25,7 +25,7 @@ COLLECTIVE_TIMEOUT = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class ComingSum:
-    """A sum over all ranks that is under way.
+    """A pending sum over all ranks.
 
     Attributes:
         values: This rank's, then the sum.
@@ -44,13 +44,13 @@ class ComingSum:
 
 @dataclass(frozen=True)
 class World:
-    """This process among all.
+    """This process and the process group.
 
     Attributes:
-        rank: Among all processes.
-        local_rank: Among those of this machine.
+        rank: Rank among all processes.
+        local_rank: Rank among the processes of this machine.
         size: Number of processes.
-        device: Where this process computes.
+        device: Device of this process.
         arranged: The mesh of processes; None until `arrange` was called.
     """
 
@@ -85,7 +85,7 @@ class World:
         return cls(dist.get_rank(), local_rank, dist.get_world_size(), device)
 
     def arrange(self, training: TrainingSection) -> "World":
-        """This world with its processes laid out as the contract says.
+        """Return this world with the contract's layout of processes.
 
         Raises:
             PerennialError: the dimensions do not multiply to the number of processes.
@@ -94,52 +94,52 @@ class World:
 
     @property
     def layout(self) -> Layout:
-        """The mesh of processes."""
+        """Return the mesh of processes."""
         if self.arranged is None:
             raise RuntimeError("World.arrange() comes before the layout is used")
         return self.arranged
 
     @property
     def data_rank(self) -> int:
-        """Which part of every global batch this process computes."""
+        """Return which part of every global batch this process computes."""
         return self.layout.data_rank
 
     @property
     def data_size(self) -> int:
-        """Into how many parts every global batch is divided."""
+        """Return into how many parts every global batch is divided."""
         return self.layout.data_size
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank speaks for all."""
+        """Whether this is the first rank, which logs and writes for all."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """The element-wise sum over all ranks, in place."""
+        """Sum element-wise over all ranks, in place."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def sum_scalars(self, values: Sequence[Scalar]) -> list[Scalar]:
-        """The sums over all ranks."""
+        """Return the sums over all ranks."""
         if self.size == 1:
             return list(values)
         return unpacked(self.sum(vector(values, self.device)))
 
     def begin_sum(self, values: Tensor) -> "ComingSum":
-        """The same, while this process goes on; `ComingSum.wait` gives the sum."""
+        """Start a sum without blocking; `ComingSum.wait` returns it."""
         work = dist.all_reduce(values, async_op=True) if self.size > 1 else None
         return ComingSum(values, work)
 
     def from_first(self, value: T | None) -> T:
-        """The first rank's value, on every rank."""
+        """Return the first rank's value on every rank."""
         holder = [value]
         if self.size > 1:
             dist.broadcast_object_list(holder, src=0)
         return cast("T", holder[0])
 
     def to_first(self, value: T) -> list[T] | None:
-        """Every rank's value in rank order on the first rank; None elsewhere."""
+        """Return every rank's value in rank order on the first rank; None elsewhere."""
         if self.size == 1:
             return [value]
         gathered: list[T] | None = [value] * self.size if self.is_first else None
@@ -147,28 +147,28 @@ class World:
         return gathered
 
     def barrier(self) -> None:
-        """Wait for all."""
+        """Wait for all ranks."""
         dist.barrier()
 
 
 def rank_of_this_process() -> int:
-    """The rank that torchrun gave this process, known before the group is joined."""
+    """Return the rank from torchrun's environment, available before the group is joined."""
     return int(os.environ["RANK"])
 
 
 def machine_of_this_process() -> int:
-    """The number that torchrun gave this machine in this attempt."""
+    """Return the number of this machine in this attempt, from torchrun's environment."""
     return int(os.environ.get("GROUP_RANK", "0"))
 
 
 def synchronize_buffers(model: nn.Module, world: World) -> None:
     """Give every rank the mean of all ranks' buffers (running statistics), in one collective.
 
-    Done before each update, each evaluation and each checkpoint, so that the buffers depend
-    neither on the strategy nor on when a checkpoint was taken. Summed in float64, where the mean
-    of equal float32 numbers is that number: to agree once more changes nothing. Buffers that no
-    checkpoint holds are derived, so equal anyway. Stages of a pipeline have buffers of their own
-    and agree each for itself.
+    Done before each update, each evaluation and each checkpoint, so that the buffers depend neither
+    on the strategy nor on when a checkpoint was taken. Summed in float64, where the mean of equal
+    float32 numbers is that number: repeating it changes nothing. Buffers that no checkpoint holds
+    are derived, so equal anyway. Stages of a pipeline have their own buffers and synchronise
+    separately.
     """
     dimensions = [name for name in DIMENSIONS if name != "pipeline" and world.layout.size(name) > 1]
     buffers = [_as_numbers(buffer) for buffer in stored_buffers(model)] if dimensions else []
@@ -186,7 +186,7 @@ def synchronize_buffers(model: nn.Module, world: World) -> None:
 
 
 def stored_buffers(model: nn.Module) -> Iterator[Tensor]:
-    """The buffers that a checkpoint holds."""
+    """Return the buffers that a checkpoint contains."""
     for module in model.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None and name not in module._non_persistent_buffers_set:
@@ -198,21 +198,21 @@ def _as_numbers(buffer: Tensor) -> Tensor:
 
 
 class StopSignal:
-    """Remembers that SIGTERM (or SIGINT) asked this process to end at the next step boundary."""
+    """Records that SIGTERM (or SIGINT) requested to end at the next step boundary."""
 
     def __init__(self) -> None:
         self.requested = False
         self._on_the_way: ComingSum | None = None
 
     def listen(self) -> None:
-        """Take over the signals."""
+        """Install the signal handlers."""
         signal.signal(signal.SIGTERM, self._request)
         signal.signal(signal.SIGINT, self._request)
 
     def agreed(self, world: World) -> bool:
-        """Whether any rank had been asked to end when this was called last; all call together.
+        """Whether any rank had a stop request at the previous call; all ranks call it together.
 
-        Numbers on the host travel while the device computes, so this waits for neither.
+        The reduction runs on the host while the device computes, so this does not block.
         """
         earlier = self._on_the_way
         self._on_the_way = world.begin_sum(torch.tensor(int(self.requested)))

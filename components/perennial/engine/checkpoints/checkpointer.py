@@ -1,8 +1,7 @@
 """Checkpointer: saves the whole training state from all ranks, and loads it into any sharding.
 
-The state consists of the weights, the optimizer's moments and the step. Data order, learning rate
-and random numbers are functions of (seed, rank, step), so a resumed training is the same bit for
-bit.
+The state is the weights, the optimizer's moments and the step. Data order, learning rate and random
+numbers are functions of (seed, rank, step), so a resumed training is bit-identical.
 """
 
 import logging
@@ -244,8 +243,7 @@ class Checkpointer:
             raise CheckpointNotWrittenError(
                 f"the checkpoint of step {manifest.step} could not be written",
                 evidence=outcome[0].problem,
-                action="free disk space or fix the store; running again resumes from the previous "
-                "checkpoint",
+                action="free disk space or fix the store; a new run resumes one checkpoint earlier",
             ) from cause
         seconds = time.monotonic() - start
         size = written.num_bytes

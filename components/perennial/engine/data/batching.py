@@ -1,8 +1,8 @@
-"""Batching: which rows belong to which update, and which of them to which rank?
+"""Batching: assigns rows to updates, and the rows of an update to ranks.
 
 The training data is an endless stream: one permutation of all rows after the other, each from
-(seed, epoch) alone. Update s takes positions s·G to (s+1)·G, whatever the number of processes, so
-the only state is the step, and every row is seen exactly once per epoch.
+(seed, epoch) alone. Update s takes positions s·G to (s+1)·G for any number of processes, so the
+only state is the step, and every row is used exactly once per epoch.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class GlobalOrder:
         self._newest: tuple[int, Indices] = (-1, np.empty(0, dtype=np.int64))
 
     def indices(self, start: int, count: int) -> Indices:
-        """Row indices at one position or more, from `start` on."""
+        """Return the row indices at `count` positions from `start` on."""
         parts = []
         while count > 0:
             epoch, offset = divmod(start, self.rows)
@@ -53,12 +53,12 @@ class GlobalOrder:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How a global batch is divided: over ranks, then into forward passes.
+    """Division of a global batch over ranks, then into forward passes.
 
     Attributes:
         global_size: Rows of an update.
-        micro_size: Rows of a forward pass, at most.
-        data_size: Groups of processes that hold different rows.
+        micro_size: Rows of a forward pass, at most. data_size: Groups of processes that hold
+            different rows.
     """
 
     global_size: int
@@ -67,24 +67,24 @@ class BatchPlan:
 
     @property
     def accumulation_steps(self) -> int:
-        """Forward passes of every rank per update; equally many, for they are collectives."""
+        """Return the number of forward passes per update, the same on every rank."""
         largest_share = -(-self.global_size // self.data_size)
         return -(-largest_share // self.micro_size)
 
     def share(self, data_rank: int) -> slice:
-        """One rank's rows of the global batch: contiguous, as equal as whole rows allow."""
+        """Return one rank's rows of the global batch: contiguous, equal shares."""
         start = data_rank * self.global_size // self.data_size
         return slice(start, (data_rank + 1) * self.global_size // self.data_size)
 
     def micro_batches(self, data_rank: int) -> list[slice]:
-        """Its forward passes, as equal as whole rows allow; where rows lack, some are empty."""
+        """Return its forward passes, equal shares; some may be empty."""
         share = self.share(data_rank)
         rows, passes = share.stop - share.start, self.accumulation_steps
         edges = [share.start + index * rows // passes for index in range(passes + 1)]
         return [slice(start, stop) for start, stop in pairwise(edges)]
 
     def describe(self) -> str:
-        """The arithmetic, for logs and reports."""
+        """Return the arithmetic as text, for logs and reports."""
         return (
             f"global batch {self.global_size} = {self.data_size} ranks x "
             f"{self.accumulation_steps} passes x up to {self.micro_size} rows"
@@ -92,7 +92,7 @@ class BatchPlan:
 
 
 def fixed_sample(rows: int, size: int | None, seed: int) -> Indices:
-    """The rows that every evaluation scores, in file order."""
+    """Return the rows that every evaluation scores, in file order."""
     if size is None or size >= rows:
         return np.arange(rows, dtype=np.int64)
     return np.sort(np.random.default_rng([seed]).choice(rows, size, replace=False))

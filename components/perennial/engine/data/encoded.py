@@ -19,12 +19,12 @@ from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
 ENCODE_ROWS = 16_384  # bounds memory while encoding; larger chunks were no faster
 DIGEST = "DIGEST"
-LOG_SECONDS = 60.0  # between two lines about how far encoding has come
+LOG_SECONDS = 60.0  # between two progress lines
 logger = logging.getLogger(__name__)
 
 
 class EncodedSplit:
-    """The encoded rows of a split, on disk and in the page cache; or of a sample, in memory.
+    """The encoded rows of a split (memory-mapped) or of a sample (in memory).
 
     Args:
         source: A folder with one `.npy` file per tensor of the task's batch, or such a batch.
@@ -34,10 +34,10 @@ class EncodedSplit:
         self._arrays = _mapped(source) if isinstance(source, Path) else _viewed(source)
         self.rows = len(self._arrays[LABEL])
         self.weights = self._arrays.get(WEIGHT)
-        """How much each row counts, shape [rows]; None means all the same."""
+        """Return the weight of each row, shape [rows]; None means equal weights."""
 
     def gather(self, rows: Indices) -> Batch:
-        """The examples at these indices, as fresh tensors."""
+        """Return the examples at these indices, as new tensors."""
         return {
             name: torch.from_numpy(np.take(array, rows, axis=0))
             for name, array in self._arrays.items()
@@ -57,18 +57,18 @@ def _viewed(batch: Batch) -> dict[str, NDArray[Any]]:
 def encode_split(
     task: Task, dataset: Dataset, split: Split, folder: Path, digest: str
 ) -> None:  # fmt: skip
-    """Encode every row of a split, chunk by chunk; the folder appears whole or not at all.
+    """Encode every row of a split, chunk by chunk; the folder is created atomically.
 
     Args:
         task: Fitted.
-        dataset: Has the split.
-        split: Which.
-        folder: What an earlier attempt encoded there is taken over if it has the same digest.
+        dataset: Contains the split.
+        split: Name of the split.
+        folder: Reused if an earlier attempt encoded there with the same digest.
         digest: Of all that determines the result.
 
     Raises:
         BadDataError: the split is empty or has other rows than the snapshot says.
-        BadTaskError: the task's `encode` breaks its promise.
+        BadTaskError: the task's `encode` breaks its contract.
     """
     if (folder / DIGEST).is_file() and (folder / DIGEST).read_text() == digest:
         logger.info("split=%s is encoded already", split)
@@ -103,7 +103,7 @@ def encode_split(
     if written != expected:
         raise _changed(split, str(written), expected)
     for array in arrays.values():
-        array.flush()  # later attempts trust it, maybe after a loss of power
+        array.flush()  # later attempts rely on it, maybe after a power failure
     del arrays
     write_atomically(partial / DIGEST, digest.encode())
     partial.replace(folder)

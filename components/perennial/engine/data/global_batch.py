@@ -1,4 +1,4 @@
-"""Global batch: rows of all ranks for losses that compare examples, with exact gradients."""
+"""Global batch: gathers rows of all ranks, with exact gradients, to compare examples."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ class GlobalRows:
     Attributes:
         rows: One tensor of shape [N, ...] per tensor that was given; gradients flow back to the
             rank that each row came from.
-        start: Where this rank's own rows begin.
+        start: Index of this rank's first row.
     """
 
     rows: tuple[Tensor, ...]
@@ -23,13 +23,13 @@ class GlobalRows:
 
 
 def gather_rows(*tensors: Tensor) -> GlobalRows:
-    """Every rank's rows on every rank; all ranks call it together, with any number of rows.
+    """Gather every rank's rows on every rank; all ranks call it, with any number of rows.
 
-    On a GPU each call waits for the device once, to learn the numbers of rows: give it all that is
-    to be gathered.
+    On a GPU each call waits for the device once, for the numbers of rows: gather everything in one
+    call.
 
-    The backward pass adds up what all ranks want of a row. With losses of the own rows against the
-    rows of all, the sum over ranks is the loss of the whole batch, and so are its gradients.
+    The backward pass sums the gradients of all ranks for a row. With losses of the own rows against
+    the rows of all, the sum over ranks is the loss of the whole batch, and so are its gradients.
 
     Args:
         tensors: Of this rank's rows, each of shape [B, ...].
@@ -53,7 +53,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:  # noqa: ANN401 (torch's own)
         ctx.sizes = sizes
-        # Equal pieces: what is missing to the largest is cut off again.
+        # Pieces of equal size: the padding to the largest is removed again.
         padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
         padded[: len(rows)] = rows
         pieces = [torch.empty_like(padded) for _ in sizes]

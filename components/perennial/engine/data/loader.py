@@ -1,7 +1,7 @@
-"""Loader: this rank's part of every global batch, ready before the loop asks for it.
+"""Loader: prepares this rank's part of every global batch ahead of the loop.
 
 A batch is a function of its position in the stream of data and of the rank, so a loader has no
-state to save: it can be asked for any position at any time.
+state to save: any position can be loaded at any time.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class RankBatch:
 
     Attributes:
         micro_batches: One per forward pass, on the host.
-        rows: Where they lie in the encoded split, for telling which batch was bad.
-        weight: Of the whole global batch: rows, or the sum of their weights.
+        rows: Positions in the encoded split, to identify a bad batch.
+        weight: Weight of the whole global batch: number of rows, or the sum of their weights.
     """
 
     micro_batches: list[Batch]
@@ -41,10 +41,9 @@ class Loader:
         split: The encoded training split.
         order: The stream of its rows.
         plan: How a global batch is divided.
-        data_rank: Which part is this process's.
+        data_rank: Which part belongs to this process.
         seed: Of the augmentation.
-        loading: How many batches are ready ahead of the loop, by how many threads, and whether they
-            lie in page-locked memory; nothing left open.
+        loading: Resolved options of prefetching, threads and page-locked memory.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class Loader:
         self._ahead = _Ahead(self.gather, depth, loading.workers) if depth else None
 
     def batch(self, position: int) -> RankBatch:
-        """The batch at a position of the stream: the update's number plus what was left out."""
+        """Return the batch at a position: the update's number plus skipped batches."""
         return self._ahead.get(position) if self._ahead else self.gather(position)
 
     def gather(self, position: int) -> RankBatch:
-        """The same, computed now."""
+        """Compute the batch at a position in the calling thread."""
         size = self.plan.global_size
         rows = self._order.indices(position * size, size)
         weights = self._split.weights
@@ -88,7 +87,7 @@ class Loader:
         return RankBatch(micro_batches, rows[self._share], weight)
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         if self._ahead:
             self._ahead.close()
 
@@ -96,7 +95,7 @@ class Loader:
         batch = self._split.gather(rows[part] if part.start < part.stop else rows[:1])
         if part.start == part.stop:
             # A sharded model's passes are collectives: a rank without rows takes part with one
-            # that counts nothing.
+            # of weight 0.
             batch[WEIGHT] = torch.zeros(1)
         if generator is not None:
             batch = self._task.augment(batch, generator)
@@ -106,7 +105,7 @@ class Loader:
 
 
 class _Ahead:
-    """Computes the batches after the one last asked for, each in one of a few threads."""
+    """Computes the next batches ahead, each in one of a few threads."""
 
     def __init__(self, gather: Callable[[int], RankBatch], depth: int, workers: int) -> None:
         self._gather = gather

@@ -1,4 +1,4 @@
-"""Preparation: the task fitted once, the splits encoded once per machine, before a training."""
+"""Preparation: fits the task once and encodes the splits once per machine, before a training."""
 
 import logging
 from datetime import timedelta
@@ -16,7 +16,7 @@ from perennial.engine.distributed import World, machine_of_this_process
 from perennial.engine.job import FittedTask, TrainingJob
 from perennial.engine.task import Task
 
-# As good as none: a large set takes hours. A process that ends closes its connections, which
+# Practically no limit: a large set takes hours. A process that ends closes its connections, which
 # those that wait for it notice at once.
 PATIENCE = timedelta(days=30)
 logger = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
     if world.is_first and dataset is not None:
         state = [fitted_state(job, task, dataset)]
     dist.broadcast_object_list(state, src=0, group=group)
-    # Fitted or read back, all ranks take the same road.
+    # All ranks continue alike with the fitted or the loaded state.
     task.load_state(state[0])
     if dataset is not None:
-        # The fingerprint and the fitted state determine what comes out.
+        # The fingerprint and the fitted state determine the result.
         digest = FittedTask(fingerprint=job.fingerprint, state=state[0]).digest()
         for split in (Split.TRAIN, Split.VALIDATION):
             encode_split(task, dataset, split, encoded(job, split), digest)
@@ -41,12 +41,12 @@ def prepare_data(job: TrainingJob, world: World, task: Task, snapshot: Snapshot)
 
 
 def encoded(job: TrainingJob, split: Split) -> Path:
-    """Where this machine keeps an encoded split; the job's folder may be one for all machines."""
+    """Return this machine's folder of an encoded split; the job's folder may be shared."""
     return job.scratch / f"machine-{machine_of_this_process()}" / split
 
 
 def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
-    """What the task learns from the training split; an earlier attempt's, if there was one."""
+    """Fit the task on the training split, or load the state that an earlier attempt fitted."""
     fitted = known(job, FittedTask)
     if fitted is None:
         logger.info("fitting=%s", type(task).__name__)

@@ -1,1 +1,1 @@
-"""How good is a model: scores on a split, exact metrics, intervals."""
+"""Evaluation of a model: scores on a split, exact metrics, intervals."""

@@ -1,4 +1,4 @@
-"""Baselines row by row: what each predicted on the test rows, so that the gate can pair them."""
+"""Baselines row by row: their predictions on the test rows, which the gate pairs."""
 
 import io
 import zipfile
@@ -15,7 +15,7 @@ from perennial.contracts.errors import PerennialError
 
 FILE_NAME = "baselines.npz"
 MOST_NUMBERS = 10_000_000
-"""Predictions of one baseline with more numbers (80 MB) are not kept."""
+"""Predictions of a baseline with more numbers (80 MB) are not stored."""
 NONE_POSITIONS = np.zeros(0, dtype=np.int64)
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -26,9 +26,9 @@ class BaselineRows:
     """Predictions of the baselines on N rows of the test split.
 
     Attributes:
-        positions: Of those rows in the split, ascending, shape [N].
+        positions: Positions of the rows in the split, ascending, shape [N].
         labels: Encoded, shape [N]; for tasks of the kind `statistic` the weights.
-        predictions: Baseline → as the task predicts, shape [N] or [N, C].
+        predictions: Baseline → predictions in the task's form, shape [N] or [N, C].
     """
 
     positions: NDArray[np.int64] = field(default_factory=NONE_POSITIONS.copy)
@@ -50,7 +50,7 @@ class BaselineRows:
 
     @classmethod
     def read(cls, folder: Path) -> "BaselineRows":
-        """Load what `write` stored; nothing where an earlier version wrote the folder.
+        """Load what `write` stored; empty if an earlier version wrote the folder.
 
         Raises:
             PerennialError: the file is damaged.

@@ -1,7 +1,7 @@
-"""Second opinions: the textbook's paired tests of two classifiers, to hold beside the bootstrap.
+"""Reference tests: textbook paired tests of two classifiers, reported beside the bootstrap.
 
-They take every row for independent. Where the rows of a day err together they are too sure, which
-is why they are shown and do not decide.
+They assume independent rows. Where errors within a day correlate they are overconfident, so they
+are reported but do not decide.
 """
 
 from typing import Literal
@@ -22,14 +22,14 @@ ALIKE = 1e-9  # relative to a standard error of 1: two rankings that never diffe
 def reference_test(
     task: Task, metric: str, challenger: Scored, champion: Scored, confidence: float
 ) -> SecondOpinion | None:
-    """McNemar's test for accuracy, DeLong's for a two-class ROC area; None for other metrics.
+    """Run McNemar's test for accuracy or DeLong's for a two-class ROC area; None otherwise.
 
     Args:
         task: The challenger's.
-        metric: What is compared.
+        metric: The metric to compare.
         challenger: On the same rows as the champion, with the same labels.
-        champion: Who is compared with.
-        confidence: Of the test's one-sided verdict.
+        champion: The champion's scores.
+        confidence: Confidence of the one-sided test.
     """
     labels = challenger.labels
     if metric == "roc_auc" and task.kind == "binary":
@@ -48,12 +48,13 @@ def reference_test(
 
 
 def mcnemar(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
-    """How probable so many rows that only we get right are, if neither model is better.
+    """Return the p-value of the rows that only the challenger predicts correctly.
 
-    Exact and one-sided (McNemar, 1947): rows that both get right, or both wrong, say nothing.
+    Exact and one-sided (McNemar, 1947): rows that both predict correctly, or both wrongly, carry no
+    information.
 
     Args:
-        ours: Which rows the challenger got right, shape [N].
+        ours: Which rows the challenger predicts correctly, shape [N].
         theirs: The champion's, shape [N].
     """
     won, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
@@ -65,14 +66,14 @@ def mcnemar(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
 def delong(
     ours: NDArray[np.float64], theirs: NDArray[np.float64], positive: NDArray[np.bool_]
 ) -> float:
-    """How probable so large an improvement of the ROC area is, if the areas are equal; one-sided.
+    """Return the one-sided p-value of the improvement of the ROC area.
 
     DeLong, DeLong and Clarke-Pearson (1988): an area is the mean over positives of the share of
     negatives below, and over negatives of the share of positives above; the variances of both add.
 
     Args:
         ours: The challenger's scores, shape [N].
-        theirs: The champion's, shape [N].
+        theirs: The champion's scores, shape [N].
         positive: Shape [N]; at least two of each kind.
     """
     num_positive, num_negative = int(positive.sum()), int((~positive).sum())
@@ -95,7 +96,7 @@ def delong(
 def _placements(
     scores: NDArray[np.float64], positive: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of negatives below each positive, and of positives above each negative."""
+    """Return the share of negatives below each positive, and of positives above each negative."""
     overall = rankdata(scores)
     among_positives, among_negatives = rankdata(scores[positive]), rankdata(scores[~positive])
     num_positive, num_negative = len(among_positives), len(among_negatives)

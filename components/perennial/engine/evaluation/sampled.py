@@ -1,4 +1,4 @@
-"""Sampled evaluation: how good is the model now, on the same validation rows each time?"""
+"""Sampled evaluation: scores the model on the same validation rows each time."""
 
 import logging
 import math
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SampledEvaluation:
-    """Scores a fixed sample of the validation split, each rank a part of it.
+    """Scores a fixed sample of the validation split; each rank scores a part.
 
     Attributes:
         task: Fitted.
@@ -41,13 +41,13 @@ class SampledEvaluation:
     world: World
 
     def __call__(self, model: nn.Module, step: int) -> dict[str, float]:
-        """The task's metrics and `loss` over the sample, the same on every rank.
+        """Return the task's metrics and `loss` over the sample, the same on every rank.
 
-        A metric that the sample does not define is left out and said; the one that checkpoints
-        are kept by must be defined.
+        A metric that is undefined on the sample is left out with a log line; the metric by which
+        checkpoints are kept must be defined.
 
         Args:
-            model: With synchronized buffers.
+            model: The model, with synchronised buffers.
             step: For the error.
 
         Raises:
@@ -84,7 +84,7 @@ class SampledEvaluation:
             )
 
     def _score_share(self, model: nn.Module) -> ScoredBatch | None:
-        """This rank's part; None where a pipeline's output does not appear, or another has it."""
+        """Return this rank's part; None where another process has the output."""
         sample = fixed_sample(self.split.rows, self.training.evaluation_rows, self.training.seed)
         shares = divided(sample, self.task.scored_together, self.world.data_size)
         mine = shares[self.world.data_rank]
@@ -108,7 +108,7 @@ class SampledEvaluation:
 
 
 def _reasons(task: Task, scored: ScoredBatch, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Why the examples do not define each metric that is missing."""
+    """Return why each missing metric is undefined on the examples."""
     found = {}
     for name in task.metrics.keys() - metrics.keys():
         try:
@@ -119,7 +119,7 @@ def _reasons(task: Task, scored: ScoredBatch, metrics: Mapping[str, float]) -> d
 
 
 def divided(sample: Indices, group: int, parts: int) -> list[Indices]:
-    """The sample in contiguous parts, as equal as whole groups of neighbours allow."""
+    """Split the sample into contiguous parts of whole groups, as equally as possible."""
     groups = -(-len(sample) // group)
     edges = [min(len(sample), part * groups // parts * group) for part in range(parts + 1)]
     return [sample[start:stop] for start, stop in pairwise(edges)]

@@ -1,6 +1,6 @@
-"""Evaluation: a model's losses and predictions on a split, streamed, in file order.
+"""Scoring: computes a model's losses and predictions on a split, streamed, in file order.
 
-By one process, or by several with the same result, bit for bit: each scores its share of the rows.
+Several processes give the same result as one, bit for bit: each scores its share of the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,14 +27,14 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """A model on some examples.
+    """Losses and predictions of a model on some examples.
 
     Attributes:
         losses: Loss of each example, shape [N].
-        predictions: As the task's `kind` says, shape [N] or [N, C]; for `statistic`, its
+        predictions: In the form of the task's `kind`, shape [N] or [N, C]; for `statistic`, its
             statistics, shape [N] or [N, K].
         labels: Encoded labels, shape [N]; for `statistic`, the weights.
-        weights: How much each example counts, shape [N]; 1 where the batch has no `weight`.
+        weights: Weight of each example, shape [N]; 1 where the batch has no `weight`.
     """
 
     losses: Floats
@@ -43,15 +43,15 @@ class ScoredBatch:
     weights: Floats
 
     def mean_loss(self) -> float:
-        """Over all examples, by weight."""
+        """Return the weighted mean loss over all examples."""
         return float(self.weights @ self.losses / self.weights.sum())
 
     def metrics(self, task: Task) -> dict[str, float]:
-        """The task's metrics and `loss`, over all examples; without those they do not define."""
+        """Return the task's metrics and `loss` over all examples; undefined ones are left out."""
         return task.score(self.predictions, self.labels) | {"loss": self.mean_loss()}
 
     def metric(self, task: Task, name: str) -> float:
-        """One of the task's metrics, or `loss`.
+        """Return one of the task's metrics, or `loss`.
 
         Raises:
             UndefinedMetricError: the examples do not define it.
@@ -61,7 +61,7 @@ class ScoredBatch:
         return task.measure(name, self.predictions, self.labels)
 
     def at(self, rows: "slice | NDArray[np.bool_]") -> "ScoredBatch":
-        """The same model on some of them."""
+        """Return the scores of a subset of the examples."""
         return ScoredBatch(
             self.losses[rows], self.predictions[rows], self.labels[rows], self.weights[rows]
         )
@@ -69,10 +69,10 @@ class ScoredBatch:
 
 @dataclass(frozen=True)
 class Scored(ScoredBatch):
-    """A model on the rows of a split.
+    """Scores of a model on the rows of a split.
 
     Attributes:
-        rows: The columns asked for, N rows, in the same order.
+        rows: The requested columns, N rows, in the same order.
     """
 
     rows: pl.DataFrame
@@ -80,10 +80,10 @@ class Scored(ScoredBatch):
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows of a split one of several processes scores: neighbours, in whole batches.
+    """One process's share of the rows of a split: contiguous, in whole batches.
 
     Attributes:
-        rank: Of the process, from 0.
+        rank: Rank of the process, from 0.
         size: Number of processes.
     """
 
@@ -91,7 +91,7 @@ class Share:
     size: int
 
     def of(self, rows: int, batch: int) -> slice:
-        """From where to where, of so many rows in batches of so many; may be empty."""
+        """Return start and end of the share; it may be empty."""
         batches = -(-rows // batch)
         start, stop = (
             min(rows, n * batches // self.size * batch) for n in (self.rank, self.rank + 1)
@@ -99,19 +99,19 @@ class Share:
         return slice(start, stop)
 
 
-# They say something about this machine, nothing about the model that was scored on it.
+# Failures of this machine, unrelated to the model.
 MACHINE_FAILURES = (MemoryError, OSError, torch.OutOfMemoryError, torch.AcceleratorError)
 # PyTorch's allocator for CPUs raises a plain RuntimeError.
 OUT_OF_CPU_MEMORY = "can't allocate memory"
 
 
 def blames_machine(error: Exception) -> bool:
-    """Whether scoring failed for a reason that says nothing about the model."""
+    """Whether scoring failed for a reason unrelated to the model."""
     return isinstance(error, MACHINE_FAILURES) or OUT_OF_CPU_MEMORY in str(error)
 
 
 def scoring_device() -> torch.device:
-    """Where a single process scores: the first GPU if there is one, else the CPU."""
+    """Return the device of a single process: the first GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -122,11 +122,11 @@ def score_split(
 
     Args:
         task: The model's task, fitted.
-        model: Whole, on one device of any kind, to which the rows are brought; put into evaluation
-            mode here and back afterwards.
-        dataset: Where the rows come from.
-        split: Which rows.
-        keep: Columns to return beside the scores, for blocks and slices.
+        model: The whole model, on one device, to which the rows are moved; set to evaluation mode
+            during scoring.
+        dataset: Source of the rows.
+        split: Name of the split.
+        keep: Columns to return with the scores, for blocks and slices.
 
     Raises:
         BadDataError: the split has no rows.
@@ -145,9 +145,9 @@ def score_share(
 ) -> Scored | None:
     """Score one process's rows of a split; None where there are fewer batches than processes.
 
-    Processes need not know of each other: each streams its own rows. `joined` makes one of what
-    they score, and it is what `score_split` gives in a single process, bit for bit, because the
-    batches are the same.
+    Processes do not communicate: each streams its own rows. `joined` combines the scores; the
+    result equals that of `score_split` in a single process, bit for bit, because the batches are
+    the same.
     """
     batches = list(share_batches(task, model, dataset, split, share, keep=keep))
     return joined(batches) if batches else None
@@ -162,13 +162,13 @@ def share_batches(
     *,
     keep: Sequence[str] = (),
 ) -> Iterator[Scored]:
-    """What `score_share` scores, batch by batch, for who cannot hold all of it."""
+    """Yield what `score_share` scores, batch by batch, for callers with limited memory."""
     part = share.of(dataset.count(split), batch_rows(task, dataset))
     return _scored_batches(task, model, dataset, split, keep=keep, part=part)
 
 
 def joined(shares: Sequence[Scored | None]) -> Scored:
-    """What all processes scored, in their order, as one.
+    """Concatenate the scores of all processes, in their order.
 
     Raises:
         BadDataError: none of them had any rows.
@@ -193,15 +193,15 @@ def score_split_together(
     *,
     keep: Sequence[str] = (),
 ) -> Scored | None:
-    """`score_split` by all ranks of a process group, each a share; None but on the first rank.
+    """Score a split on all ranks, each a share; return None except on the first rank.
 
     Args:
         task: Fitted, the same on every rank.
         model: The whole model on every rank, with equal weights.
-        dataset: Where the rows come from.
-        split: Which rows.
+        dataset: Source of the rows.
+        split: Name of the split.
         world: All ranks call it together.
-        keep: Columns to return beside the scores.
+        keep: Columns to return with the scores.
     """
     share = Share(world.rank, world.size)
     shares = world.to_first(score_share(task, model, dataset, split, share, keep=keep))
@@ -209,7 +209,7 @@ def score_split_together(
 
 
 def batch_rows(task: Task, dataset: "Dataset") -> int:
-    """Rows of each forward pass over a split."""
+    """Return the number of rows of each forward pass over a split."""
     return dataset.batch_rows(task.scoring_rows, task.scored_together)
 
 
@@ -233,7 +233,7 @@ def _scored_batches(
 
 
 def score_in_parts(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
-    """The model on an encoded batch of any size, as many examples at a time as the task allows."""
+    """Score an encoded batch of any size, as many examples at a time as the task allows."""
     size = task.scoring_rows
     starts = range(0, len(batch[LABEL]), size)
     parts = [
@@ -243,7 +243,7 @@ def score_in_parts(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
 
 
 def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
-    """The model on one encoded batch."""
+    """Score one encoded batch."""
     with torch.no_grad():
         output, predictions = predict_batch(task, model, batch)
         losses = task.losses(output, batch)
@@ -254,7 +254,7 @@ def score_batch(task: Task, model: nn.Module, batch: Batch) -> ScoredBatch:
 
 
 def predict_batch(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The model's output on one encoded batch, and what the task predicts (or measures) by it.
+    """Return the output on one encoded batch, and the task's predictions (or statistics).
 
     The batch needs a label for kind `statistic` alone.
     """
@@ -271,7 +271,7 @@ def predict_batch(task: Task, model: nn.Module, batch: Batch) -> tuple[Tensor, T
 
 
 def concatenated(parts: Sequence[ScoredBatch]) -> ScoredBatch:
-    """Several batches as one."""
+    """Concatenate the scores of several batches."""
     return ScoredBatch(
         np.concatenate([part.losses for part in parts]),
         np.concatenate([part.predictions for part in parts]),
