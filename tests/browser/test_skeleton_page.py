@@ -30,7 +30,7 @@ RESULTS = (
     result("input_independent_baseline", "warned", hint="raise skeleton.sample_rows"),
     result("predictions", "failed", hint="scale back", waived="scored downstream " * 6),
     result("labels", "passed", waived="noisy"),
-    result("augmentation", "skipped", severity="off", hint="the contract switches it off"),
+    result("augmentation", "skipped", severity="off", hint="switched off in the contract"),
     result("initial_loss", "passed", evidence={"initial_loss": 2.4, "theory": 2.3026}),
     result("initial_bias", "passed", evidence={"best_constant": 2.3}),
     result("reproducibility", "passed", evidence={"prediction_paths": PATHS}),

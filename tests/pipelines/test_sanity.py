@@ -76,10 +76,10 @@ def test_each_check_is_shown_and_the_second_answer_is_kept(sanity, project):
         ("✓", "encoding"), ("✓", "labels"), ("-", "augmentation"), ("✓", "per_example_losses"),
         ("✓", "initial_loss"),
     ]  # fmt: skip
-    assert "none of 5 checks stands in the way; 4 passed, 1 skipped" in said
+    assert "none of 5 checks blocks training; 4 passed, 1 not applicable" in said
     assert f"report: {project / 'pages' / 'own.html'}" in said
     page = (project / "pages" / "own.html").read_text()
-    assert "only some checks were asked for" in page
+    assert "only some checks were requested" in page
 
     code, again, _ = sanity("--only", *only)
     assert code == 0
@@ -128,9 +128,9 @@ def test_a_failure_says_what_to_do_and_stays_one_when_kept(sanity):
     ("more", "code", "said"),
     [
         ("[skeleton.waivers]\npredictions = 'scaled later'\n", 0, "waived: scaled later"),
-        ("[skeleton.severities]\npredictions = 'warn'\n", 0, "failed, and counts as a warning"),
+        ("[skeleton.severities]\npredictions = 'warn'\n", 0, "failed, counted as a warning"),
         ("[skeleton.severities]\npredictions = 'off'\n", 0, "switched off"),
-        ("[skeleton.waivers]\nper_example_losses = 'x'\n", 1, "its waiver is superfluous"),
+        ("[skeleton.waivers]\nper_example_losses = 'x'\n", 1, "its waiver is not needed"),
     ],
 )
 def test_the_contract_decides_what_a_finding_weighs(sanity, more, code, said):

@@ -143,7 +143,7 @@ def test_inputs_of_a_checks_own_that_are_refused_are_named_and_block_nothing(wor
     assert result.outcome in ("skipped", "warned")
     assert "losses raises ValueError" in result.hint + result.measured
     report = SkeletonReport(results=tuple(results.values()), baselines={})
-    assert "Nothing speaks against training" not in verdict_of(report)
+    assert "Ready to train" not in verdict_of(report)
 
 
 class BrokenWhenRestored(TabularClassification):

@@ -1,1 +1,1 @@
-"""Can this task learn at all? Sanity checks on the training skeleton, before any GPU is used."""
+"""Sanity checks: whether a task can learn at all, before any GPU is used."""

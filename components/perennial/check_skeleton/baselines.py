@@ -1,4 +1,4 @@
-"""Baselines: what a constant, a linear model and rules of thumb reach on the test split."""
+"""Baselines: scores of a constant, a linear model and simple rules on the test split."""
 
 import warnings
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from perennial.engine.task import LABEL, Batch, Task, check_metrics, inputs_of
 
 MOST_NUMBERS = 4096
 MOST_CODES = 64
-# A category seen less often in the sample says little about its own weight.
+# Categories that are rarer in the sample share one weight: their own would be too noisy.
 RARE = 5
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Baselines:
-    """What the gate compares with.
+    """Baseline scores that the gate compares with.
 
     Attributes:
         scores: Baseline → metrics on the test rows.
@@ -61,10 +61,10 @@ def measure_baselines(
     """Score each baseline on rows of the test split.
 
     Args:
-        subject: Its training sample is what baselines learn from.
-        test_rows: What they are scored on.
+        subject: The baselines learn from its training sample.
+        test_rows: The baselines are scored on these rows.
         time: The column with the rows' time, where they have one.
-        positions: Of those rows in the split; by default they are its first.
+        positions: Positions of those rows in the split; by default its first rows.
 
     Raises:
         BadTaskError: the task's own baseline has another shape than its predictions, or the human
@@ -102,7 +102,7 @@ def measure_baselines(
 
 
 def control_losses(subject: Subject) -> Control | None:
-    """Whether a linear model sees a signal in the sample; None where none can be fitted."""
+    """Return losses of a linear model and of the constant; None where none can be fitted."""
     linear = subject.once(linear_model)
     if isinstance(linear, str):
         return None
@@ -112,7 +112,7 @@ def control_losses(subject: Subject) -> Control | None:
 
 
 def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
-    """Predictions of a linear model of the encoded inputs, or why there is none."""
+    """Return the predictions of a linear model of the encoded inputs, or why there is none."""
     inputs = inputs_of(subject.train)
     refusal = _refusal(inputs)
     if subject.task.kind == "statistic":
@@ -144,7 +144,7 @@ def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
 
 
 def _last_values(subject: Subject, rows: pl.DataFrame, time: str, constant: ScoredBatch) -> Floats:
-    """Predictions from the label just before in time; the first row's are the constant's.
+    """Return predictions from the label just before in time; the first row gets the constant's.
 
     The label itself for numbers; for classes how often each came after it in the training sample.
     """
@@ -158,7 +158,7 @@ def _last_values(subject: Subject, rows: pl.DataFrame, time: str, constant: Scor
     trained = subject.train[LABEL].numpy()[subject.train_rows[time].arg_sort().to_numpy()]
     counts = np.zeros((classes, classes))
     np.add.at(counts, (trained[:-1].astype(int), trained[1:].astype(int)), 1)
-    # One row more, of the usual shares: a class that was seen once tells little.
+    # One pseudo-row of the usual shares: a class that was seen once is weak evidence.
     shares = np.bincount(trained.astype(int), minlength=classes) / len(trained)
     after = (counts + shares) / (counts.sum(axis=1, keepdims=True) + 1)
     chances = after[before.astype(int)]
@@ -179,7 +179,7 @@ def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
 
 
 def _refusal(inputs: Batch) -> str:
-    """Why these tensors are no table; empty when they are."""
+    """Return why these tensors are not a table; empty when they are."""
     for name, tensor in inputs.items():
         size = int(tensor[0].numel())
         if tensor.is_floating_point() and size > MOST_NUMBERS:
@@ -192,21 +192,21 @@ def _refusal(inputs: Batch) -> str:
 
 
 def _table(inputs: Batch) -> Floats:
-    """All numbers, then all codes, shape [B, columns]."""
+    """Return all numbers, then all codes, shape [B, columns]."""
     ordered = sorted(inputs.values(), key=lambda tensor: not tensor.is_floating_point())
     flat = [tensor.reshape(len(tensor), -1).double().numpy() for tensor in ordered]
     return np.concatenate(flat, axis=1)
 
 
 def _constant(subject: Subject, batch: Batch) -> ScoredBatch:
-    """The training sample's best constant, scored: class shares, the mean, token frequencies."""
+    """Score the training sample's best constant: class shares, the mean, token frequencies."""
     task = subject.task
     best, _ = best_constant(subject, output_of(subject, probe(subject)), subject.train)
     return score_in_parts(task, _Constant(best), batch)
 
 
 class _Constant(nn.Module):
-    """Gives every example the same output."""
+    """A model that gives every example the same output."""
 
     def __init__(self, output: Tensor) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class _Constant(nn.Module):
 
 
 def _plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:
-    """Log loss or squared error of each prediction."""
+    """Return the log loss or squared error of each prediction."""
     if task.kind == "regression":
         return np.asarray((predicted - labels) ** 2)
     if task.kind == "binary":

@@ -1,4 +1,4 @@
-"""The battery: every check in order, none left out, each outcome on record."""
+"""The battery: run every check in order and record each outcome."""
 
 import logging
 import time
@@ -129,14 +129,14 @@ CHECKS: tuple[Check, ...] = (
     shuffled_labels,
     augmentation_keeps_labels,
 )
-# What they ask of labels, or of single losses, a task that compares examples does not have: the
-# right answer of each is its own counterpart.
+# These need labels, or losses of single examples. A task that compares examples has neither: the
+# right answer of each example is its own counterpart.
 COMPARES = "the task compares examples with each other: `scored_together` > 1"
 UNREAD = (
     "the loss needs no label: the label column is among its inputs, and neither losses nor "
     "`statistic` read the constant that stands for it"
 )
-SWITCHED_OFF = "the contract switches it off: [skeleton.severities]"
+SWITCHED_OFF = "switched off in the contract: [skeleton.severities]"
 OVERRULED = MappingProxyType({("warn", "failed"): "warned", ("fail", "warned"): "failed"})
 ALONE: tuple[Check, ...] = (labels, loss_floor, loss_not_clipped, class_weights)
 
@@ -146,21 +146,21 @@ def run_checks(
     checks: Sequence[Check] = CHECKS,
     show: Callable[[CheckResult], None] = lambda result: None,
 ) -> tuple[CheckResult, ...]:
-    """Make the checks; what the contract says of them is on their results.
+    """Run the checks; their results include the contract's severities and waivers.
 
     Args:
-        subject: What they look at.
-        checks: Which, in their order.
-        show: Is told each result as soon as it is known.
+        subject: The task and the data to examine.
+        checks: The checks to run, in order.
+        show: Called with each result as soon as it is known.
     """
     results: list[CheckResult] = []
     is_founded = True
     for check in checks:
         result = _result(check, subject, is_founded=is_founded)
         if result.check == FOUNDATION:
-            # Whatever its failure weighs: what rests on it cannot be made.
+            # Whatever its severity: the checks that depend on it cannot run.
             is_founded = result.outcome != "failed"
-        results.append(_as_agreed(result, subject.settings))
+        results.append(_apply_contract(result, subject.settings))
         show(results[-1])
     return tuple(results)
 
@@ -184,12 +184,12 @@ def _run(check: Check, subject: Subject) -> CheckResult:
             result = check(subject)
     except Exception as error:  # user code may raise anything; the other checks still count
         logging.getLogger(__name__).exception("check=%s raised", check.__name__)
-        result = _judged_exception(check, subject, error)
+        result = _judge_exception(check, subject, error)
     return result.model_copy(update={"seconds": time.perf_counter() - start})
 
 
-def _judged_exception(check: Check, subject: Subject, error: Exception) -> CheckResult:
-    """A failure where the task raises on real rows; on what checks make up, it may refuse."""
+def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckResult:
+    """Return a failure where the task raises on real rows; made-up inputs it may reject."""
     judge = Judge(check.__name__, expected="no exception", source="the task's protocol")
     problem = subject.once(failure_on_real_rows)
     if isinstance(error, PerennialError):
@@ -200,8 +200,8 @@ def _judged_exception(check: Check, subject: Subject, error: Exception) -> Check
         return judge.unmeasured(str(error))
     return judge.warned(
         f"{method_of(error)} raises {type(error).__name__}: {error}",
-        hint="on the data's own rows the task raises nothing, so this need not be a bug: see which "
-        "rows or tensors the check gives it, and whether a training or a request could",
+        hint="the task does not raise on rows of the data, so this may not be a bug: see which "
+        "rows or tensors the check passes, and whether a training or a request could pass them",
     )
 
 
@@ -209,8 +209,8 @@ def _skipped(check: Check, reason: str) -> CheckResult:
     return Judge(check.__name__, expected="", source="").skipped(reason)
 
 
-def _as_agreed(result: CheckResult, settings: SkeletonSection) -> CheckResult:
-    """The result with what the contract makes of it: another severity, a waiver."""
+def _apply_contract(result: CheckResult, settings: SkeletonSection) -> CheckResult:
+    """Return the result with the contract's severity and waiver applied."""
     severity = settings.severities.get(result.check, "")
     changes: dict[str, str] = {"waived": settings.waivers.get(result.check, "")}
     if severity == "off" or (severity, result.outcome) in OVERRULED:

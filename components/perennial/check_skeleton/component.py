@@ -1,4 +1,4 @@
-"""KFP wiring of `check_skeleton`: can this task learn at all?"""
+"""KFP wiring of `check_skeleton`, the sanity checks."""
 
 from kfp import dsl
 

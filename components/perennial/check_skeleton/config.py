@@ -1,4 +1,4 @@
-"""The `[skeleton]` section: how much the checks look at, and what the user lets pass."""
+"""The `[skeleton]` section: sizes, budgets and tolerances of the sanity checks, and waivers."""
 
 from typing import Annotated, Literal, Self
 
@@ -64,29 +64,29 @@ CHECK_NAMES = (
 )
 """Every check, in the order in which they run."""
 FOUNDATION = "per_example_losses"
-"""Without a model that maps a batch to one loss per example, later checks cannot be made."""
+"""Without a model that maps a batch to one loss per example, later checks cannot run."""
 
 Severity = Literal["fail", "warn", "off"]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class SkeletonSection(Section):
-    """Sample sizes, budgets and tolerances of the skeleton checks."""
+    """Sample sizes, budgets and tolerances of the sanity checks."""
 
     sample_rows: Annotated[int, Field(ge=64)] = 4096
     """Rows drawn from the training split, and from the validation split. Lower it for examples that
     are large or slow to encode; raise it when a weak signal leaves `input_independent_baseline`
     undecided."""
     baseline_rows: Annotated[int, Field(ge=64)] = 20_000
-    """Most rows of the test split that the baselines are scored on."""
+    """Largest number of rows of the test split on which the baselines are scored."""
     batch_rows: Annotated[int, Field(ge=8)] = 128
     """Examples per update of the short trainings; lower it when memory runs out."""
     training_steps: Annotated[int, Field(ge=20)] = 160
     """Updates on real and on zeroed inputs; raise it for models that start slowly."""
     overfit_rows: Annotated[int, Field(ge=4)] = 32
-    """Examples of the one batch that must be learned by heart."""
+    """Examples of the one batch that must be memorised."""
     overfit_steps: Annotated[int, Field(ge=20)] = 300
-    """Updates spent on learning it; raise it for deep models."""
+    """Updates spent on memorising it; raise it for deep models."""
     learning_rates: Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Field(min_length=1)] = (
         1e-3,
         1e-2,
@@ -103,21 +103,21 @@ class SkeletonSection(Section):
     significance: Annotated[float, Field(ge=2.0)] = 3.0
     """Standard errors by which real inputs must beat zeroed ones; 3 passes noise once in 740."""
     trial_seconds: Annotated[float, Field(ge=10.0)] = 120.0
-    """Longest training of six updates in the distributed trials; what takes longer is ended, and
-    fails only if one process was far faster. Raise it for models that take seconds for an update on
-    a CPU."""
+    """Time limit in seconds of a training of six updates in the distributed trials. A slower one is
+    stopped, and fails only if one process was far faster. Raise it for models that need seconds per
+    update on a CPU."""
     human: dict[str, float] = Field(default_factory=dict)
-    """Metric → what people, or today's process, reach on rows like those of the test split. Write
-    only what was measured. It stands among the baselines, and `gate.must_beat` may name `human`."""
+    """Metric → what people, or today's process, reach on rows like those of the test split. Enter
+    measured values only. They are listed as a baseline, and `gate.must_beat` may name `human`."""
     severities: dict[str, Severity] = Field(default_factory=dict)
-    """Check name → what its finding weighs in this project: `warn` makes a warning of its failure,
-    so that it never stops a run; `fail` makes a failure of its warning, so that it always does;
-    `off` leaves it out. Report and model card say so. For a failure that is understood and right,
+    """Check name → how its finding counts in this project. `warn` counts its failure as a warning,
+    so that it never stops a run; `fail` counts its warning as a failure, so that it always does;
+    `off` skips it. Report and model card state it. For a failure that is understood and expected,
     prefer a waiver, which needs a reason."""
     waivers: dict[str, Reason] = Field(default_factory=dict)
     """Check name → why its failure may pass in this project. The failure stays in the report and on
-    the model card, with this reason. Remove a waiver as soon as its cause is gone: the report says
-    when it covers nothing."""
+    the model card, with this reason. Remove a waiver as soon as its cause is gone: the report
+    names waivers that are not needed."""
 
     @model_validator(mode="after")
     def _only_checks_are_named(self) -> Self:
@@ -125,16 +125,16 @@ class SkeletonSection(Section):
             unknown = sorted(set(names) - set(CHECK_NAMES))
             if unknown:
                 raise ValueError(
-                    f"{field} names {', '.join(unknown)}, which are no checks; "
+                    f"{field} has unknown checks: {', '.join(unknown)}; "
                     f"the checks are: {', '.join(CHECK_NAMES)}"
                 )
         return self
 
 
 class CheckSkeletonConfig(Section):
-    """What `check_skeleton` receives."""
+    """Input of the step `check_skeleton`."""
 
     model: ModelSection
     skeleton: SkeletonSection = Field(default_factory=SkeletonSection)
     training: TrainingSection = Field(default_factory=TrainingSection)
-    """What the training will be: the checks see its seed, optimizer, schedule and batch size."""
+    """Settings of the training: the checks use its seed, optimizer, schedule and batch size."""

@@ -26,7 +26,7 @@ from perennial.reports.page import Page
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found, the page that shows it, and the predictions behind the baselines' scores."""
+    """The results, the page that shows them, and the predictions behind the baselines' scores."""
 
     report: SkeletonReport
     page: Page
@@ -40,13 +40,13 @@ def examine(
     checks: Sequence[Check] = CHECKS,
     show: Callable[[CheckResult], None] = lambda result: None,
 ) -> Examination:
-    """Make the checks on a dataset; all of them having passed, measure the baselines.
+    """Run the checks on a dataset; if none blocks, measure the baselines.
 
     Args:
-        settings: What is examined, and how closely.
-        dataset: Its data.
-        checks: Which checks to make.
-        show: Is told each result as soon as it is known.
+        settings: The model to examine, and the settings of the checks.
+        dataset: The data.
+        checks: The checks to run.
+        show: Called with each result as soon as it is known.
     """
     make_task = partial(
         load_task, settings.model.task, settings.model.options, dataset.snapshot.task_columns
@@ -58,7 +58,7 @@ def examine(
     results = run_checks(subject, checks, show)
     baselines = Baselines()
     if len(checks) < len(CHECKS):
-        baselines = Baselines(notes=("not measured: only some checks were asked for",))
+        baselines = Baselines(notes=("not measured: only some checks were requested",))
     elif not any(result.blocks for result in results):
         baselines = _measured(subject, test_rows, dataset.snapshot.data.time, positions)
     found = SkeletonReport(results=results, baselines=baselines.scores)

@@ -1,6 +1,6 @@
-"""Free outputs: what the loss allows, whatever the model.
+"""Free outputs: the losses that are possible, whatever the model.
 
-A free tensor stands in for the model's output; what no output at all can reach, no model will.
+A free tensor replaces the model's output: a loss that no output reaches, no model reaches.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ PROBED_ROWS = 256
 # Losses of densities fall without end where the deviation does: outputs then stay this near to the
 # start, in units of it, which brings every mean to its label and the deviation near zero.
 DENSITY_REACH = 6.0
-# At a minimum gradients are gone; a density that narrows for ever keeps half of them.
+# At a minimum gradients vanish; a density that narrows without end keeps half of them.
 STILL_FALLING = 0.02
 KINK_STEPS = 100
 IN_PLACE = "outputs in place of the model's"
@@ -49,7 +49,7 @@ class FreeOutputs:
 
 @dataclass(frozen=True)
 class _Minimum:
-    """Where a loss is least, among the outputs of a domain."""
+    """The minimum of a loss over the outputs of a domain."""
 
     outputs: Tensor
     loss: float
@@ -60,7 +60,7 @@ def free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
     """Minimise the loss over the outputs themselves.
 
     Args:
-        subject: Whose loss, and whose model's bounds.
+        subject: Defines the loss and the bounds of the model's outputs.
         output: The model's output for the batch, for its shape.
         batch: Holds the labels.
     """
@@ -77,7 +77,7 @@ def free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
 
 
 def best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
-    """The best output that is the same for every example, shape [1, …], and its mean loss."""
+    """Return the best output that is equal for all examples, shape [1, …], and its mean loss."""
     task = subject.task
     if is_per_token(output, batch[LABEL]):
         with made_up(IN_PLACE):
@@ -87,7 +87,7 @@ def best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[Tenso
 
 
 def constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
-    """The loss of each example under one output for all, shape [N], some at a time."""
+    """Return the loss of each example under one output for all, shape [N], computed in parts."""
     parts = []
     with torch.no_grad():
         for start in range(0, len(batch[LABEL]), task.scoring_rows):
@@ -98,7 +98,7 @@ def constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
 
 
 def best_outputs(subject: Subject) -> FreeOutputs:
-    """The free outputs for the probed examples."""
+    """Return the free outputs for the probed examples."""
     return subject.once(_best_outputs)
 
 
@@ -108,19 +108,19 @@ def _best_outputs(subject: Subject) -> FreeOutputs:
 
 
 def labels_off(subject: Subject, outputs: Tensor) -> float:
-    """How far predictions of the probed examples are from their numbers, in label deviations."""
+    """Return how far predictions of the probed examples are from the labels, in deviations."""
     labels = probe(subject)[LABEL].double()
     predicted = subject.task.predict(outputs).detach().double()
     return float((predicted - labels).square().mean().sqrt() / labels.std().clamp_min(1e-12))
 
 
 def probe(subject: Subject) -> Batch:
-    """Examples with different inputs and, in turn, different labels."""
+    """Return examples with different inputs and alternating labels."""
     return subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
 
 
 def output_of(subject: Subject, batch: Batch) -> Tensor:
-    """The untrained model's output in evaluation mode."""
+    """Return the untrained model's output in evaluation mode."""
     with torch.no_grad():
         output: Tensor = evaluated(subject.build_model())(**inputs_of(batch))
     return output
@@ -129,11 +129,11 @@ def output_of(subject: Subject, batch: Batch) -> Tensor:
 def minimised(
     subject: Subject, losses: Losses, starts: Sequence[Tensor], batch: Batch
 ) -> tuple[Tensor, float]:
-    """Outputs, broadcast over the batch, at the smallest mean loss found, and that loss.
+    """Return the outputs, broadcast over the batch, of the smallest mean loss found, and that loss.
 
     Args:
-        subject: Whose model's bounds.
-        losses: What is minimised.
+        subject: Defines the bounds of the model's outputs.
+        losses: The loss to minimise.
         starts: Where to begin; the later ones are tried where the first leads nowhere.
         batch: Holds the labels.
     """
@@ -143,7 +143,7 @@ def minimised(
 
 
 def asked_domain(subject: Subject) -> OutputDomain:
-    """Where outputs are sought: anywhere, unless the loss refuses or exploits impossible ones.
+    """Return where to search: anywhere, unless the loss rejects or exploits impossible outputs.
 
     A loss of probabilities raises beyond 0 and 1, or falls without end where they need not sum to
     one. But a softmax in front of a loss that has its own must not hide behind its bounds.
@@ -162,7 +162,7 @@ def asked_domain(subject: Subject) -> OutputDomain:
             constant = _least(subject.task.losses, starts, batch, each)
             start = constant.outputs.expand_as(output)
             pairs.append((constant, _least(subject.task.losses, (start,), batch, each)))
-        except Exception:  # losses of probabilities refuse all other numbers
+        except Exception:  # losses of probabilities reject all other numbers
             pairs.append(None)
     anywhere, within = pairs
     if anywhere is None or within is None:
@@ -173,7 +173,7 @@ def asked_domain(subject: Subject) -> OutputDomain:
         return FREE
     if not np.isfinite(room) or ideal.loss < 0:
         return domain
-    # Where one output serves all labels, the loss knows them only among those it is made for.
+    # Where one output suits all labels, the loss tells them apart only in its own domain.
     is_senseless = room <= 1e-3 * own_room and not domain.holds(ideal.outputs)
     is_stuck = own_ideal.loss < ideal.loss - 1e-3 * abs(ideal.loss) - 1e-9
     return domain if is_senseless or is_stuck else FREE
@@ -182,10 +182,10 @@ def asked_domain(subject: Subject) -> OutputDomain:
 def _asked_of_tokens(
     subject: Subject, domain: OutputDomain, output: Tensor, batch: Batch
 ) -> OutputDomain:
-    """As for other outputs: a loss of chances knows scores only as chances."""
+    """Return the domain for per-token outputs: a loss of probabilities takes nothing else."""
     try:
         _, floor = right_tokens(subject.task, output, batch)
-    except Exception:  # losses of probabilities refuse all other numbers
+    except Exception:  # losses of probabilities reject all other numbers
         return domain
     return domain if not np.isfinite(floor) or floor < 0 else FREE
 
@@ -243,7 +243,7 @@ def _descended(
 def _down_to_kinks(
     losses: Losses, values: Tensor, least: float, batch: Batch, domain: OutputDomain
 ) -> tuple[Tensor, float]:
-    """Go on where a loss has kinks, as quantiles' and absolute errors have: line searches stop.
+    """Continue where a loss has kinks, as quantile and absolute losses have: line searches stop.
 
     Rprop takes each output's own step by the sign of its gradient, and halves it where that turns.
     """
@@ -261,7 +261,7 @@ def _down_to_kinks(
 
 
 def stepped(subject: Subject, start: Tensor, batch: Batch, steps: int, rate: float) -> float:
-    """The least mean loss that Adam reaches in so many steps of the outputs themselves."""
+    """Return the least mean loss that Adam reaches in so many steps on the outputs themselves."""
     domain, least = subject.once(asked_domain), np.inf
     values = domain.free(start.detach()).clone().requires_grad_()
     optimizer = torch.optim.Adam([values], lr=rate)

@@ -22,7 +22,7 @@ PICTURE_PIXELS = 96
 
 @dataclass(frozen=True)
 class Preview:
-    """What the report shows first.
+    """The examples that the report shows.
 
     Attributes:
         header: `describe`'s keys.
@@ -43,7 +43,7 @@ class Preview:
 
 
 def preview(subject: Subject) -> Preview:
-    """Decode the examples that the overfitting check learns: different inputs, labels in turn."""
+    """Decode the examples of the overfitting check: different inputs, alternating labels."""
     batch = subject.balanced(EXAMPLES)
     examples = _decoded(subject.task, batch)
     # The label first: wide tables hide their last columns.
@@ -61,7 +61,7 @@ def preview(subject: Subject) -> Preview:
 
 
 def _augmented(subject: Subject, batch: Batch) -> Batch:
-    """The examples as training may see them; empty where there is nothing to show."""
+    """Return the examples after augmentation; empty where there is nothing to show."""
     if not augments(subject.task):
         return {}
     try:
@@ -103,7 +103,7 @@ def _tensor_table(batch: Batch) -> tuple[tuple[str, ...], ...]:
 
 
 def _pixels(task: Task, batch: Batch) -> list[NDArray[np.uint8] | None]:
-    """The examples as the task shows them, or any input that looks like pictures."""
+    """Return the task's own pictures of the examples, or any input that looks like pictures."""
     try:
         own = [task.picture(batch, index) for index in range(_count(batch))]
     except Exception:  # user code may raise anything, and the report must be written
@@ -121,7 +121,7 @@ def _pixels(task: Task, batch: Batch) -> list[NDArray[np.uint8] | None]:
 
 
 def _pictures(task: Task, batch: Batch, title: str) -> str:
-    """A row of the examples' pictures with their labels; those without a picture leave a gap."""
+    """Return the examples' pictures with labels as SVG; missing pictures leave a gap."""
     shown = _pixels(task, batch) if batch else []
     if not shown:
         return ""
@@ -161,7 +161,7 @@ def _picture(image: NDArray[np.uint8], caption: str, column: int) -> str:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """A PNG file of shape [H, W, 1] or [H, W, 3], without an imaging library in the image."""
+    """Encode an image [H, W, 1] or [H, W, 3] as PNG, without an imaging library."""
     height, width, channels = image.shape
     lines = b"".join(b"\0" + line.tobytes() for line in image)
     colour = 0 if channels == 1 else 2

@@ -1,4 +1,4 @@
-"""Made-up inputs: what a check invents a task may refuse, which is no bug of the task."""
+"""Made-up inputs: a task may reject inputs that a check invents; that is not a bug."""
 
 import traceback
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ class RefusedInputsError(Exception):
     """The task raises on inputs that a check made up.
 
     Args:
-        inputs: What they are, in words.
-        error: What the task raised.
+        inputs: Their description.
+        error: The exception that the task raised.
     """
 
     def __init__(self, inputs: str, error: Exception) -> None:
@@ -33,10 +33,10 @@ class RefusedInputsError(Exception):
 
 @contextmanager
 def made_up(inputs: str) -> Iterator[None]:
-    """Whatever is raised in here is raised on inputs of the check's own.
+    """Raise every exception of the block as an error on inputs of the check's own.
 
     Raises:
-        RefusedInputsError: something was.
+        RefusedInputsError: the block raised an exception.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def made_up(inputs: str) -> Iterator[None]:
 
 
 def method_of(error: Exception) -> str:
-    """The method of the task, or the model's forward, in which an exception was raised."""
+    """Return the method of the task, or the model's forward, that raised an exception."""
     methods = {name for name in dir(Task) if not name.startswith("_")} | {"forward"}
     frames = [
         frame.name
@@ -58,9 +58,9 @@ def method_of(error: Exception) -> str:
 
 
 def failure_on_real_rows(subject: Subject) -> str:
-    """What of the task raises on rows of the data; empty where nothing does.
+    """Return the error that the task raises on rows of the data; empty where it raises none.
 
-    What a check raises says little by itself: it may have asked for what no training asks for.
+    An exception in a check is weak evidence: the check may call what no training calls.
     """
     try:
         with user_code("the task"):
@@ -71,7 +71,7 @@ def failure_on_real_rows(subject: Subject) -> str:
 
 
 def _use_on_real_rows(subject: Subject) -> None:
-    """All that a training, an evaluation and a served model call, once."""
+    """Call once everything that a training, an evaluation and a served model call."""
     task, together = subject.task, subject.task.scored_together
     size = max(min(TRIED_ROWS, task.scoring_rows) // together, 1) * together
     rows = subject.validation_rows.head(size)

@@ -1,8 +1,8 @@
-"""Output domain: what outputs a model can have, seen by turning its last layer up and down.
+"""Output domain: which outputs a model can have, found by scaling its last layer up and down.
 
 Some losses take only such outputs: logarithms of probabilities, probabilities, rates, deviations.
-A free tensor in their place must keep to the same bounds, or the loss refuses it, or falls without
-end.
+A free tensor in their place must keep the same bounds, or the loss rejects it, or falls without
+limit.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from perennial.check_skeleton.subject import Subject, head_of, stirred_model
 from perennial.engine.task import Batch, inputs_of
 
 PROBED_ROWS = 32
-# The last layer is turned up this far, both ways: what still keeps its outputs within bounds is a
-# function behind it.
+# The last layer is scaled by this, with both signs: outputs that stay within bounds are bounded by
+# a function behind it.
 LOUDER = 1000.0
 ROUNDING = 1e-4
 INSIDE = 1e-6
@@ -28,8 +28,8 @@ class OutputDomain:
     """The outputs that a model can have.
 
     Attributes:
-        kind: Of its last function: probabilities and their logarithms belong together, within
-            bounds each output is by itself.
+        kind: Of the last function: probabilities and their logarithms are bounded together,
+            other outputs each by itself.
         low: Least value of each column of the last dimension, minus infinity where there is none.
         high: Largest value of each column, infinity where there is none.
     """
@@ -39,7 +39,7 @@ class OutputDomain:
     high: Tensor | None = None
 
     def outputs(self, free: Tensor) -> Tensor:
-        """Any numbers → outputs that the model can have."""
+        """Map any numbers to outputs that the model can have."""
         if self.kind == "log_probabilities":
             return free.log_softmax(dim=-1)
         if self.kind == "probabilities":
@@ -53,7 +53,7 @@ class OutputDomain:
         return torch.where(has_high & has_low, within, chosen)
 
     def free(self, outputs: Tensor) -> Tensor:
-        """Numbers that `outputs` makes these outputs of, as nearly as rounding allows."""
+        """Return numbers that `outputs` maps to these outputs, up to rounding."""
         if self.kind == "probabilities":
             return outputs.clamp_min(INSIDE).log()
         if self.low is None or self.high is None:
@@ -73,7 +73,7 @@ class OutputDomain:
         return finite[0], finite[1], low.isfinite(), high.isfinite()
 
     def holds(self, outputs: Tensor) -> bool:
-        """Whether the model can have these outputs, but for rounding."""
+        """Whether the model can have these outputs, up to rounding."""
         if self.kind in ("probabilities", "log_probabilities"):
             sums = (outputs.exp() if self.kind == "log_probabilities" else outputs).sum(dim=-1)
             return torch.allclose(sums, torch.ones_like(sums), atol=ROUNDING)
@@ -87,7 +87,7 @@ FREE = OutputDomain()
 
 
 def output_domain(subject: Subject) -> OutputDomain:
-    """What bounds the model's outputs; free where nothing is seen to."""
+    """Return the bounds of the model's outputs; free where none are found."""
     together = subject.task.scored_together
     batch = head_of(subject.balanced(max(PROBED_ROWS, together)), max(PROBED_ROWS, together))
     pushed = pushed_outputs(subject, batch, (LOUDER, LOUDER**2))
@@ -107,7 +107,7 @@ def output_domain(subject: Subject) -> OutputDomain:
 def pushed_outputs(
     subject: Subject, batch: Batch, factors: tuple[float, ...] = (LOUDER,)
 ) -> list[Tensor] | None:
-    """Outputs as they are, then with the last layer's weights turned up by each factor, both ways.
+    """Return outputs as they are, then with the last layer scaled by each factor, both signs.
 
     A column that the last layer does not change, as that of another head, is turned up by the last
     one that does. None if no layer is found that changes any.
@@ -129,9 +129,9 @@ def pushed_outputs(
 def _turned_up(
     model: nn.Module, layer: nn.Module, batch: Batch, factors: tuple[float, ...]
 ) -> list[Tensor]:
-    """Outputs under each factor on the layer's weights and under its negative, one after another.
+    """Return outputs under each factor on the layer's weights, then under its negative.
 
-    The layer is left as it was.
+    The layer is restored.
     """
     kept = [parameter.detach().clone() for parameter in layer.parameters()]
     turned = []
@@ -149,13 +149,13 @@ def _turned_up(
 
 
 def _is_untouched(before: Tensor, turned: Tensor) -> Tensor:
-    """Which columns of the last dimension did not change, of an output as a whole for [B]."""
+    """Return which columns of the last dimension did not change; one value for outputs [B]."""
     same = turned == torch.cat([before, before])
     return same.all() if before.ndim == 1 else same.flatten(0, -2).all(dim=0)
 
 
 def _bounds_of(pushed: list[Tensor]) -> OutputDomain:
-    """Bounds of each column [rows, columns] that it does not leave however far it is turned up."""
+    """Return the bounds that each column [rows, columns] keeps under every factor."""
     before, some, more = pushed
     low = _kept(some.amin(dim=0), more.amin(dim=0), -torch.inf)
     high = _kept(some.amax(dim=0), more.amax(dim=0), torch.inf)

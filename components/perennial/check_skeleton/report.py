@@ -1,4 +1,4 @@
-"""The report page: what to do, what the contract decided, what the model gets, what was seen."""
+"""The report page: advice, waivers and severities, the model's inputs, figures, baselines."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _WORST_FIRST: Sequence[Outcome] = ("failed", "warned", "passed", "neutral")
 GAUGED = MappingProxyType(
     {"theory": "theory", "initial_loss": "measured", "best_constant": "best constant"}
 )
-"""Evidence about the first loss → its name on the scale."""
+"""Key of evidence about the first loss → its name on the scale."""
 # Checks that compare whole examples; all others with a map compare positions in a sequence.
 COMPARES_EXAMPLES = "example_independence"
 
@@ -36,23 +36,23 @@ NOTHING = "not measured"
 def page_of(
     report: SkeletonReport, preview: Preview, notes: Sequence[str], tolerance: float
 ) -> Page:
-    """The page.
+    """Build the page.
 
     Args:
-        report: What was found.
+        report: The results.
         preview: The examples right before the model.
         notes: About the baselines.
         tolerance: How far from theory the first loss may lie, as a share of it.
     """
     results = sorted(report.results, key=lambda r: _WORST_FIRST.index(_weight(r)))
-    page = Page("Check skeleton", outcome=_weight_of_all(report), summary=verdict_of(report))
-    _tell_findings(page, results)
-    _tell_agreements(page, results)
+    page = Page("Sanity checks", outcome=_weight_of_all(report), summary=verdict_of(report))
+    _show_findings(page, results)
+    _show_agreements(page, results)
     _show_examples(page, preview)
     _show_first_loss(page, results, tolerance)
     _show_figures(page, results)
     _show_baselines(page, report, notes)
-    page.heading("The rest")
+    page.heading("Passed and skipped checks")
     passed = [r for r in results if r.outcome == "passed"]
     page.folded_table(
         f"Passed checks ({len(passed)})",
@@ -67,36 +67,36 @@ def page_of(
             [(r.check, r.hint) for r in skipped],
         )
     sources = [(r.check, r.source) for r in report.results if r.source]
-    page.folded_table("Where the checks come from", ("check", "source"), sources)
+    page.folded_table("Sources of the checks", ("check", "source"), sources)
     return page
 
 
-def _tell_findings(page: Page, results: Sequence[CheckResult]) -> None:
-    """A line of advice for each finding, worst first."""
+def _show_findings(page: Page, results: Sequence[CheckResult]) -> None:
+    """Show advice for each finding, worst first."""
     page.heading("What to do")
     findings = [r for r in results if r.outcome in ("failed", "warned") or r.is_unmeasured]
     if not findings:
-        page.text("Nothing: every check that applies has passed.")
+        page.text("Nothing: every applicable check passed.")
         return
     page.table(
-        ("check", "look at"),
+        ("check", "what to look at"),
         # One cell of three lines: side by side they would not fit a narrow screen.
         [
-            (r.check, f"{r.hint}\nfound: {r.measured or NOTHING}\nhealthy: {_expectation(r)}")
+            (r.check, f"{r.hint}\nmeasured: {r.measured or NOTHING}\nexpected: {_expectation(r)}")
             for r in findings
         ],
         outcomes=[_weight(result) for result in findings],
     )
 
 
-def _tell_agreements(page: Page, results: Sequence[CheckResult]) -> None:
+def _show_agreements(page: Page, results: Sequence[CheckResult]) -> None:
     rows = [(result.check, each) for result in results for each in agreements(result)]
     if rows:
-        page.table(("check", "by the contract"), rows, caption="Waivers and severities")
+        page.table(("check", "set by the contract"), rows, caption="Waivers and severities")
 
 
 def _show_examples(page: Page, preview: Preview) -> None:
-    page.heading("Right before the model")
+    page.heading("Inputs right before the model")
     if preview.pictures:
         page.figure(preview.pictures, "The first examples as the model receives them")
     if preview.augmented_pictures:
@@ -110,7 +110,7 @@ def _show_examples(page: Page, preview: Preview) -> None:
 
 
 def _show_first_loss(page: Page, results: Sequence[CheckResult], tolerance: float) -> None:
-    """The first loss between theory and the best that a constant output reaches."""
+    """Show the first loss between theory and the best loss of a constant output."""
     evidence = {key: value for result in results for key, value in result.evidence.items()}
     values = {name: _number(evidence[key]) for key, name in GAUGED.items() if key in evidence}
     if "measured" not in values:
@@ -127,7 +127,7 @@ def _show_first_loss(page: Page, results: Sequence[CheckResult], tolerance: floa
 def _show_figures(page: Page, results: Sequence[CheckResult]) -> None:
     figures = [figure for result in results for figure in _figures(result)]
     if figures:
-        page.heading("What the checks saw")
+        page.heading("Figures of the checks")
     for drawing, caption in figures:
         page.figure(drawing, caption)
 
@@ -150,7 +150,7 @@ def _figures(result: CheckResult) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: JsonValue) -> float:
-    """A number of the evidence; those that were not finite are null there."""
+    """Return a number of the evidence; null, which stands for a non-finite one, becomes NaN."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Short trainings in simplified mode: Adam at a constant rate, nothing random, nothing decayed."""
+"""Short trainings: Adam at a constant rate, without dropout and weight decay."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,7 +15,7 @@ DROPOUTS = (
 
 
 def simplified(model: nn.Module) -> nn.Module:
-    """Dropout and its like off; normalisation by batch statistics on, as in training."""
+    """Return the model with dropout off; batch statistics are used, as in training."""
     model.eval()
     for module in model.modules():
         if isinstance(module, BATCH_STATISTICS):
@@ -24,7 +24,7 @@ def simplified(model: nn.Module) -> nn.Module:
 
 
 def trains_otherwise(task: Task) -> bool:
-    """Whether more is minimised than is measured."""
+    """Whether the loss that is minimised differs from the measured loss."""
     kind = type(task)
     is_own = kind.training_losses is not Task.training_losses
     return is_own or kind.auxiliary_losses is not Task.auxiliary_losses
@@ -36,17 +36,17 @@ def updates(
 ) -> Iterator[Tensor]:  # fmt: skip
     """Update the model on each batch, as far as the caller iterates.
 
-    A model that gets no gradient at all is left as it is: judging that is the checks' business.
+    A model without any gradient is left unchanged: the checks report that.
 
     Args:
-        task: Knows the losses.
-        model: Is updated.
+        task: Defines the losses.
+        model: The model to update.
         batches: One for each update.
         learning_rate: Constant.
-        as_trained: Minimise what a training does, in place of what is measured.
+        as_trained: Minimise the training loss in place of the measured loss.
 
     Yields:
-        The mean loss before each update, once the update is made; the gradients still stand.
+        The mean loss before each update, after the update; the gradients are kept.
     """
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(trainable, lr=learning_rate) if trainable else None
@@ -64,7 +64,7 @@ def updates(
 
 
 def shuffled_batches(subject: Subject, batch: Batch, steps: int) -> Iterator[Batch]:
-    """Batches drawn from a larger one, reshuffled under the seed whenever it is used up."""
+    """Yield batches of a larger one, reshuffled under the seed whenever it is used up."""
     generator = torch.Generator().manual_seed(subject.seed)
     rows = len(batch[LABEL])
     size = min(subject.settings.batch_rows, rows)

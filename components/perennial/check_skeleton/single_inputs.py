@@ -1,4 +1,4 @@
-"""Single inputs: how much of the label one number or code of the inputs tells by itself."""
+"""Single inputs: how well one number or code of the inputs predicts the label by itself."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def best_single_input(subject: Subject) -> tuple[str, float] | None:
-    """The input that tells most, and the share of the best constant's loss that it leaves.
+    """Return the most predictive input, and the share of the best constant's loss that is left.
 
     By the label's mean or class shares within each of its values, or of its 64 quantiles. None
     where there are no labels to predict, or no second input.
@@ -41,11 +41,11 @@ def best_single_input(subject: Subject) -> tuple[str, float] | None:
 
 
 def _columns(reference: Batch, batch: Batch) -> Iterator[tuple[str, Floats]]:
-    """Columns of tables and pictures; of sequences of codes, whether each frequent code occurs."""
+    """Yield columns of tables and pictures; for sequences, whether each frequent code occurs."""
     for name, tensor in inputs_of(batch).items():
         if is_sequence(name, reference):
             for code in _frequent(reference[name]):
-                yield f"{name} holds {code}", (tensor == code).any(dim=1).double().numpy()
+                yield f"{name} contains {code}", (tensor == code).any(dim=1).double().numpy()
             continue
         flat = tensor.reshape(len(tensor), -1).double()
         step = max(1, flat.shape[1] // MOST_COLUMNS)
@@ -68,9 +68,9 @@ def _binned(column: Floats, other: Floats) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _left_of_numbers(
-    known: tuple[NDArray[np.int64], Floats], asked: tuple[NDArray[np.int64], Floats]
+    train: tuple[NDArray[np.int64], Floats], test: tuple[NDArray[np.int64], Floats]
 ) -> float:
-    (codes, labels), (others, truth) = known, asked
+    (codes, labels), (others, truth) = train, test
     size = int(max(codes.max(), others.max())) + 1
     mean = labels.mean()
     sums, counts = np.bincount(codes, labels, size), np.bincount(codes, minlength=size)
@@ -79,9 +79,9 @@ def _left_of_numbers(
 
 
 def _left_of_classes(
-    known: tuple[NDArray[np.int64], Floats], asked: tuple[NDArray[np.int64], Floats]
+    train: tuple[NDArray[np.int64], Floats], test: tuple[NDArray[np.int64], Floats]
 ) -> float:
-    (codes, labels), (others, truth) = known, asked
+    (codes, labels), (others, truth) = train, test
     size = int(max(codes.max(), others.max())) + 1
     classes = int(max(labels.max(), truth.max())) + 1
     counts = np.zeros((size, classes))

@@ -1,4 +1,4 @@
-"""Runs `check_skeleton`: examines the task on samples of the snapshot and writes what it found."""
+"""Run the step `check_skeleton`: examine the task on samples of the snapshot, write the results."""
 
 from pathlib import Path
 
@@ -17,21 +17,21 @@ from perennial.steps.journal import Journal
 def check_skeleton_step(
     *, config: str, snapshot: str, skeleton: str, report: str, metrics: str
 ) -> StepResult:
-    """Examine the task; the report is written whatever is found.
+    """Examine the task; the report is written whatever the results are.
 
     Raises:
         BadTaskError: a check failed and no waiver covers it.
     """
     journal, made = Journal.of_this_process(), iter(range(1, len(CHECKS) + 1))
 
-    def tell(result: CheckResult) -> None:
+    def log_progress(result: CheckResult) -> None:
         journal.append(
             "progress", step="check_skeleton", done=next(made), total=len(CHECKS),
             check=result.check,
         )  # fmt: skip
 
     dataset = Dataset(Snapshot.read(Path(snapshot)))
-    examination = examine(CheckSkeletonConfig.from_json(config), dataset, show=tell)
+    examination = examine(CheckSkeletonConfig.from_json(config), dataset, show=log_progress)
     found = examination.report
     found.write(Path(skeleton))
     examination.baseline_rows.write(Path(skeleton))

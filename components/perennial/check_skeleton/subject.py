@@ -30,7 +30,7 @@ FEWEST_ROWS = 16
 
 @dataclass(frozen=True)
 class Subject:
-    """What the checks look at.
+    """The task and the data that the checks examine.
 
     Attributes:
         make_task: A new, unfitted task.
@@ -38,9 +38,9 @@ class Subject:
         train_rows: A sample of the training split.
         validation_rows: A sample of the validation split.
         settings: Sample sizes, budgets, tolerances.
-        training: What the training will be: seed, optimizer, schedule, batch size.
+        training: Settings of the training: seed, optimizer, schedule, batch size.
         train_split_rows: Rows of the whole training split, of which `train_rows` is a sample.
-        data: Where the rows come from and what their columns mean, where that is known.
+        data: Source of the rows and meaning of their columns, if known.
     """
 
     make_task: Callable[[], Task]
@@ -67,7 +67,7 @@ class Subject:
 
         Raises:
             BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
-            BadDataError: a split has too few rows to say anything.
+            BadDataError: a split has too few rows.
         """
         train, validation = (
             sample_rows(dataset, split, settings.sample_rows, training.seed)
@@ -93,7 +93,7 @@ class Subject:
 
     @property
     def seed(self) -> int:
-        """The training's: the checks see the initialisation that it will start from."""
+        """The training's seed: the checks see the initialisation that it will start from."""
         return self.training.seed
 
     @cached_property
@@ -128,27 +128,27 @@ class Subject:
         return distinct[torch.argsort(turns, stable=True)]
 
     def balanced(self, rows: int) -> Batch:
-        """Training examples with different inputs whose labels take turns: each can be learned."""
+        """Return examples with different inputs and alternating labels: each can be learned."""
         return rows_of(self.train, self._label_turns[:rows])
 
     def build_model(self) -> nn.Module:
-        """A new model under the training's seed; global generators are untouched."""
+        """Build a new model under the training's seed; global generators are untouched."""
         with seeded(self.seed):
             return self.task.build_model()
 
     def once(self, make: Callable[["Subject"], T]) -> T:
-        """What several checks look at, made for the first of them."""
+        """Return a value that several checks use, computed for the first of them."""
         if make not in self._made:
             self._made[make] = make(self)
         return cast("T", self._made[make])
 
     def num_rows(self) -> int:
-        """Rows in the training sample."""
+        """Return the number of rows in the training sample."""
         return int(self.train_rows.height)
 
 
 def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.DataFrame:
-    """At most `size` rows of a split, drawn evenly from all of it, in file order, streamed.
+    """Return at most `size` rows of a split, drawn evenly from all of it, in file order, streamed.
 
     Raises:
         BadDataError: the split has fewer than 16 rows.
@@ -157,7 +157,7 @@ def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.Data
 
 
 def rows_at(dataset: Dataset, split: Split, positions: NDArray[np.int64]) -> pl.DataFrame:
-    """The rows of a split at these positions, ascending; streamed."""
+    """Return the rows of a split at these positions, ascending; streamed."""
     parts, start = [], 0
     for rows in dataset.batches(split, READ_ROWS):
         is_here = (positions >= start) & (positions < start + rows.height)
@@ -168,7 +168,7 @@ def rows_at(dataset: Dataset, split: Split, positions: NDArray[np.int64]) -> pl.
 
 
 def sample_positions(dataset: Dataset, split: Split, size: int, seed: int) -> NDArray[np.int64]:
-    """Which rows of a split `sample_rows` draws, ascending.
+    """Return the positions of the rows that `sample_rows` draws, ascending.
 
     Raises:
         BadDataError: the split has fewer than 16 rows.
@@ -195,17 +195,17 @@ def _too_few(dataset: Dataset, split: Split) -> BadDataError:
 
 
 def rows_of(batch: Batch, index: Tensor | slice) -> Batch:
-    """The examples at these positions."""
+    """Return the examples at these positions."""
     return {name: tensor[index] for name, tensor in batch.items()}
 
 
 def head_of(batch: Batch, rows: int) -> Batch:
-    """The first examples."""
+    """Return the first examples."""
     return {name: tensor[:rows] for name, tensor in batch.items()}
 
 
 def is_sequence(name: str, batch: Batch) -> bool:
-    """Whether a tensor [B, T] has positions, no columns: laid out like the labels, or padded."""
+    """Whether a tensor [B, T] has positions, not columns: shaped like the labels, or padded."""
     tensor = batch[name]
     if tensor.ndim == 2 and LABEL in batch and tensor.shape == batch[LABEL].shape:
         return True
@@ -214,7 +214,7 @@ def is_sequence(name: str, batch: Batch) -> bool:
 
 
 def stirred_model(subject: Subject) -> nn.Module:
-    """The model in evaluation mode with noise on its weights, so that zeros hide no connection."""
+    """Return an evaluation-mode model with noise on its weights: zeros hide no connection."""
     model = evaluated(subject.build_model())
     generator = torch.Generator().manual_seed(subject.seed)
     with torch.no_grad():
@@ -229,20 +229,20 @@ def stirred_model(subject: Subject) -> nn.Module:
 
 
 def evaluated(model: nn.Module) -> nn.Module:
-    """The model in evaluation mode, whatever its own train() returns."""
+    """Return the model in evaluation mode, whatever its own train() returns."""
     model.eval()
     return model
 
 
 def mean_loss(losses: Tensor, batch: Batch) -> Tensor:
-    """The mean as the engine takes it: by weight where the batch has one."""
+    """Return the mean as the engine takes it: by weight where the batch has one."""
     if WEIGHT not in batch:
         return losses.mean()
     return (losses * batch[WEIGHT]).sum() / batch[WEIGHT].sum()
 
 
 def distinct_examples(inputs: Batch) -> Tensor:
-    """Positions of the first example of each different input, ascending."""
+    """Return the position of the first example of each different input, ascending."""
     first: dict[bytes, int] = {}
     for index, key in enumerate(example_keys(inputs)):
         first.setdefault(key, index)
@@ -250,7 +250,7 @@ def distinct_examples(inputs: Batch) -> Tensor:
 
 
 def example_keys(batch: Batch) -> list[bytes]:
-    """The content of each example, equal for equal ones."""
+    """Return the content of each example as bytes, equal for equal examples."""
     arrays = [tensor.numpy() for tensor in batch.values()]
     return [b"".join(array[row].tobytes() for array in arrays) for row in range(len(arrays[0]))]
 
@@ -268,7 +268,7 @@ def _require_examples(*batches: Batch) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run under seeded global generators and put them back afterwards."""
+    """Run under seeded global generators and restore them afterwards."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

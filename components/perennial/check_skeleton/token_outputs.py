@@ -34,7 +34,7 @@ def is_per_token(output: Tensor, labels: Tensor) -> bool:
 
 
 def frequencies(output: Tensor, batch: Batch) -> Tensor:
-    """Logarithms of the tokens' shares at every position, shape [1, T, V]."""
+    """Return the logarithms of the tokens' shares at every position, shape [1, T, V]."""
     length, codes = output.shape[1:]
     labels = batch[LABEL].flatten().long()
     counts = torch.bincount(labels[(labels >= 0) & (labels < codes)], minlength=codes) + UNSEEN
@@ -44,7 +44,7 @@ def frequencies(output: Tensor, batch: Batch) -> Tensor:
 def right_tokens(
     task: Task, output: Tensor, batch: Batch, domain: OutputDomain = FREE
 ) -> tuple[Tensor, float]:
-    """The best output that tells the right token from all others alike, and its mean loss."""
+    """Return the best output that scores the right token and all others equally, with its loss."""
     labels = wanted_tokens(task, output, batch)
     is_code = ((labels >= 0) & (labels < output.shape[-1])).unsqueeze(-1)
     codes = labels.clamp(0, output.shape[-1] - 1).unsqueeze(-1)
@@ -59,9 +59,9 @@ def right_tokens(
 
 
 def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
-    """The code that the loss wants at each position, [B, T]; negative where it wants none.
+    """Return the target code of the loss at each position, [B, T]; negative where there is none.
 
-    Read off its gradient, so that it does not matter who shifts the labels: `encode` or `losses`.
+    Taken from its gradient, so that labels may be shifted in `encode` or in `losses`.
     Where the loss is flat around zero, as a clipped one is, the labels themselves.
     """
     free = torch.zeros_like(output, requires_grad=True)
@@ -76,7 +76,7 @@ def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
 
 
 def counted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor | None:
-    """Whether each position gets a gradient from this output, [B, T]; None if none has scores."""
+    """Return whether each position gets a gradient, [B, T]; None if outputs are not scores."""
     if not is_per_token(output, batch[LABEL]):
         return None
     output = output.clone().requires_grad_()

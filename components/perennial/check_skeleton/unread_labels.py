@@ -1,4 +1,4 @@
-"""Unread labels: a loss that compares inputs, as of triplets, has a constant for a label."""
+"""Unread labels: a loss that compares inputs, such as a triplet loss, has a constant label."""
 
 import polars as pl
 import torch
@@ -29,12 +29,12 @@ def is_label_unread(subject: Subject) -> bool:
         return all(_are_equal(own, _measured(subject, each)) for each in replaced) and not (
             _are_equal(own[:1], _measured(subject, exchanged)[:1])
         )
-    except Exception:  # what the task refuses is not known to be healthy
+    except Exception:  # inputs that the task rejects prove nothing
         return False
 
 
 def _measured(subject: Subject, batch: Batch) -> list[Tensor]:
-    """Losses, training losses and statistics, with the same random numbers each time."""
+    """Return losses, training losses and statistics, with the same random numbers each time."""
     task = subject.task
     with torch.no_grad(), seeded(subject.seed):
         output = evaluated(subject.build_model())(**inputs_of(batch))

@@ -1,4 +1,4 @@
-"""What a check says, and what all of them say together."""
+"""Verdict: the result of a check, and the summary, verdict and error of all results."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ SMALLEST_MOVE = 1e-5
 
 @dataclass(frozen=True)
 class Judge:
-    """Speaks for one check.
+    """Builds the results of one check.
 
     Attributes:
         check: The check's name.
@@ -38,23 +38,23 @@ class Judge:
     tolerance: str = ""
 
     def passed(self, measured: str, /, **evidence: object) -> CheckResult:
-        """The task is as expected."""
+        """Return a passed result: the task is as expected."""
         return self._result("passed", measured, "", evidence)
 
     def warned(self, measured: str, /, hint: str, **evidence: object) -> CheckResult:
-        """A person should look, the training may start."""
+        """Return a warning: a person should look, but the training may start."""
         return self._result("warned", measured, hint, evidence)
 
     def failed(self, measured: str, /, hint: str, **evidence: object) -> CheckResult:
-        """Training would waste its budget."""
+        """Return a failure: training would waste its budget."""
         return self._result("failed", measured, hint, evidence)
 
     def skipped(self, reason: str) -> CheckResult:
-        """The check does not apply."""
+        """Return a skipped result: the check does not apply."""
         return self._result("skipped", "", reason, {})
 
     def unmeasured(self, reason: str) -> CheckResult:
-        """The check applies, and could not be made: the verdict names it."""
+        """Return a skipped result: the check applies but could not run; the verdict names it."""
         return self.skipped(reason).model_copy(update={"is_unmeasured": True})
 
     def _result(
@@ -75,7 +75,7 @@ class Judge:
 
 
 def _storable(value: object) -> object:
-    """Evidence as JSON can hold it: numbers that are not finite become null."""
+    """Return evidence that JSON can hold: numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {key: _storable(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -84,7 +84,7 @@ def _storable(value: object) -> object:
 
 
 def shaded(moved: Tensor) -> JsonValue:
-    """How far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
+    """Return how far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
 
     0 is not at all, 1 by its own size or more; between them each decade is one step.
     """
@@ -94,29 +94,41 @@ def shaded(moved: Tensor) -> JsonValue:
 
 
 def summary_of(report: SkeletonReport) -> str:
-    """The findings in one sentence."""
+    """Return the findings in one sentence."""
     if report.failures:
         names = ", ".join(result.check for result in report.failures)
         return f"{len(report.failures)} of {len(report.results)} checks failed: {names}"
-    passed = sum(result.outcome == "passed" for result in report.results)
     exceptions = {
-        "look at": [r.check for r in report.results if r.outcome == "warned"],
+        "warned": [r.check for r in report.results if r.outcome == "warned"],
         "waived": [r.check for r in report.results if r.outcome == "failed"],
         "switched off": [r.check for r in report.results if r.severity == "off"],
         "not measured": [r.check for r in report.unmeasured],
     }
-    named = [f"{word} {', '.join(checks)}" for word, checks in exceptions.items() if checks]
-    return ", ".join([f"{passed} of {len(report.results)} checks passed", *named])
+    named = [f"{word}: {', '.join(checks)}" for word, checks in exceptions.items() if checks]
+    passed = sum(result.outcome == "passed" for result in report.results)
+    counts = [f"{passed} passed"]
+    if skipped := _count_inapplicable(report):
+        counts.append(f"{skipped} not applicable")
+    return "; ".join([", ".join(counts), *named])
+
+
+def _count_inapplicable(report: SkeletonReport) -> int:
+    """Count the skipped checks that could have run and were not switched off."""
+    return sum(
+        result.outcome == "skipped" and not result.is_unmeasured and result.severity != "off"
+        for result in report.results
+    )
 
 
 def verdict_of(report: SkeletonReport) -> str:
-    """May the training start? With counts, in one sentence."""
+    """Return whether the training may start, with counts, in one sentence."""
     outcomes = [result.outcome for result in report.results]
     unmeasured = [result.check for result in report.unmeasured]
     numbers = {
         "passed": outcomes.count("passed"),
-        "to look at": outcomes.count("warned"),
-        "skipped": outcomes.count("skipped") - len(unmeasured),
+        "warned": outcomes.count("warned"),
+        "skipped" if report.failures else "not applicable": _count_inapplicable(report),
+        "switched off": sum(result.severity == "off" for result in report.results),
         "not measured": len(unmeasured),
     }
     counts = [f"{count} {word}" for word, count in numbers.items() if count]
@@ -129,39 +141,39 @@ def verdict_of(report: SkeletonReport) -> str:
         verdict += f"({names})"
     else:
         doubtful = waived or "warned" in outcomes or unmeasured
-        verdict = f"{'Training may start' if doubtful else 'Nothing speaks against training'}: "
+        verdict = f"{'Training may start' if doubtful else 'Ready to train'}: "
         made = len(outcomes) - len(unmeasured)
-        verdict += f"none of {made} checks stands in the way"
+        verdict += f"none of {made} checks blocks training"
         if unmeasured:
-            verdict += f", and {', '.join(unmeasured)} could not be made"
+            verdict += f", but {', '.join(unmeasured)} could not run"
     seconds = sum(result.seconds for result in report.results)
     return f"{verdict}; {', '.join(counts)}. They took {duration(seconds)}."
 
 
 def agreements(result: CheckResult) -> Iterator[str]:
-    """What the contract makes of a result: another severity, a waiver."""
+    """Return what the contract changes about a result: another severity, a waiver."""
     severities = {
         "off": "switched off",
-        "warn": "failed, and counts as a warning",
-        "fail": "warned, and counts as a failure",
+        "warn": "failed, counted as a warning",
+        "fail": "warned, counted as a failure",
     }
     if result.severity:
         yield severities[result.severity]
     if result.is_idly_waived:
-        yield f"its waiver is superfluous, remove it: nothing failed ({result.waived})"
+        yield f"its waiver is not needed, remove it: the check did not fail ({result.waived})"
     elif result.waived:
         yield f"waived: {result.waived}"
 
 
 def error_of(report: SkeletonReport) -> BadTaskError:
-    """The error that stops the run: each failure with what to look at."""
+    """Return the error that stops the run: each failure with what to look at."""
     lines = [
         f"{result.check}: {result.measured}; expected {result.expected}. {result.hint}"
         for result in report.failures
     ]
     return BadTaskError(
-        f"the task cannot be trusted to learn: {summary_of(report)}",
+        f"the task failed the sanity checks: {summary_of(report)}",
         evidence="\n            ".join(lines),
-        action="mend the task; if a failure is right for this project, name it under "
+        action="fix the task; if a failure is expected in this project, add it to "
         "[skeleton.waivers] with the reason",
     )

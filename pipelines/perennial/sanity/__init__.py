@@ -1,1 +1,1 @@
-"""Sanity: the skeleton checks alone, live, with answers that are kept."""
+"""Sanity checks alone: results are shown as they come, and stored."""

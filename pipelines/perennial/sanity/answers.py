@@ -1,4 +1,4 @@
-"""Sanity: the skeleton checks alone, their results kept until task, contract or data change."""
+"""Sanity checks alone: results are stored until task, contract or data change."""
 
 import hashlib
 import logging
@@ -21,20 +21,20 @@ from perennial.snapshot_data.manifest import take_snapshot
 
 PAGE_FILE = "report.html"
 LOG_FILE = "log.txt"
-# A page is about 100 kB; whoever mends a task looks again after every line.
+# A page is about 100 kB; people who fix a task run the checks after every change.
 MOST_KEPT = 20
 INDENT = " " * 4
 
 
 @dataclass(frozen=True)
 class Sanity:
-    """One question to the checks: of this task, contract and data.
+    """A request to run the sanity checks on a task, contract and data.
 
     Attributes:
         config: The sections that the checks read.
         snapshot: The data.
-        checks: The checks that are made, in their order.
-        folder: Where the answer is kept: `report.html`, `log.txt`, and last `skeleton.json`.
+        checks: The checks to run, in order.
+        folder: Folder of the results: `report.html`, `log.txt`, and last `skeleton.json`.
     """
 
     config: CheckSkeletonConfig
@@ -46,13 +46,13 @@ class Sanity:
     def of(
         cls, contract: Contract, code_folder: Path, home: Home, only: Sequence[str] = ()
     ) -> "Sanity":
-        """The question that a contract asks now.
+        """Return the request for the current contract, code and data.
 
         Args:
-            contract: What is examined.
+            contract: Names the task and the data.
             code_folder: Where the user's task module is looked for first.
-            home: Where answers are kept.
-            only: Checks to make; none for all of them.
+            home: Where results are stored.
+            only: Checks to run; empty for all of them.
         """
         config = CheckSkeletonConfig(
             model=contract.model, skeleton=contract.skeleton, training=contract.training
@@ -72,26 +72,26 @@ class Sanity:
 
     @property
     def log(self) -> Path:
-        """Where the tracebacks of checks that raised are."""
+        """The file with the tracebacks of checks that raised."""
         return self.folder / LOG_FILE
 
     def copied_page(self, target: Path) -> Path:
-        """The report, copied to where a person wants it."""
+        """Copy the report to `target` and return its path."""
         target.parent.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copyfile(self.page, target))
 
     def kept(self) -> SkeletonReport | None:
-        """The answer, if the same was asked before."""
+        """Load the stored report of the same request; None if there is none."""
         is_whole = (self.folder / SkeletonReport.file_name).exists() and self.page.exists()
         return SkeletonReport.read(self.folder) if is_whole else None
 
     def measured_at(self) -> str:
-        """When the answer was found, for people."""
+        """Return when the stored results were measured, for people."""
         moment = (self.folder / SkeletonReport.file_name).stat().st_mtime
         return f"{age(moment)}, at {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
     def keep(self, report: SkeletonReport, page: Page) -> None:
-        """Store an answer, the report last, and forget the oldest answers."""
+        """Store results, the report last, and delete the oldest stored results."""
         page.write(self.page)
         report.write(self.folder)
         folders = sorted(self.folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
@@ -100,7 +100,7 @@ class Sanity:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Drop what was kept and log to the folder; what the task prints stays on the screen."""
+        """Delete stored results and log to the folder; output of the task stays on the screen."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         handler = logging.FileHandler(self.log, delay=True)
@@ -115,7 +115,7 @@ class Sanity:
 
 
 def chosen(only: Sequence[str]) -> tuple[str, ...]:
-    """The checks to make, in their order: with the one that most rest on, if they come after it."""
+    """Return the checks to run, in order, with the one that most depend on if they follow it."""
     if not only:
         return CHECK_NAMES
     wanted = [name for name in CHECK_NAMES if name in only]
@@ -125,7 +125,7 @@ def chosen(only: Sequence[str]) -> tuple[str, ...]:
 
 
 def result_lines(result: CheckResult) -> Iterator[str]:
-    """A result on the screen: outcome, name, seconds, finding; then what to do about it."""
+    """Yield the lines of a result: outcome, name, seconds, finding; then what to do about it."""
     sign = "-" if result.outcome == "skipped" else SIGNS[result.outcome]
     sign = SIGNS["warned"] if result.is_unmeasured else sign
     width = max(map(len, CHECK_NAMES))
@@ -135,11 +135,11 @@ def result_lines(result: CheckResult) -> Iterator[str]:
     if result.outcome in ("warned", "failed"):
         yield f"{INDENT}→ {result.hint}"
     for agreed in agreements(result):
-        yield f"{INDENT}by the contract: {agreed}"
+        yield f"{INDENT}set by the contract: {agreed}"
 
 
 def closing_lines(question: Sanity, report: SkeletonReport) -> Iterator[str]:
-    """How it ended."""
+    """Yield the verdict, and the log file if there is one."""
     yield verdict_of(report)
     if question.log.exists():
         yield f"log: {question.log}"

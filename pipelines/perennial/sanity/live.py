@@ -1,4 +1,4 @@
-"""Live checks: makes the checks that a question asks for, and shows each result as it comes."""
+"""Live checks: run the requested checks and show each result as it comes."""
 
 from perennial.check_skeleton.battery import CHECKS
 from perennial.check_skeleton.examination import examine
@@ -9,13 +9,13 @@ from perennial.sanity.answers import Sanity, result_lines
 
 
 def answer(question: Sanity, console: Console) -> SkeletonReport:
-    """Make the checks and keep what they find.
+    """Run the checks and store their results.
 
     Raises:
-        BadDataError: a split has too few rows to say anything.
+        BadDataError: a split has too few rows.
         BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
     """
-    # What is done after each number of results.
+    # The next task after each number of results.
     ahead = iter([*question.checks[1:], "baselines, report"])
 
     def show(result: CheckResult) -> None:

@@ -81,7 +81,7 @@ def test_model_too_small_for_a_batch_is_a_question_of_capacity(examine):
     results = examine(
         TabularClassification, "binary", options={"hidden": []}, only="overfit_one_batch"
     )
-    assert "parameters are in play" in results["overfit_one_batch"].hint
+    assert "parameters get a gradient" in results["overfit_one_batch"].hint
 
 
 def test_names_in_the_contract_are_the_checks_in_order():

@@ -95,7 +95,7 @@ def outcome(message, **values):
     [
         ("Expected to have finished reduction in the prior iteration", "no gradient in some"),
         ("FSDP does not support non-contiguous parameters yet", "contiguous()"),
-        ("[gloo/transport] /gloo/pair.cc Connection reset by peer", "do not fit each other"),
+        ("[gloo/transport] /gloo/pair.cc Connection reset by peer", "do not match"),
         ("Default process group has not been initialized", "torch.distributed in the task"),
         ("Missing key in checkpoint state_dict", "every parameter and buffer in build_model"),
         ("whatever", "task.py, line 7"),
@@ -182,14 +182,14 @@ def test_what_the_machine_lacks_is_no_fault_of_the_task(values, reason):
 def test_no_folder_for_the_trials_is_a_reason_to_skip_them(datasets, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     trials = make_trials(prepared(TabularClassification, datasets("binary")))
-    assert "does not let the trials be made" in trials.reason
+    assert "cannot run on this machine" in trials.reason
 
 
 def test_no_network_between_processes_is_a_reason_to_skip_the_trials(datasets, monkeypatch):
     missing = fork_server_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
     monkeypatch.setattr(supervisor, "fork_server_environment", lambda: missing)
     trials = make_trials(prepared(TabularClassification, datasets("binary")))
-    assert "processes on this machine cannot talk" in trials.reason
+    assert "processes on this machine cannot communicate" in trials.reason
 
 
 def test_an_input_without_columns_has_a_digest():
@@ -235,7 +235,7 @@ def test_an_interrupted_check_leaves_neither_process_nor_folder(datasets, tmp_pa
     assert within(10, lambda: is_gone(pid_file))
 
 
-def test_the_nursery_clears_up_when_whoever_wants_the_trials_is_killed(datasets, tmp_path):
+def test_the_fork_server_clears_up_when_whoever_wants_the_trials_is_killed(datasets, tmp_path):
     folder, pid_file = tmp_path / "trials", tmp_path / "pid"
     folder.mkdir()
     subject = prepared(TabularClassification, datasets("binary"))

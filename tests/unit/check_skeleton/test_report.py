@@ -53,10 +53,15 @@ def page(*results):
 def test_advice_stands_worst_first_and_what_passed_is_folded():
     html = page(result("encoding"), result("labels", "warned"), result("loss_floor", "failed"))
     html = html.html()
-    places = [html.index(f"<td>{text}\nfound: ") for text in ("mend loss_floor", "mend labels")]
+    places = [html.index(f"<td>{text}\nmeasured: ") for text in ("mend loss_floor", "mend labels")]
     folded = html.index("<summary>Passed checks (1)")
     assert places == sorted(places)
-    assert places[-1] < html.index("Right before the model") < folded < html.index("encoding meas")
+    assert (
+        places[-1]
+        < html.index("Inputs right before the model")
+        < folded
+        < html.index("encoding meas")
+    )
 
 
 def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
@@ -67,19 +72,19 @@ def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
     )
     verdict = verdict_of(found)
     assert verdict.startswith(
-        "Training may start: none of 2 checks stands in the way, and rank_data could not be made; "
-        "1 passed, 1 skipped, 1 not measured."
+        "Training may start: none of 2 checks blocks training, but rank_data could not run; "
+        "1 passed, 1 not applicable, 1 not measured."
     )
-    assert summary_of(found) == "1 of 3 checks passed, not measured rank_data"
+    assert summary_of(found) == "1 passed, 1 not applicable; not measured: rank_data"
     page = page_of(found, PREVIEW, (), 0.2).html()
-    assert "every check that applies has passed" not in page
-    assert "found: not measured" in page
+    assert "every applicable check passed" not in page
+    assert "measured: not measured" in page
 
 
 @pytest.mark.parametrize(
     ("results", "outcome", "verdict"),
     [
-        ([result("labels")], "passed", "Nothing speaks against training: none of 1 checks"),
+        ([result("labels")], "passed", "Ready to train: none of 1 checks blocks"),
         ([result("labels", "warned")], "warned", "Training may start: none of 1 checks"),
         (
             [result("labels", "failed"), result("encoding"), result("augmentation", "skipped")],
@@ -89,7 +94,7 @@ def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
         (
             [result("labels", "failed", waived="noisy"), result("encoding")],
             "warned",
-            "may start: none of 2 checks stands in the way; 1 passed, 1 waived",
+            "may start: none of 2 checks blocks training; 1 passed, 1 waived",
         ),
     ],
 )
@@ -106,12 +111,12 @@ def test_the_verdict_is_one_sentence_with_counts(results, outcome, verdict):
         (result("labels"), []),
         (result("labels", "failed", waived="noisy"), ["waived: noisy"]),
         (result("labels", "skipped", severity="off"), ["switched off"]),
-        (result("labels", "warned", severity="warn"), ["failed, and counts as a warning"]),
-        (result("labels", "failed", severity="fail"), ["warned, and counts as a failure"]),
-        (result("labels", waived="old"), ["its waiver is superfluous, remove it"]),
+        (result("labels", "warned", severity="warn"), ["failed, counted as a warning"]),
+        (result("labels", "failed", severity="fail"), ["warned, counted as a failure"]),
+        (result("labels", waived="old"), ["its waiver is not needed, remove it"]),
         (
             result("labels", "skipped", severity="off", waived="old"),
-            ["switched off", "its waiver is superfluous"],
+            ["switched off", "its waiver is not needed"],
         ),
         # Whether the failure is gone is not known.
         (result("labels", "skipped", waived="old"), ["waived: old"]),
@@ -129,7 +134,7 @@ def test_the_console_names_what_is_waived_and_switched_off():
     results = [result("labels", "failed", waived="noisy"), result("encoding", waived="old")]
     off = result("augmentation", "skipped", severity="off")
     said = summary_of(report(*results, off))
-    assert said == "1 of 3 checks passed, waived labels, switched off augmentation"
+    assert said == "1 passed; waived: labels; switched off: augmentation"
 
 
 def test_evidence_is_drawn_and_the_first_loss_stands_on_a_scale():

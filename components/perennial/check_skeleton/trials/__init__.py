@@ -1,1 +1,1 @@
-"""Trials: the engine trains the task for a few updates, in real processes that are then gone."""
+"""Trials: the engine trains the task for a few updates, in separate processes."""

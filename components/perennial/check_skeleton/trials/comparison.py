@@ -1,4 +1,4 @@
-"""Comparison: how far are two trials apart, who saw which rows, and what may be the cause?"""
+"""Comparison: differences between trials, the rows of each rank, likely causes of failures."""
 
 import math
 import re
@@ -19,22 +19,22 @@ DIVERGED = "TrainingFailedError"
 CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"finished reduction in the prior iteration|unused parameters|parameter indices which did",
-        "a parameter gets no gradient in some updates: DDP waits for it. Use every parameter in "
-        "every forward pass (add 0 times its sum where it has no part)",
+        "a parameter gets no gradient in some updates, and DDP waits for it: use every parameter "
+        "in every forward pass (add 0 times its sum where it is not used)",
     ),
     (
         r"not contiguous|non-contiguous|memory format",
-        "a weight lies in memory in another order (channels_last, transpose): call contiguous(), "
+        "a weight is not contiguous in memory (channels_last, transpose): call contiguous(), "
         'or set training.strategy = "ddp".',
     ),
     (
         DIVERGED,
-        "loss or gradient is not finite within six updates of at most a tenth in length: look at "
-        "the scale of inputs and initial weights, logarithms and divisions",
+        "loss or gradient is not finite within six short updates: look at the scale of inputs and "
+        "initial weights, logarithms and divisions",
     ),
     (
         r"lazy|[Uu]ninitialized",
-        "parameters appear only in the first forward pass: give layers their sizes in build_model",
+        "parameters are created in the first forward pass: give layers their sizes in build_model",
     ),
     (
         r"asked for, but the model runs as|already wrapped",
@@ -42,8 +42,8 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"/gloo/|[Cc]onnection (closed|reset)",
-        "the ranks exchange tensors that do not fit each other: look for parameters that only some "
-        "ranks use in an update, and for torch.distributed in the task's own code",
+        "the ranks exchange tensors that do not match: look for parameters that only some ranks "
+        "use in an update, and for torch.distributed in the task's own code",
     ),
     (
         r"backend type|process group|all_reduce|broadcast|has not been initialized",
@@ -60,20 +60,20 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ),
 )
 HANGS = (
-    "one rank waits for another for ever: look for a collective that only some ranks call, a "
+    "one rank waits for another and hangs: look for a collective that only some ranks call, a "
     "branch on the rank or on the data around a sharded layer, and for locks"
 )
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Between two trials that should be equal.
+    """The difference between two trials that should be equal.
 
     Attributes:
         first_step: The first update whose loss differs; 0 if none does.
         loss: The largest difference of a loss, relative to it.
         tensor: The tensor that differs most.
-        weight: By how much, relative to the way that parameters went.
+        weight: The difference, relative to the largest change of a parameter.
     """
 
     first_step: int
@@ -83,7 +83,7 @@ class Difference:
 
     @property
     def is_large(self) -> bool:
-        """Beyond rounding."""
+        """Whether the difference is beyond rounding."""
         return self.loss > TOLERANCE or self.weight > TOLERANCE
 
     def __str__(self) -> str:
@@ -96,12 +96,12 @@ class Difference:
 def difference_of(
     one: RankRecord, other: RankRecord, origin: RankRecord | None = None
 ) -> Difference:
-    """How far two trials of equal length are apart.
+    """Compare two trials of equal length.
 
     Args:
-        one: Has the initial weights, unless `origin` has.
-        other: The other.
-        origin: Whose initial weights and parameters count.
+        one: The first trial; has the initial weights, unless `origin` has.
+        other: The other trial.
+        origin: Trial with the initial weights and parameters.
     """
     origin = origin or one
     scale = max(abs(step.loss) for step in one.steps) or 1.0
@@ -116,7 +116,7 @@ def difference_of(
 
 
 def _weights_apart(one: RankRecord, other: RankRecord, origin: RankRecord) -> dict[str, float]:
-    """By tensor: parameters relative to the way that they went, buffers to their size."""
+    """Return differences by tensor: parameters relative to their change, buffers to their size."""
     moved = [
         _size(origin.weights[name] - start)
         for name, start in origin.start.items()
@@ -128,20 +128,20 @@ def _weights_apart(one: RankRecord, other: RankRecord, origin: RankRecord) -> di
         tensor = one.weights[name]
         if tensor.is_floating_point() and tensor.numel():
             size, gap = _size(tensor), _size(tensor - other.weights[name])
-            # What large numbers lose at every update is no difference, however short their way.
+            # The rounding error of large numbers is not a difference, however little they changed.
             gap = 0.0 if gap <= ROUNDING * size else gap
             apart[name] = gap / (way if name in origin.parameters else max(size, 1e-6))
     return apart
 
 
 def _size(values: Tensor | float) -> float:
-    """The largest absolute value; what is no number is larger than all."""
+    """Return the largest absolute value; NaN counts as infinite."""
     size = float(torch.as_tensor(values).abs().max())
     return math.inf if math.isnan(size) else size
 
 
 def shared_order(ranks: Sequence[RankRecord], rows: int) -> list[tuple[int, ...]]:
-    """The rows that all ranks saw together, cut into whole epochs."""
+    """Return the rows that all ranks saw together, cut into whole epochs."""
     stream: list[int] = []
     for steps in zip(*(rank.steps for rank in ranks), strict=True):
         for step in steps:
@@ -150,9 +150,9 @@ def shared_order(ranks: Sequence[RankRecord], rows: int) -> list[tuple[int, ...]
 
 
 def seen_twice(ranks: Sequence[RankRecord], rows: int) -> tuple[int, int]:
-    """Examples of the first epoch that repeat another's inputs, and how many would anyway.
+    """Count examples of the first epoch that repeat another's inputs, and the expected count.
 
-    The control is a rank's own count of rows with equal inputs in the stored data.
+    The expected count is a rank's own count of rows with equal inputs in the stored data.
     """
     seen: list[str] = []
     for steps in zip(*(rank.steps for rank in ranks), strict=True):
@@ -163,7 +163,7 @@ def seen_twice(ranks: Sequence[RankRecord], rows: int) -> tuple[int, int]:
 
 
 def cause_of(outcome: Outcome) -> str:
-    """The likely cause of a trial that raised or stood still."""
+    """Return the likely cause of a trial that raised or hung."""
     if outcome.is_hung:
         return HANGS
     text = f"{outcome.failure.type}: {outcome.failure.message}" if outcome.failure else ""

@@ -1,4 +1,4 @@
-"""Digests: are two sets of tensors equal, bit for bit, without keeping either?"""
+"""Digests: compare sets of tensors bit for bit without keeping them."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ from perennial.engine.task import Batch, inputs_of
 
 
 def digest_of(tensors: Batch) -> str:
-    """Of names, shapes and every bit."""
+    """Return a digest of names, shapes and every bit."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         if is_lazy(tensor):
@@ -21,7 +21,7 @@ def digest_of(tensors: Batch) -> str:
 
 
 def digests_of(batch: Batch) -> list[str]:
-    """Of the inputs of each example."""
+    """Return a digest of the inputs of each example."""
     inputs = sorted(inputs_of(batch).items())
     rows = len(inputs[0][1])
     return [
@@ -32,5 +32,5 @@ def digests_of(batch: Batch) -> list[str]:
 
 def _bytes_of(tensor: Tensor) -> bytes:
     if not tensor.numel():
-        return b""  # what has no columns, as a table without categories, has no bytes to view
+        return b""  # tensors without columns, as of a table without categories, have no bytes
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

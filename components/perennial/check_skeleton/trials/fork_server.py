@@ -1,4 +1,4 @@
-"""Nursery: forks the ranks of trials from a process that has imported all and computed nothing.
+"""Fork server: fork the ranks of trials from a process that has only imported modules.
 
     python -m perennial.check_skeleton.trials.fork_server FOLDER PARENT
 
@@ -30,18 +30,18 @@ ENDED = "ended.txt"
 HUNG, SLOW = "hung", "slow"
 POLL_SECONDS = 0.02
 # Two processes take two to four times as long as one on two cores that others use too; a rank that
-# waits for another one waits for ever.
+# waits for another one never ends.
 SLOWER, GRACE_SECONDS = 10.0, 15.0
 
 
 @dataclass(frozen=True)
 class Running:
-    """A trial under way.
+    """A running trial.
 
     Attributes:
-        trial: Which.
+        trial: The trial.
         ranks: Its processes.
-        since: When they were started.
+        since: When they were started, in seconds of the monotonic clock.
     """
 
     trial: Trial
@@ -55,11 +55,11 @@ class Running:
 
 
 class ForkServer:
-    """Makes the trials of a plan.
+    """Runs the trials of a plan.
 
     Args:
-        folder: Holds the plan and receives the records; of this run alone.
-        plan: What to make.
+        folder: Folder of this run, with the plan; receives the records.
+        plan: The trials to run.
         parent: The process that wants the trials; it may die at any time.
     """
 
@@ -67,10 +67,10 @@ class ForkServer:
         self._folder = folder
         self._plan = plan
         self._parent = parent
-        self._patience = math.inf  # until one process has shown what a training takes
+        self._patience = math.inf  # until one process has shown how long a training takes
 
     def run(self) -> None:
-        """Make the stages in turn, as long as there is a reason to go on."""
+        """Run the stages in turn, until a needed trial fails."""
         for stage in self._plan.stages:
             running = [self._start(trial) for trial in stage]
             while not all(each.is_over for each in running):
@@ -100,7 +100,7 @@ class ForkServer:
         return Running(trial, ranks, time.monotonic())
 
     def _end_if_late(self, running: Running) -> None:
-        """End a trial beyond its time; it stands still only if one process was far faster."""
+        """Stop a trial that is over its time; it hangs only if one process was far faster."""
         seconds = time.monotonic() - running.since
         if running.is_over or seconds <= min(self._patience, self._plan.most_seconds):
             return
@@ -117,7 +117,7 @@ class ForkServer:
         write_atomically(place / ENDED, f"{seconds:.3f} {codes}".encode())
 
     def _ends_all(self, running: Running) -> bool:
-        """Whether later trials would only repeat what went wrong in this one."""
+        """Whether later trials would only repeat the failure of this one."""
         place, trial = place_of(self._folder, running.trial), running.trial
         if (place / HUNG).exists() or (place / SLOW).exists():
             return True
@@ -125,7 +125,7 @@ class ForkServer:
         return trial.is_needed and any(rank.exitcode != right for rank in running.ranks)
 
     def _check_parent(self) -> None:
-        """Leave nothing behind when the process that wants the trials is gone."""
+        """Remove all processes and files when the parent process is gone."""
         if os.getppid() == self._parent:
             return
         for child in multiprocessing.active_children():
@@ -136,18 +136,18 @@ class ForkServer:
 
 
 def main() -> int:
-    """Make the trials planned in the folder on the command line."""
+    """Run the trials planned in the folder on the command line."""
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     try:
         # Written by the parent process, for this one alone. It imports the task's module.
         plan: Plan = pickle.loads((folder / PLAN).read_bytes())
     except Exception:  # importing user code may raise anything
         last = traceback.format_exc().strip().splitlines()[-1]
-        (folder / PROBLEM).write_text(f"the task cannot be made in another process: {last}")
+        (folder / PROBLEM).write_text(f"the task cannot be created in another process: {last}")
         return 1
     most = max(trial.processes for stage in plan.stages for trial in stage)
     if problem := rendezvous_problem(folder, most):
-        (folder / PROBLEM).write_text(f"processes on this machine cannot talk: {problem}")
+        (folder / PROBLEM).write_text(f"processes on this machine cannot communicate: {problem}")
         return 1
     ForkServer(folder, plan, parent).run()
     return 0

@@ -1,4 +1,4 @@
-"""Memory: what a task, its class and its module keep, and what a call changed of it."""
+"""Memory: values that a task, its class and its module keep, and which of them a call changed."""
 
 import sys
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ LONGEST = 10_000
 
 
 def memory_of(task: Task) -> dict[str, str]:
-    """Plain values that outlive a call, as text, by name."""
+    """Return plain values that outlive a call, as text, by name."""
     kind = type(task)
     owners = {
         "self": vars(task),
@@ -26,5 +26,5 @@ def memory_of(task: Task) -> dict[str, str]:
 
 
 def changes_of(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """The names whose value is another one, or new."""
+    """Return the names whose value is different or new."""
     return tuple(name for name in after if before.get(name) != after[name])

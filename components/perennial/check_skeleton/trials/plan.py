@@ -1,4 +1,4 @@
-"""Plan: which trainings of a few updates are made, by how many processes, and what each leaves."""
+"""Plan: the short trainings to run, their processes, and the record that each rank writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ PLAN = "plan.pickle"
 ROWS = "rows"
 
 RandomnessOff = Literal["dropout", "evaluation", "noise"]
-"""What makes two forward passes equal: dropout layers off, or all of evaluation mode; `noise` is
-left where neither does."""
+"""What makes two forward passes equal: dropout layers off, or evaluation mode; `noise` where
+neither does."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Trial:
     """One training of `STEPS` updates, or a part of it.
 
     Attributes:
-        name: Of the trial.
-        training: What the engine is told.
-        processes: How many train together.
+        name: Name of the trial.
+        training: Settings for the engine.
+        processes: Number of processes that train together.
         job: Trials of one job resume each other.
         is_exact: Without anything random, so that any number of processes computes the same.
         is_killed: All its processes kill themselves as soon as their checkpoint is committed.
-        is_needed: Whether later trials have no use when this one fails.
+        is_needed: Whether later trials are useless when this one fails.
     """
 
     name: str
@@ -51,14 +51,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the nursery of the trials is handed.
+    """Input of the fork server.
 
     Attributes:
-        make_task: A new task; it is not fitted but given `state`.
-        state: What the task fitted.
-        quiet: How randomness is kept out of exact trials.
+        make_task: Creates a task; `state` is loaded in place of a fit.
+        state: State of the fitted task.
+        randomness_off: How randomness is kept out of exact trials.
         stages: One after the other; the trials of one stage run side by side.
-        most_seconds: A trial that takes longer is ended.
+        most_seconds: Time limit of a trial.
     """
 
     make_task: Callable[[], Task]
@@ -70,12 +70,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One update, as one rank made it.
+    """One update of one rank.
 
     Attributes:
         step: Counted from 1.
-        loss: Of the global batch.
-        rows: This rank's.
+        loss: Loss of the global batch.
+        rows: Rows of this rank.
         examples: A digest of the inputs of each of its examples, as the model received them.
         is_seed_kept: Whether the global seed is still the engine's own after the update.
     """
@@ -89,10 +89,10 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Probe:
-    """What one rank draws on the same rows as every other one.
+    """Random draws of one rank on the same rows as every other rank.
 
     Attributes:
-        losses: Of each example, in training mode.
+        losses: Loss of each example, in training mode.
         is_random: Whether the pass drew from a global generator, with any effect: where a row is
             left out once in a thousand draws, none may be.
         augmented: A digest of the augmented rows; empty where `augment` changes nothing.
@@ -105,16 +105,16 @@ class Probe:
 
 @dataclass
 class RankRecord:
-    """What one rank of a trial leaves behind.
+    """The record of one rank of a trial.
 
     Attributes:
         initial: A digest of the weights before the model was divided.
         steps: The updates.
-        start: The initial weights; of the first rank of the trial that others are measured by.
-        weights: The whole model's in the end; of the first rank of exact trials.
-        final: A digest of each of the same, of every rank.
-        parameters: Which of the weights are parameters.
-        drifting: Attributes of model and task that changed in training and are in no checkpoint.
+        start: The initial weights; only on the first rank of the reference trial.
+        weights: The final weights of the whole model; only on the first rank of exact trials.
+        final: A digest of each final weight, on every rank.
+        parameters: Names of the weights that are parameters.
+        drifting: Attributes of model and task that changed in training and are not in a checkpoint.
         probe: None in exact trials.
         twins: Stored examples whose inputs repeat another one's.
     """
@@ -131,7 +131,7 @@ class RankRecord:
 
 
 def write_record(file: Path, record: RankRecord) -> None:
-    """Store a rank's record as tensors and plain values, which nothing is run to read."""
+    """Store a rank's record as tensors and plain values: reading them runs no code."""
     plain = {
         **vars(record),
         "start": {name: _plain(each) for name, each in record.start.items()},
@@ -149,7 +149,7 @@ def read_record(file: Path) -> RankRecord:
     """Read a rank's record.
 
     Raises:
-        Exception: the file is damaged or holds anything but tensors and plain values.
+        Exception: the file is damaged or contains anything but tensors and plain values.
     """
     plain = torch.load(file, weights_only=True)
     plain["steps"] = [
@@ -165,7 +165,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def job_of(folder: Path, trial: Trial) -> TrainingJob:
-    """The engine's job of a trial."""
+    """Return the engine's job of a trial."""
     return TrainingJob(
         fingerprint=trial.job, snapshot="", training=trial.training,
         model=ModelSection(name="trial", task="perennial.engine.task:Task"),
@@ -174,22 +174,22 @@ def job_of(folder: Path, trial: Trial) -> TrainingJob:
 
 
 def place_of(folder: Path, trial: Trial) -> Path:
-    """Where the ranks of a trial leave their records."""
+    """Return the folder of the records of a trial."""
     return folder / f"trial-{trial.name}"
 
 
 def record_of(folder: Path, trial: Trial, rank: int) -> Path:
-    """The file with a rank's record."""
+    """Return the file with a rank's record."""
     return place_of(folder, trial) / f"rank-{rank}.record"
 
 
 def step_file_of(folder: Path, trial: Trial, rank: int) -> Path:
-    """The file that says how many updates a rank has finished."""
+    """Return the file with the number of updates that a rank has finished."""
     return place_of(folder, trial) / f"rank-{rank}.step"
 
 
 def write_rows(folder: Path, batch: Mapping[str, Tensor]) -> None:
-    """Store encoded examples where the engine reads them."""
+    """Store encoded examples as the engine reads them."""
     (folder / ROWS).mkdir()
     for name, tensor in batch.items():
         np.save(folder / ROWS / f"{name}.npy", tensor.numpy())

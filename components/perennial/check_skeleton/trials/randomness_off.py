@@ -1,4 +1,4 @@
-"""Quiet: how randomness is kept out of trials in which any number of processes must agree."""
+"""Randomness off: keep random draws out of trials that must not depend on processes."""
 
 import random
 
@@ -15,7 +15,7 @@ PROBED_ROWS = 8
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
-    """The model with its dropout layers off and all else as in training."""
+    """Switch the dropout layers of a model off; all else stays as in training."""
     for module in model.modules():
         if isinstance(module, DROPOUTS):
             module.p = 0.0
@@ -23,7 +23,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
 
 
 def find_randomness_switch(subject: Subject) -> RandomnessOff:
-    """The least that keeps a pass from drawing random numbers."""
+    """Find the smallest change that keeps a pass from drawing random numbers."""
     model = subject.build_model()
     model.train()
     without_dropout(model)
@@ -42,7 +42,7 @@ def _draws(subject: Subject, model: nn.Module) -> bool:
 
 
 def generator_states() -> tuple[object, ...]:
-    """Of PyTorch, Python and NumPy."""
+    """Return the generator states of PyTorch, Python and NumPy."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     torch_state = torch.get_rng_state().numpy().tobytes()
     return torch_state, random.getstate(), kind, np.asarray(keys).tobytes(), *rest

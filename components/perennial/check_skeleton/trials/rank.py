@@ -1,4 +1,4 @@
-"""Rank: one process of a trial. The engine's own parts, in the engine's own order."""
+"""Rank: one process of a trial. It uses the engine's own parts, in the engine's order."""
 
 import hashlib
 import os
@@ -48,23 +48,23 @@ KEPT = (int, float, str, list, tuple, dict, Tensor, np.ndarray)
 FRAMEWORK = frozenset(vars(nn.Module()))
 POLL_SECONDS = 0.3
 SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
-# A number of an update that no trial reaches: its random numbers are used for nothing else.
+# An update number that no trial reaches: its random numbers are not used elsewhere.
 PROBED_STEP = 1_000_003
 
 
 def run_rank(folder: Path, plan: Plan, trial: Trial, rank: int, parent: int) -> None:
-    """Make one trial as one of its ranks, leave the record, and end this process."""
-    # As torchrun tells a process, for code that looks.
+    """Run one rank of a trial, write its record, and end this process."""
+    # The variables of torchrun, for code that reads them.
     places = {"RANK": rank, "LOCAL_RANK": rank} | dict.fromkeys(SIZES, trial.processes)
     os.environ.update({name: str(value) for name, value in places.items()})
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     code = 1
     try:
         with user_code(f"rank {rank} of a trial"):
-            record = _trained(folder, plan, trial, rank)
+            record = _train_and_record(folder, plan, trial, rank)
         write_record(record_of(folder, trial, rank), record)
         code = 0
-    except BaseException as error:  # whatever it is, a person must get to see it
+    except BaseException as error:  # any error must be reported
         step = steps_made(folder, trial, rank)
         record_failure(job_of(folder, trial), rank, step, error)
     # Tearing down process groups and their threads may abort a process that has finished.
@@ -72,7 +72,7 @@ def run_rank(folder: Path, plan: Plan, trial: Trial, rank: int, parent: int) -> 
 
 
 def steps_made(folder: Path, trial: Trial, rank: int) -> int:
-    """How many updates a rank has finished."""
+    """Return how many updates a rank has finished."""
     file = step_file_of(folder, trial, rank)
     return int(file.read_text() or 0) if file.exists() else 0
 
@@ -84,7 +84,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _trained(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
+def _train_and_record(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
     job, data = job_of(folder, trial), EncodedSplit(folder / ROWS)
     job.logs.mkdir(parents=True, exist_ok=True)
     task = plan.make_task()
@@ -150,10 +150,10 @@ def _train(
 
 
 class RecordingLoader(Loader):
-    """The engine's loader, which remembers what it handed out last.
+    """The engine's loader, which records its latest batch.
 
     Args:
-        loader: Is asked for the batches.
+        loader: Provides the batches.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -161,7 +161,7 @@ class RecordingLoader(Loader):
         self.latest: tuple[np.ndarray[tuple[int], np.dtype[np.int64]], tuple[str, ...]]
 
     def batch(self, position: int) -> RankBatch:
-        """The loader's own."""
+        """Return the loader's batch and record it."""
         found = self._loader.batch(position)
         examples = [each for part in found.micro_batches for each in digests_of(part)]
         self.latest = (found.rows, tuple(examples))
@@ -169,13 +169,13 @@ class RecordingLoader(Loader):
 
 
 def _whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Of the model as the task made it, however it is divided; all ranks call it together."""
+    """Return the weights of the unsharded model; all ranks call it together."""
     weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     return {name: value for name, value in weights.items() if isinstance(value, Tensor)}
 
 
 def _probe(training: Training, data: EncodedSplit) -> Probe:
-    """One pass over the same rows on every rank, each with its own random numbers."""
+    """Run one pass over the same rows on every rank, each with its own random numbers."""
     task, world = training.task, training.world
     batch = data.gather(np.arange(min(PROBED_ROWS, data.rows)))
     generator = torch.Generator()
@@ -196,14 +196,14 @@ def _probe(training: Training, data: EncodedSplit) -> Probe:
 
 
 def without_augmentation(task: Task) -> Task:
-    """The same task, which does not augment."""
+    """Return the task with augmentation switched off."""
     if type(task).augment is not Task.augment:
         task.__class__ = type(type(task).__name__, (type(task),), {"augment": Task.augment})
     return task
 
 
 def attributes_of(training: Training) -> dict[str, str]:
-    """What model and task keep outside the state that a checkpoint holds, by name."""
+    """Return digests of attributes of model and task that no checkpoint contains, by name."""
     owners: dict[str, object] = {"task": training.task}
     model = unwrapped(training.model)
     for path, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""Meeting: can processes on this machine talk at all? No task is asked."""
+"""Rendezvous check: whether processes on this machine can communicate, without any task."""
 
 import multiprocessing
 import os
@@ -12,10 +12,10 @@ MOST_SECONDS = 20.0
 
 
 def rendezvous_problem(folder: Path, processes: int) -> str:
-    """Why processes that add up a number together do not get it; empty when they do."""
+    """Return why processes cannot add up a number together; empty when they can."""
     fork = multiprocessing.get_context("fork")
     ranks = [
-        fork.Process(target=_meet, args=(folder, rank, processes)) for rank in range(processes)
+        fork.Process(target=_join, args=(folder, rank, processes)) for rank in range(processes)
     ]
     for rank in ranks:
         rank.start()
@@ -25,20 +25,20 @@ def rendezvous_problem(folder: Path, processes: int) -> str:
         rank.join()
     if all(rank.exitcode == 0 for rank in ranks):
         return ""
-    notes = [file.read_text() for file in sorted(folder.glob("meeting-*.txt"))]
-    return notes[0] if notes else f"they ended with {[rank.exitcode for rank in ranks]}"
+    notes = [file.read_text() for file in sorted(folder.glob("rendezvous-*.txt"))]
+    return notes[0] if notes else f"exit codes {[rank.exitcode for rank in ranks]}"
 
 
-def _meet(folder: Path, rank: int, processes: int) -> None:
+def _join(folder: Path, rank: int, processes: int) -> None:
     code = 1
     try:
         dist.init_process_group(
-            "gloo", init_method=f"file://{folder / 'meeting'}", rank=rank,
+            "gloo", init_method=f"file://{folder / 'rendezvous'}", rank=rank,
             world_size=processes, timeout=timedelta(seconds=MOST_SECONDS),
         )  # fmt: skip
         total = torch.ones(())
         dist.all_reduce(total)
         code = int(total != processes)
-    except Exception as error:  # whatever keeps them apart is the reason that a person reads
-        (folder / f"meeting-{rank}.txt").write_text(" ".join(str(error).split())[:200])
+    except Exception as error:  # any error is the reported reason
+        (folder / f"rendezvous-{rank}.txt").write_text(" ".join(str(error).split())[:200])
     os._exit(code)

@@ -1,8 +1,8 @@
-"""Replay: encodes rows in a fresh interpreter, in several ways, and notes which files it reads.
+"""Replay: encode rows in a fresh interpreter, in several ways, and record the files it reads.
 
     python -m perennial.check_skeleton.trials.replay FOLDER
 
-The interpreter has another hash seed than the one that asks, and a clock that can be moved.
+The interpreter has another hash seed than its parent, and a clock that can be moved.
 """
 
 import datetime
@@ -35,11 +35,11 @@ READERS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What to import.
+    """The module to import.
 
     Attributes:
-        module: The task's.
-        file: Where it is, should it not be found by name.
+        module: Module of the task.
+        file: Its file, used if the module is not found by name.
     """
 
     module: str
@@ -48,13 +48,13 @@ class Request:
 
 @dataclass
 class Answer:
-    """What came out.
+    """The result of a replay.
 
     Attributes:
-        batches: By way of encoding.
-        files: Opened while the task was loaded, encoded and fitted.
-        remembers: What encoding changed of the task and its module, by name.
-        problem: Why nothing came out.
+        batches: Batch by way of encoding.
+        files: Files opened while the task was loaded, encoded and fitted.
+        remembers: Names in the task and its module that encoding changed.
+        problem: Why there is no result.
     """
 
     batches: dict[str, Batch] = field(default_factory=dict)
@@ -64,18 +64,18 @@ class Answer:
 
 
 AHEAD = [datetime.timedelta()]
-"""By how much what `datetime` and `time` say is now is moved."""
+"""Offset that is added to the current time in `datetime` and `time`."""
 
 
 class _OfReal(type):
-    """What stands in for a class takes the class's own instances for its own."""
+    """Metaclass of a substitute class: instances of the real class count as its instances."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__bases__[0])
 
 
 def _moved(real: type, *names: str) -> type:
-    """A class of dates whose present is moved."""
+    """Return a subclass of a date class whose current time is moved."""
 
     def now(name: str) -> Callable[..., object]:
         return lambda cls, *args, **kwargs: getattr(real, name)(*args, **kwargs) + AHEAD[0]
@@ -84,7 +84,7 @@ def _moved(real: type, *names: str) -> type:
 
 
 def _install_clock(module: ModuleType) -> None:
-    """Put a clock that can be moved into a module and those beside it."""
+    """Install a movable clock in a module and the modules of its folder."""
     seconds = time.time
     date = _moved(datetime.date, "today")
     moment = _moved(datetime.datetime, "now", "today", "utcnow")
@@ -111,7 +111,7 @@ def _install_clock(module: ModuleType) -> None:
 
 
 def main() -> int:
-    """Answer the request in the folder on the command line."""
+    """Process the request in the folder on the command line."""
     folder, answer = Path(sys.argv[1]), Answer()
     opened: list[str] = []
     rows = pl.read_ipc(folder / ROWS)
@@ -170,7 +170,7 @@ def _load(request: Request) -> ModuleType:
 
 
 def _watch_files(opened: list[str]) -> None:
-    """Note what Python opens, and what polars is told to read, which Python does not see."""
+    """Record the files that Python opens, and those that polars reads, which Python cannot see."""
 
     def note(event: str, args: tuple[object, ...]) -> None:
         if event == "open" and isinstance(args[0], str):

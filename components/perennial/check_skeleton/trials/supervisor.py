@@ -1,4 +1,4 @@
-"""Supervisor: has the engine train the task for a few updates, in every way that must agree."""
+"""Supervisor: run the engine's short trainings, in every setup that must give equal results."""
 
 import os
 import pickle
@@ -50,23 +50,23 @@ FORK_SERVER = "perennial.check_skeleton.trials.fork_server"
 PROCESSES = 2
 # An epoch ends within a global batch, and two and more of them pass.
 EPOCH_BATCHES = 2.5
-# What memory and disk say when there is none left, of which a task is innocent.
+# Error messages when memory or disk is full, which is not a fault of the task.
 STARVED = r"MemoryError|allocate memory|No space left|quota exceeded|PytorchStreamWriter|Read-only"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one trial.
+    """The outcome of one trial.
 
     Attributes:
-        trial: Which.
-        ranks: The records of those that left one, by rank.
-        codes: Exit codes; empty when the trial was not made.
-        failure: The exception that the others followed from.
-        is_hung: It was ended because it took far longer than one process.
-        is_slow: It was ended because it took longer than the contract allows.
+        trial: The trial.
+        ranks: Records by rank, where one was written.
+        codes: Exit codes; empty when the trial did not run.
+        failure: The first exception of a rank.
+        is_hung: Whether it was stopped because it took far longer than one process.
+        is_slow: Whether it was stopped because it took longer than the contract allows.
         steps: Updates that each rank finished.
-        seconds: What it took.
+        seconds: Duration.
     """
 
     trial: Trial
@@ -80,20 +80,20 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every rank trained to its end."""
+        """Whether every rank finished its training."""
         return len(self.ranks) == self.trial.processes
 
     @property
     def obstacle(self) -> str:
-        """Why the machine, and not the task, kept it from its end; empty if nothing did."""
+        """Why the machine, and not the task, prevented the trial; empty if it did not."""
         if self.is_slow:
             return (
-                f"{STEPS} updates of {self.trial.training.global_batch_size} examples take longer "
-                f"than {self.seconds:.0f} s ({self._finished}): raise skeleton.trial_seconds, or "
+                f"{STEPS} updates of {self.trial.training.global_batch_size} examples timed out "
+                f"after {self.seconds:.0f} s ({self._finished}): raise skeleton.trial_seconds, or "
                 "lower skeleton.batch_rows"
             )
         text = f"{self.failure.type}: {self.failure.message}" if self.failure else ""
-        # A process that cannot even write down its exception ends with 1.
+        # A process that cannot even store its exception exits with 1.
         is_mute = self.failure is None and 1 in self.codes
         is_ended = -signal.SIGKILL in self.codes and not (self.is_hung or self.trial.is_killed)
         if is_mute or is_ended or re.search(STARVED, text):
@@ -107,27 +107,27 @@ class Outcome:
 
     @property
     def problem(self) -> str:
-        """Why it is not complete, in one line."""
+        """Why the trial is not complete, in one line."""
         if self.is_hung:
-            return f"stood still for {self.seconds:.0f} s ({self._finished})"
+            return f"hung for {self.seconds:.0f} s ({self._finished})"
         if self.failure is not None:
             text = " ".join(self.failure.message.split())
             return f"rank {self.failure.rank} raised {self.failure.type}: {text[:200]}"
         if self.codes:
-            return f"processes ended with {', '.join(map(str, self.codes))}"
-        return "not tried, because of what happened before"
+            return f"processes exited with {', '.join(map(str, self.codes))}"
+        return "not run, because an earlier trial failed"
 
 
 @dataclass(frozen=True)
 class Trials:
-    """What became of all.
+    """The outcomes of all trials.
 
     Attributes:
-        reason: Why none was made; empty when they were.
-        outcomes: By the trial's name.
-        rows: Examples that were trained on.
-        quiet: How randomness was kept out of the exact ones.
-        has_batch_norm: Whether its statistics were taken over all processes in the exact ones.
+        reason: Why no trial ran; empty when they ran.
+        outcomes: Outcome by the trial's name.
+        rows: Number of training examples.
+        randomness_off: How randomness was kept out of exact trials.
+        has_batch_norm: Whether batch norm used statistics of all processes in exact trials.
         initial: A digest of the weights that this process starts with.
     """
 
@@ -143,7 +143,7 @@ class Trials:
 
 
 def make_trials(subject: Subject) -> Trials:
-    """Make them; every process and file is gone when this returns or raises."""
+    """Run the trials; all processes and files are removed when this returns or raises."""
     with seeded(subject.seed):
         model = seeded_model(subject.task, subject.seed)
     initial = digest_of(model.state_dict())
@@ -152,8 +152,8 @@ def make_trials(subject: Subject) -> Trials:
     del model
     if size > MOST_PARAMETERS:
         return Trials(
-            f"the model has {size / 1e6:,.0f} million parameters; trials in several processes of "
-            f"a CPU are for {MOST_PARAMETERS / 1e6:.0f} million at most: shrink it by its options"
+            f"the model has {size / 1e6:,.0f} million parameters; trials in several processes on "
+            f"a CPU allow at most {MOST_PARAMETERS / 1e6:.0f} million: shrink it by its options"
         )
     randomness_off = find_randomness_switch(subject)
     sizes = batch_sizes(subject)
@@ -168,7 +168,7 @@ def make_trials(subject: Subject) -> Trials:
     try:
         pickled = pickle.dumps(plan)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return Trials(f"the task cannot be made in another process: {error}")
+        return Trials(f"the task cannot be created in another process: {error}")
     try:
         with tempfile.TemporaryDirectory(prefix="perennial-trials-") as name:
             folder = Path(name)
@@ -179,12 +179,12 @@ def make_trials(subject: Subject) -> Trials:
                 return Trials(problem)
             outcomes = {each.name: outcome_of(folder, each) for stage in stages for each in stage}
     except OSError as error:  # no folder, no room in it, no more processes
-        return Trials(f"the machine does not let the trials be made: {error}")
+        return Trials(f"the trials cannot run on this machine: {error}")
     return Trials("", outcomes, sizes[1], randomness_off, has_batch_norm, initial)
 
 
 def batch_sizes(subject: Subject) -> tuple[int, int]:
-    """Rows of a global batch, and rows of the trials' data set."""
+    """Return the rows of a global batch, and the rows of the trials' data set."""
     most = min(subject.settings.batch_rows, subject.training.global_batch_size)
     rows = subject.num_rows()
     size = max(2 * PROCESSES, min(most, int(rows / EPOCH_BATCHES)) // 4 * 4)
@@ -194,7 +194,7 @@ def batch_sizes(subject: Subject) -> tuple[int, int]:
 def stages_of(
     subject: Subject, size: int, randomness_off: RandomnessOff, *, has_batch_norm: bool
 ) -> tuple[tuple[Trial, ...], ...]:
-    """The trials in their order."""
+    """Return the trials in stages, in order."""
     exact = exact_training(subject.training, size, has_batch_norm=has_batch_norm)
     half = exact.model_copy(update={"micro_batch_size": size // PROCESSES})
 
@@ -222,9 +222,9 @@ def stages_of(
 def exact_training(
     training: TrainingSection, size: int, *, has_batch_norm: bool
 ) -> TrainingSection:
-    """Plain gradient descent, under which rounding stays rounding.
+    """Return a training with plain gradient descent, which does not amplify rounding errors.
 
-    Adaptive optimizers turn it into whole steps where a gradient is zero in theory, as before a
+    Adaptive optimizers turn them into whole steps where a gradient is zero in theory, as before a
     normalisation.
     """
     return TrainingSection(
@@ -239,7 +239,7 @@ def exact_training(
 
 
 def contracted_training(training: TrainingSection, size: int) -> TrainingSection:
-    """The contract's own optimizer, schedule, clipping and normalisation, on two CPU processes."""
+    """Return the contract's training (optimizer, schedule, clipping) for two CPU processes."""
     strategy = training.strategy if training.strategy in ("single", "ddp") else "fsdp"
     processes = 1 if strategy == "single" else PROCESSES
     return training.model_copy(
@@ -256,7 +256,7 @@ def contracted_training(training: TrainingSection, size: int) -> TrainingSection
 
 
 def outcome_of(folder: Path, trial: Trial) -> Outcome:
-    """Read what a trial left behind."""
+    """Read the outcome of a trial."""
     place = place_of(folder, trial)
     if not (place / ENDED).exists():
         return Outcome(trial)
@@ -276,9 +276,9 @@ def outcome_of(folder: Path, trial: Trial) -> Outcome:
 
 
 def _run_fork_server(folder: Path, plan: Plan) -> str:
-    """Returns what kept it from starting."""
+    """Run the fork server; return why it failed, empty if it did not."""
     stages = len(plan.stages)
-    with (folder / "nursery.log").open("wb") as log:
+    with (folder / "fork_server.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", FORK_SERVER, str(folder), str(os.getpid())],
             env=fork_server_environment(), stdin=subprocess.DEVNULL, stdout=log,
@@ -287,15 +287,15 @@ def _run_fork_server(folder: Path, plan: Plan) -> str:
         try:
             code = process.wait(IMPORT_SECONDS + stages * plan.most_seconds)
         except subprocess.TimeoutExpired:
-            return "the processes did not end in time: importing the task's module may hang"
+            return "the trials timed out: importing the task's module may hang"
         finally:
-            # The nursery leads a session of its own, in which all ranks are.
+            # The fork server leads its own session, which contains all ranks.
             _end_session(process)
     if (folder / PROBLEM).exists():
         return (folder / PROBLEM).read_text()
     if code:
-        lines = (folder / "nursery.log").read_text(errors="replace").strip().splitlines()
-        return f"their processes ended with {code}: {''.join(lines[-1:])}"
+        lines = (folder / "fork_server.log").read_text(errors="replace").strip().splitlines()
+        return f"the process of the trials exited with {code}: {''.join(lines[-1:])}"
     return ""
 
 
@@ -306,7 +306,7 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
 
 
 def fork_server_environment() -> dict[str, str]:
-    """This process's variables, without what belongs to it alone."""
+    """Return this process's environment without variables that are for it alone."""
     own = (LEASE, RUN_FOLDER, "_KFP_RUNTIME")
     return {
         **{name: value for name, value in os.environ.items() if name not in own},
@@ -315,6 +315,6 @@ def fork_server_environment() -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
         "POLARS_MAX_THREADS": "1",
-        # Nobody outside this machine is spoken to, and its name need not resolve.
+        # All traffic stays on this machine, whose name need not resolve.
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     }
