@@ -62,7 +62,7 @@ class TokensShuffled(CausalLanguageModel):
         return {**batch, TOKENS: batch[TOKENS][:, order]}
 
 
-@language("next_token", "two vocabularies", outcome="warned")
+@language("next_token", "different vocabularies", outcome="warned")
 class TwoVocabularies(CausalLanguageModel):
     """inputs and labels are coded by two vocabularies"""
 
@@ -125,7 +125,7 @@ class DocumentsCountAlike(CausalLanguageModel):
         return {TOKENS: batch[TOKENS], LABEL: batch[LABEL]}
 
 
-@language("example_weights", "last token learned", outcome="warned")
+@language("example_weights", "last token may be learned", outcome="warned")
 class LastTokenOnly(Relabelled):
     """only the last token of each document is learned"""
 

@@ -62,7 +62,7 @@ class BlocksInAList(Rebuilt):
 
 
 @language(
-    "overfit_one_batch", "parameters are in play",
+    "overfit_one_batch", "parameters get a gradient",
     settings={"overfit_steps": 25, "learning_rates": (1e-2,)},
 )  # fmt: skip
 class TokensMerged(Rebuilt):
@@ -85,7 +85,7 @@ class AdditionsAlone(nn.Module):
 
 
 @language(
-    "overfit_one_batch", "parameters are in play",
+    "overfit_one_batch", "parameters get a gradient",
     settings={"overfit_steps": 25, "learning_rates": (1e-2,)},
 )  # fmt: skip
 class NoResiduals(Rebuilt):

@@ -141,7 +141,7 @@ class Inverted(Reader):
         return scores.masked_fill(is_word[:, None, None, :], -1e9).softmax(dim=-1)
 
 
-@planted("attention", "True means left out")
+@planted("attention", "True means excluded")
 class InvertedFused(Fused):
     """the mask of fused attention is inverted, as in key_padding_mask"""
 
@@ -149,7 +149,7 @@ class InvertedFused(Fused):
         return ~is_word[:, None, None, :]
 
 
-@planted("attention", "does not choose", outcome="warned")
+@planted("attention", "selects nothing", outcome="warned")
 class DoesNotChoose(Reader):
     """scores are divided by a million"""
 
@@ -189,7 +189,7 @@ class PlacesAlongTheBatch(Reader):
         return x + self.places[torch.arange(len(x)) % len(self.places)][:, None]
 
 
-@planted("input_use", "other triangle")
+@planted("input_use", "wrong triangle")
 class FirstSeesItself(Reader):
     """the first position answers, and may look at those before it alone"""
 
@@ -225,7 +225,7 @@ class EinsumOverQueries(Reader):
         return self.output(self.joined(mixed))
 
 
-@planted("padding_independence", "out of means")
+@planted("padding_independence", "exclude it from means")
 class MeanOfAll(Reader):
     """the mean runs over the padding, too, of a model of one length"""
 
@@ -269,7 +269,7 @@ class Encoder(nn.Module):
         return x.masked_fill(is_padding, 0).sum(dim=1) / (~is_padding).sum(dim=1)
 
 
-@planted("padding_independence", "out of means")
+@planted("padding_independence", "exclude it from means")
 class MeanOfEncoder(Encoder):
     """PyTorch's encoder leaves padding out, the mean does not"""
 

@@ -209,7 +209,7 @@ class RankInTheBatch(ImageTextContrastive):
 # Models
 
 
-@planted(BUGS, "overfit_one_batch", "stays there", settings=SHORT, **PAIRS)
+@planted(BUGS, "overfit_one_batch", "no further", settings=SHORT, **PAIRS)
 class SillyTemperature(Rebuilt):
     """the temperature is a constant of a hundred"""
 

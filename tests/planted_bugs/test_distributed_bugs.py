@@ -25,15 +25,15 @@ for long, task_type, check, outcome, hint in (
     (True, tasks.CachesFirstBatch, "rank_equivalence", "failed", r"model\.first changes"),
     (True, tasks.TransposedWeight, "rank_equivalence", "failed", "in another order.*contiguous"),
     (True, tasks.LazyLayer, "rank_equivalence", "failed", "sizes in build_model"),
-    (True, tasks.HandWrittenBatchNorm, "rank_equivalence", "warned", "Batch statistics of its own"),
+    (True, tasks.HandWrittenBatchNorm, "rank_equivalence", "warned", "Own batch statistics"),
     (True, tasks.MaskOfOneSeed, "rank_equivalence", "warned", "random numbers of a fixed seed"),
     (True, tasks.StartsFromHash, "rank_data", "failed", "PYTHONHASHSEED"),
     (True, tasks.SeedsEachPass, "rank_data", "failed", "remove manual_seed"),
-    (True, tasks.RestoresOneState, "rank_data", "failed", "seed what they draw from"),
+    (True, tasks.RestoresOneState, "rank_data", "failed", "seed their own generator"),
     (True, tasks.AugmentsFirstBatch, "rank_data", "failed", "look for a cache"),
     (True, tasks.AugmentsAlike, "rank_data", "warned", "fixed seed"),
     (True, tasks.CountsInPython, "resume_trial", "failed", r"model\.passes changes"),
-    (True, tasks.DrawsFromOwnGenerator, "resume_trial", "failed", "generator of the task's own"),
+    (True, tasks.DrawsFromOwnGenerator, "resume_trial", "failed", "generator in the task's code"),
     (True, tasks.WeighsByRunningLoss, "resume_trial", "failed", r"task\.running changes"),
 ):
     bugs = LONG if long else BUGS

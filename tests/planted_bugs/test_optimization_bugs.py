@@ -63,7 +63,7 @@ class TiedByData(CausalLanguageModel):
         return model
 
 
-@planted(BUGS, "optimizer_coverage", "drift apart", material="documents", outcome="warned")
+@planted(BUGS, "optimizer_coverage", "diverge from", material="documents", outcome="warned")
 class TiedByCopy(CausalLanguageModel):
     """the head starts as a copy of the embedding that it was meant to be tied to"""
 
@@ -122,7 +122,7 @@ class ScheduleOfLargerData(TabularClassification):
 
 
 @planted(
-    BUGS, "schedule_fit", "goes on behind the end", material="digits", outcome="warned",
+    BUGS, "schedule_fit", "continues after the end", material="digits", outcome="warned",
     training={"schedule": {"steps": 3000, "allow_other_length": True}},
 )  # fmt: skip
 class ScheduleCutOff(ImageClassification):
@@ -138,7 +138,7 @@ class ScheduleOfSmallerData(CausalLanguageModel):
 
 
 @planted(
-    BUGS, "schedule_fit", "milestones lie early", material="digits",
+    BUGS, "schedule_fit", "milestones are early", material="digits",
     training={"schedule": {"shape": "step", "milestones": (0.1, 0.2, 0.3, 0.4), "factor": 0.1}},
 )  # fmt: skip
 class DecayToNothing(ImageClassification):
@@ -162,7 +162,7 @@ class BudgetOfLargerData(TabularClassification):
 
 
 @planted(
-    BUGS, "schedule_fit", "never seen", material="digits", outcome="warned",
+    BUGS, "schedule_fit", "never used", material="digits", outcome="warned",
     training={"steps": 2, "global_batch_size": 16, "evaluate_every_steps": 1},
 )  # fmt: skip
 class BudgetOfSmallerData(ImageClassification):
@@ -287,7 +287,7 @@ class Outlier(TabularRegression):
         return batch
 
 
-@planted(BUGS, "first_steps", "not what is measured", material="binary", outcome="warned")
+@planted(BUGS, "first_steps", "not the measured", material="binary", outcome="warned")
 class FlippedByAugmentation(TabularClassification):
     """augmentation turns the labels round, so that the loss that is measured rises"""
 

@@ -85,7 +85,7 @@ class FirstLetters(Coded):
         return self.known.get(word[:1], 1)
 
 
-@planted("numbered modulo", "failed")
+@planted("codes modulo", "failed")
 class AmongTheSpecials(Coded):
     """codes begin again after two, so that words take the places of padding and unknown ones"""
 
@@ -93,7 +93,7 @@ class AmongTheSpecials(Coded):
         return self.known.get(word, 1) % 2
 
 
-@planted("cut to a few", "failed")
+@planted("a limit on codes", "failed")
 class CutToThree(Coded):
     """codes above two are cut: the size of the vocabulary of a trial was left in"""
 

@@ -60,7 +60,7 @@ def with_activation(model, make):
 # Activations
 
 
-@planted(BUGS, "activations", r"hidden\.1 \(relu\): far negative", material="binary")
+@planted(BUGS, "activations", r"hidden\.1 \(relu\): strongly negative", material="binary")
 class DeadLayer(Mended, TabularClassification):
     """the first hidden layer's biases start at -10"""
 
@@ -68,7 +68,7 @@ class DeadLayer(Mended, TabularClassification):
         nn.init.constant_(model.hidden[0].bias, -10.0)
 
 
-@planted(BUGS, "activations", r"stem\.2 \(relu\): far negative", material="digits")
+@planted(BUGS, "activations", r"stem\.2 \(relu\): strongly negative", material="digits")
 class DeadStem(Mended, ImageClassification):
     """the first batch norm shifts everything below zero"""
 
@@ -76,7 +76,9 @@ class DeadStem(Mended, ImageClassification):
         nn.init.constant_(model.stem[1].bias, -10.0)
 
 
-@planted(BUGS, "activations", r"far negative", material="documents", options={"variant": "gpt2"})
+@planted(
+    BUGS, "activations", r"strongly negative", material="documents", options={"variant": "gpt2"}
+)
 class DeadPerceptron(Mended, CausalLanguageModel):
     """the biases in front of a block's GELU start at -10"""
 
@@ -466,7 +468,9 @@ class StillStatistics(Mended, ImageClassification):
         batch_norms(model, momentum=0.0)
 
 
-@planted(BUGS, "modes", "one minus what other libraries", material="digits", outcome="warned")
+@planted(
+    BUGS, "modes", "one minus the momentum of other libraries", material="digits", outcome="warned"
+)
 class HastyStatistics(Mended, ImageClassification):
     """batch norm's momentum is 0.99, as in another library"""
 
@@ -506,7 +510,7 @@ class SharperInEvaluation(StuckInEvaluation):
     train = nn.Module.train
 
 
-@planted(BUGS, "modes", "asks self.training", material="documents", outcome="warned")
+@planted(BUGS, "modes", "depends on self.training", material="documents", outcome="warned")
 class TwoModels(Rebuilt, CausalLanguageModel):
     """forward scales logits in evaluation only"""
 

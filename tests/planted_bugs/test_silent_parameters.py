@@ -202,7 +202,7 @@ def test_what_the_last_of_equal_blocks_leaves_over_is_only_named(examine, model_
     result = examine(model_type)
     assert result.outcome == "warned"
     assert names in result.measured
-    assert "leave these layers out" in result.hint
+    assert "omit these layers" in result.hint
 
 
 def test_a_bias_that_cancels_out_is_no_bug(examine):

@@ -98,7 +98,7 @@ SGD = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.0, "nesterov": False}
 
 
 @planted(
-    "first_steps", "clipping makes the steps short", outcome="failed",
+    "first_steps", "clipping shortens the steps", outcome="failed",
     training={"optimizer": SGD, "clipping": {"max_norm": 1e-4}},
 )  # fmt: skip
 class TinyLimit(Leaving):

@@ -593,7 +593,7 @@ class ZeroInitLearns(ZeroInit):
     """all weights start at zero, seen in the rows' equal outputs"""
 
 
-@planted("overfit_one_batch", "do not tell the examples apart")
+@planted("overfit_one_batch", "do not distinguish the examples")
 class SharedInput(Rebuilt):
     """only the sign of the first number reaches the model"""
 

@@ -1,1 +1,1 @@
-"""One module per family of checks; each check takes the subject and returns a `CheckResult`."""
+"""Checks: one module per family; each check takes the subject and returns a `CheckResult`."""

@@ -1,4 +1,4 @@
-"""Activations at the start: is any layer dead, saturated, out of scale, or many times one unit?"""
+"""Activations at the start: dead, saturated or badly scaled layers, and identical units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ LARGEST_DEVIATION = 1e4
 SMALLEST_VARIATION = 1e-3
 ROUNDING = 1e-6
 STEPS = 4
-# Units that are one unit get equal updates but for rounding; others differ by as much as they move.
+# Identical units get equal updates up to rounding; others differ by as much as they move.
 EQUAL_UPDATES = 1e-2
 SHOWN_LAYERS = 64
 
@@ -49,10 +49,10 @@ class Layer:
     """A layer with weights in one forward pass.
 
     Attributes:
-        name: Of the module.
-        deviation: Of its outputs over the examples, root mean square over units.
-        gain: That, over the same of its inputs.
-        variation: Of its inputs, deviation over the root mean square.
+        name: Name of the module.
+        deviation: Deviation of its outputs over the examples, root mean square over units.
+        gain: The same, divided by that of its inputs.
+        variation: Deviation of its inputs over their root mean square.
     """
 
     name: str
@@ -66,9 +66,9 @@ class Activation:
     """An activation function in one forward pass.
 
     Attributes:
-        name: Of the module that calls it, and its own.
+        name: Name of the calling module, and its own.
         is_two_sided: Whether it is flat at both ends.
-        units: How many it has.
+        units: Number of units.
         flat: The share of its units (of its values, if flat at both ends) without slope.
     """
 
@@ -79,11 +79,11 @@ class Activation:
 
 
 def activations(subject: Subject) -> CheckResult:
-    """Does a signal of sound scale pass through every layer?"""
+    """Check that a signal of reasonable scale passes through every layer."""
     judge = Judge(
         "activations",
         expected=f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
-        f"saturated values; no layer widens deviations {LARGEST_GAIN:g} times",
+        f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}",
         source="guides: dead ReLUs, saturation, vanishing and exploding signals; thresholds "
         "measured on 45 healthy models",
     )
@@ -95,7 +95,7 @@ def activations(subject: Subject) -> CheckResult:
     if not bool(torch.isfinite(output).all()):
         return judge.failed(
             f"the output is not finite; the first module to return such values is "
-            f"{seen.broken or 'none, so forward itself makes them'}",
+            f"{seen.broken or 'none, so they arise in forward itself'}",
             hint=f"in {seen.broken or 'forward'}, look for a logarithm or root of what is not "
             "positive, a division by zero, an overflow, or NaN among its weights and inputs",
             module=seen.broken,
@@ -105,11 +105,11 @@ def activations(subject: Subject) -> CheckResult:
 
 
 def symmetric_units(subject: Subject) -> CheckResult:
-    """Do units start as copies of each other, and stay so?"""
+    """Check that units do not start as copies of each other and stay so."""
     judge = Judge(
         "symmetric_units",
         expected=f"units of a layer that differ at the start, or after {STEPS} updates",
-        source="units with equal weights on both sides get equal gradients for ever "
+        source="units with equal weights on both sides always get equal gradients "
         "(Deep Learning, Goodfellow et al., 2016, section 8.4)",
     )
     model = simplified(subject.build_model())
@@ -134,7 +134,7 @@ def symmetric_units(subject: Subject) -> CheckResult:
         return judge.failed(
             f"all units of {', '.join(alike[:6])} are equal at the start and move alike in "
             f"{STEPS} updates",
-            hint="they are one unit, copied: a constant or zero initialisation leaves layers "
+            hint="they act as a single unit: a constant or zero initialisation leaves layers "
             "symmetric. Draw the weights at random (nn.init.kaiming_normal_); zeros are right "
             "only in the last layer of the network or of a residual branch",
             weights=alike,
@@ -142,33 +142,33 @@ def symmetric_units(subject: Subject) -> CheckResult:
     if constant:
         return judge.warned(
             f"every weight of {', '.join(constant[:6])} starts with the same value",
-            hint="a constant initialisation: its units begin as one and part only through random "
+            hint="a constant initialisation: its units start equal and differ only through random "
             "layers around them. Draw the weights at random",
             weights=constant,
         )
-    return judge.passed(f"{', '.join(list(weights)[:6])} start with equal units, which part")
+    return judge.passed(f"{', '.join(list(weights)[:6])} start with equal units, which diverge")
 
 
 def _judged_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | None:
-    """What is to be said about dead and saturated activations; None if nothing is."""
+    """Judge dead and saturated activations; None if nothing is wrong."""
     evidence = {"flat": {each.name: round(each.flat, 4) for each in found[:SHOWN_LAYERS]}}
     for kind, limit, sure, word, cause in (
         (False, DEAD_SHARE, 1.0, "units are dead: flat for every example",
-         "far negative biases or inputs keep the activation at zero, where nothing learns"),
+         "strongly negative biases or inputs keep the activation at zero, where nothing learns"),
         (True, SATURATED_SHARE, DESTROYED_SHARE, "values are saturated",
-         "weights, biases or inputs are too large in front of it; gradients end there"),
+         "weights, biases or inputs before it are too large; gradients vanish there"),
     ):  # fmt: skip
         doubtful = [each for each in found if each.is_two_sided == kind and each.flat >= limit]
         if not doubtful:
             continue
-        # Those behind the first may be in its trouble, and are more telling where it is small.
+        # Later layers may be affected by the first, and are clearer evidence where it is small.
         first, is_sure = (
             doubtful[0],
             any(each.flat >= sure and each.units >= SURE_UNITS for each in doubtful),
         )
-        say: Callable[..., CheckResult] = judge.failed if is_sure else judge.warned
-        more = f"; so are {len(doubtful) - 1} more layers" if len(doubtful) > 1 else ""
-        return say(
+        conclude: Callable[..., CheckResult] = judge.failed if is_sure else judge.warned
+        more = f"; also in {len(doubtful) - 1} more" if len(doubtful) > 1 else ""
+        return conclude(
             f"{first.name}: {first.flat:.0%} of {first.units} {word}{more}",
             hint=f"look at the layer in front of {first.name}: {cause}",
             **evidence,
@@ -177,7 +177,7 @@ def _judged_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | N
 
 
 def _judged_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> CheckResult:
-    """What is to be said about the layers' scales."""
+    """Judge the scales of the layers."""
     shown = {
         each.name: [round(each.deviation, 6), round(each.gain, 4)]
         for each in layers[:SHOWN_LAYERS]
@@ -190,35 +190,35 @@ def _judged_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> Ch
         return judge.failed(
             f"outputs of {widest.name} deviate by {widest.deviation:.3g}, inputs of the model by "
             f"{at_input:.3g}",
-            hint=f"the signal explodes on its way to {widest.name}"
+            hint=f"the signal explodes before {widest.name}"
             + (f", first in {loud[0].name}" if loud else "")
             + ": initialise with smaller weights, or normalise between layers",
             **evidence,
         )
     if loud:
         return judge.warned(
-            f"{loud[0].name} makes deviations {loud[0].gain:.3g} times as large",
+            f"{loud[0].name} multiplies deviations by {loud[0].gain:.3g}",
             hint=f"the initial weights of {loud[0].name} are too large for its number of inputs: "
             "use kaiming or xavier initialisation",
             **evidence,
         )
     if faint:
         return judge.warned(
-            f"what {faint[0].name} receives differs between examples by {faint[0].variation:.2g} "
-            "of its size",
+            f"inputs of {faint[0].name} differ between examples by {faint[0].variation:.2g} of "
+            "their size",
             hint=f"the signal vanishes before {faint[0].name}: weights too small, biases too "
             "large, or too many layers without normalisation or shortcuts",
             **evidence,
         )
     gains = [each.gain for each in layers if each.gain > 0] or [1.0]
     return judge.passed(
-        f"{len(layers)} layers change deviations {min(gains):.2g} to {max(gains):.2g} times",
+        f"{len(layers)} layers multiply deviations by {min(gains):.2g} to {max(gains):.2g}",
         **evidence,
     )
 
 
 class _Pass(TorchFunctionMode):
-    """One forward pass under observation: modules by hooks, activations wherever they occur."""
+    """Observes one forward pass: modules by hooks, activations wherever they occur."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class _Pass(TorchFunctionMode):
         self._last = torch.empty(0)
 
     def run(self, model: nn.Module, batch: Batch) -> object:
-        """The model's output for the batch."""
+        """Run the model on the batch and return its output."""
         for name, module in model.named_modules():
             module.register_forward_pre_hook(self._enter(name))
             module.register_forward_hook(self._leave(name))
@@ -238,7 +238,7 @@ class _Pass(TorchFunctionMode):
             output: object = model(**inputs_of(batch))
         is_last = isinstance(output, Tensor) and _share_memory(output, self._last)
         if is_last and self.activations[-1].is_two_sided:
-            # Probabilities near 0 are right for rare labels: `output_form` speaks about outputs.
+            # Probabilities near 0 are right for rare labels: `output_form` checks outputs.
             self.activations.pop()
         return output
 
@@ -249,12 +249,12 @@ class _Pass(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Make the call, and note it if it is an activation's."""
+        """Make the call, and record it if it is an activation."""
         options = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        known = name in ONE_SIDED or name in TWO_SIDED
+        is_activation = name in ONE_SIDED or name in TWO_SIDED
         # Before the call, which may write over its input.
-        inputs = args[0].detach().clone() if known and args else None
+        inputs = args[0].detach().clone() if is_activation and args else None
         result: object = func(*args, **options)
         if isinstance(result, Tensor) and inputs is not None and inputs.numel():
             self._note(func, name, inputs, args[1:], options)
@@ -314,12 +314,12 @@ def _layer(name: str, inputs: Tensor, output: Tensor) -> Layer:
 
 
 def _deviation(values: Tensor) -> float:
-    """Over the examples, root mean square over all else."""
+    """Return the deviation over the examples, root mean square over all else."""
     return float(values.float().var(dim=0, correction=0).mean().sqrt())
 
 
 def _input_deviation(batch: Batch) -> float:
-    """Of the float inputs, the largest."""
+    """Return the largest deviation of the float inputs."""
     tensors = [tensor for tensor in inputs_of(batch).values() if tensor.is_floating_point()]
     return max((_deviation(tensor) for tensor in tensors if tensor.numel()), default=1.0)
 
@@ -329,12 +329,12 @@ def _share_memory(first: Tensor, second: Tensor) -> bool:
 
 
 def _equal_axes(weight: Tensor) -> list[int]:
-    """The first and last axis, if all slices along it are equal and hold more than one number."""
+    """Return the first and last axis, if all slices along it are equal and of several numbers."""
     value, axes = weight.detach(), []
     for axis in (0, -1):
         slices = value.movedim(axis, 0).flatten(1)
         if len(slices) < 2 or slices.shape[1] < 2 or not torch.equal(slices[0], slices[1]):
-            continue  # by far the most matrices, at no cost
+            continue  # nearly all matrices, at low cost
         if bool((slices == slices[:1]).all()):
             axes.append(axis)
     return axes
@@ -350,10 +350,10 @@ def _is_constant(model: nn.Module, name: str, value: Tensor) -> bool:
 
 
 def _moves_as_one(update: Tensor, axes: Sequence[int]) -> bool:
-    """Whether all units of an axis got the same update, and one at all."""
+    """Whether all units of an axis got the same update, and it is not zero."""
     largest = float(update.abs().max())
     if largest == 0.0:
-        return False  # `parameter_gradients` speaks about what does not learn
+        return False  # `parameter_gradients` checks what does not learn
     for axis in axes:
         spread = update - update.mean(dim=axis, keepdim=True)
         if float(spread.abs().max()) < EQUAL_UPDATES * largest:

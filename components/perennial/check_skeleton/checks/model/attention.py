@@ -1,4 +1,4 @@
-"""Attention as it is computed: over which axis it mixes, where heads lie, whether it chooses."""
+"""Attention: over which axis it mixes, how heads are split, whether its weights differ."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ PROBED_ROWS = 16
 SHORTEST = 4
 # Weights of a softmax add up to 1 within rounding; what a mask behind it takes away is more.
 ROUNDING = 1e-3
-# What -1e4 and lower leave of a weight is nothing; padding that is not masked gets its share.
+# A mask of -1e4 or lower leaves nothing of a weight; padding without a mask gets more.
 MASKED = 1e-3
-# The same weight for all: differences of rounding, where noise on the weights makes more.
+# Equal weights differ by rounding only; noise on the weights changes them more.
 EVEN = 1e-4
 # Of the queries: those of empty texts may have no key at all.
 FEW = 0.05
@@ -35,12 +35,12 @@ SHAPINGS = (torch.reshape, Tensor.reshape, Tensor.view, torch.flatten, Tensor.fl
 
 @dataclass
 class Observed:
-    """What a forward pass computed.
+    """The attention operations of a forward pass.
 
     Attributes:
         softmaxes: Shape and axis of each, the axis counted from the end.
-        weights: Over keys, [B, H, Q, K], as they met the values.
-        shapings: Shapes before and after, and whether what was shaped came from the heads.
+        weights: Weights over keys, [B, H, Q, K], as multiplied with the values.
+        shapings: Shapes before and after, and whether the tensor came from the heads.
         queries: Shapes of the queries of fused attention.
     """
 
@@ -51,7 +51,7 @@ class Observed:
 
     @property
     def lengths(self) -> set[int]:
-        """How many positions attend to as many."""
+        """Sequence lengths of self-attention."""
         squares = {
             shape[-1] for shape, _ in self.softmaxes if len(shape) > 2 and shape[-1] == shape[-2]
         }
@@ -59,7 +59,7 @@ class Observed:
 
 
 class _Watch(TorchFunctionMode):
-    """Notes softmaxes, products with their weights, and changes of shape."""
+    """Records softmaxes, products with their weights, and changes of shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class _Watch(TorchFunctionMode):
         return result
 
     def _note_sum(self, equation: str, operands: Sequence[object], result: Tensor) -> None:
-        """Note weights of positions for each other by the letter that they are summed over."""
+        """Record weights of positions for each other by the letter that they are summed over."""
         taken, _, given = equation.partition("->")
         shapes = {each for each, _ in self.seen.softmaxes}
         for letters, operand in zip(taken.split(","), operands, strict=False):
@@ -120,7 +120,7 @@ def _fused_weights(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: object,
     is_causal: bool = False, scale: float | None = None, **others: object,
 ) -> list[Tensor]:  # fmt: skip
-    """What scaled_dot_product_attention weighs its values by; none where heads share keys."""
+    """Return the weights of scaled_dot_product_attention; empty where heads share keys."""
     if query.shape[:-2] != key.shape[:-2]:
         return []
     scores = query @ key.transpose(-2, -1) * (scale or query.shape[-1] ** -0.5)
@@ -134,7 +134,7 @@ def _fused_weights(
 
 
 def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
-    """The attention of a pass over a few examples, and these."""
+    """Return the attention of a pass over a few examples, and the examples."""
     many = probe(subject)
     batch = rows_of(many, _watched(many))
     model, watch = stirred_model(subject), _Watch()
@@ -144,17 +144,17 @@ def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
 
 
 def attention(subject: Subject) -> CheckResult:
-    """Does attention mix positions, by weights over the keys, head by head?"""
+    """Check that attention mixes positions by weights over the keys, separately in each head."""
     judge = Judge(
         "attention",
         expected="weights over the keys that add up to 1, differ, and leave padding out; heads "
         "split and joined without moving numbers between positions",
         source="Attention Is All You Need, section 3.2; every softmax, product and change of shape "
-        "of a pass is looked at",
+        "of a pass is examined",
     )
     found, batch = subject.once(observed_attention)
     if not found.lengths:
-        return judge.skipped("no attention of positions to each other is seen")
+        return judge.skipped("no attention between positions is found")
     tokens = tokens_of(batch)
     length = batch[tokens].shape[1] if tokens else 0
     return (
@@ -167,13 +167,13 @@ def attention(subject: Subject) -> CheckResult:
 
 
 def _judged_heads(judge: Judge, found: Observed, length: int) -> CheckResult | None:
-    """Whether heads attend to each other at each position, in place of positions in each head."""
+    """Judge whether heads attend to each other in place of positions."""
     for shape in [*found.queries, *(shape for shape, _ in found.softmaxes)]:
         if len(shape) == 4 and shape[1] == length and length not in shape[2:]:
             return judge.failed(
                 f"attention runs over dimension 2 of {list(shape)}, positions are dimension 1",
-                hint="transpose(1, 2) first: attention takes [B, heads, T, width], else heads "
-                "attend to heads and no position sees another",
+                hint="transpose(1, 2) first: attention takes [B, heads, T, width], otherwise "
+                "heads attend to heads and no position to another",
             )
     return None
 
@@ -197,13 +197,13 @@ def _judged_axes(judge: Judge, found: Observed, rows: int) -> CheckResult | None
         for length in found.lengths:
             if _is_split_wrong(before, after, length) and before[0] == rows:
                 return judge.failed(
-                    f"{list(before)} became {list(after)}: positions are cut into heads",
+                    f"{list(before)} became {list(after)}: positions are split into heads",
                     hint="view or reshape to [B, T, heads, width], and then transpose(1, 2): "
-                    "otherwise a head gets whole tokens in place of a part of each",
+                    "otherwise a head gets some whole tokens instead of a part of every token",
                 )
             if is_joined and _is_join_wrong(before, after, length):
                 return judge.failed(
-                    f"{list(before)} became {list(after)}: heads are laid over positions",
+                    f"{list(before)} became {list(after)}: heads are mixed with positions",
                     hint="transpose(1, 2) before reshape: [B, heads, T, width] must become "
                     "[B, T, heads * width]",
                 )
@@ -240,26 +240,26 @@ def _judged_weights(judge: Judge, found: Observed) -> CheckResult | None:
         shown = f"{float(sums.min()):.2g} to {float(sums.max()):.2g}"
         if bool(is_wrong.any()) and float((others - 1).abs().max()) <= ROUNDING:
             return judge.failed(
-                f"weights of layer {number} add up to 1 over the queries, over the keys to {shown}",
+                f"weights of layer {number} add up to 1 over the queries, to {shown} over the keys",
                 hint="the softmax runs over the wrong dimension: over the keys, dim=-1",
             )
         if float((is_wrong & (sums > 0)).double().mean()) > FEW:
             return judge.warned(
                 f"weights of layer {number} add up to {shown} over the keys",
-                hint="a mask behind the softmax takes weight away: add it, as -inf, before; or the "
+                hint="a mask after the softmax removes weight: add it as -inf before; or the "
                 "softmax runs over another dimension",
             )
         if _are_even(weights):
             return judge.warned(
-                f"layer {number} weighs all keys alike",
-                hint="attention does not choose: look for scores that are divided by too much, "
-                "detached or multiplied by zero queries and keys",
+                f"layer {number} gives all keys the same weight",
+                hint="attention selects nothing: look for scores that are divided by too much, "
+                "detached or made of zero queries and keys",
             )
     return None
 
 
 def _are_even(weights: Tensor) -> bool:
-    """Whether each query gives the same to all keys that are not masked, several at least."""
+    """Whether each query gives the same weight to all unmasked keys, of which it has several."""
     kept = torch.where(weights > MASKED / weights.shape[-1], weights, torch.nan)
     mean = kept.nanmean(dim=-1, keepdim=True)
     uneven = ((kept - mean).abs() / mean).nan_to_num().amax(dim=-1)
@@ -273,9 +273,9 @@ def _judged_padding(
     for number, share in enumerate(_shares_of_padding(subject, found, batch), start=1):
         if share > 1 - MASKED:
             return judge.failed(
-                f"words of layer {number} attend to padding alone",
-                hint="the mask is inverted: True means left out in key_padding_mask, and taken "
-                "part in attn_mask of scaled_dot_product_attention",
+                f"words of layer {number} attend only to padding",
+                hint="the mask is inverted: True means excluded in key_padding_mask, and included "
+                "in attn_mask of scaled_dot_product_attention",
                 share=share,
             )
         if share > MASKED:
@@ -289,13 +289,13 @@ def _judged_padding(
 
 
 def masks_padding(subject: Subject, found: Observed, batch: Batch) -> bool:
-    """Whether attention is seen whose words give nothing to padding."""
+    """Whether there is attention, and no word attends to padding."""
     shares = _shares_of_padding(subject, found, batch)
     return bool(shares) and max(shares) <= MASKED
 
 
 def _shares_of_padding(subject: Subject, found: Observed, batch: Batch) -> list[float]:
-    """By layer, what words give of their attention to padding; empty where none is seen."""
+    """Return, by layer, the share of attention to padding; empty where there is no padding."""
     many = probe(subject)
     tokens = tokens_of(many)
     padding = None if tokens is None else padding_of(many[tokens])
@@ -317,7 +317,7 @@ def _shares_of_padding(subject: Subject, found: Observed, batch: Batch) -> list[
 
 
 def _watched(many: Batch) -> Tensor:
-    """Positions of a few examples; half of them, where sequences are filled up, are the shortest.
+    """Return positions of a few examples; half of them the shortest, where there is padding.
 
     The first ones alone may all be long.
     """

@@ -1,4 +1,4 @@
-"""Drawing: whether code draws random numbers, be it from a generator of a fixed seed."""
+"""Drawing: detects whether code draws random numbers, even from a fixed seed."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ DRAWS = ("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "ex
 
 
 class Drawing(TorchFunctionMode):
-    """Notes whether random numbers are drawn."""
+    """Records whether random numbers are drawn."""
 
     def __init__(self) -> None:
         super().__init__()

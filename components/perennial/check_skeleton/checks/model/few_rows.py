@@ -1,4 +1,4 @@
-"""Few rows: do one, two and three rows get what they get among many, up to the served model?"""
+"""Few rows: whether one to three rows get the same answers as among many."""
 
 from collections.abc import Callable, Iterator
 
@@ -26,13 +26,13 @@ Answer = Callable[[pl.DataFrame], Tensor]
 
 
 def few_rows(subject: Subject) -> CheckResult:
-    """Are answers for one to three rows of the right shape, and the same as among more?"""
+    """Check that answers for one to three rows have the right shape and equal those among more."""
     judge = Judge(
         "few_rows",
         expected=f"one entry per row from {', '.join(WAYS)}, equal for 1, 2 and 3 rows to those "
         f"among {MANY}",
-        source="requests of one row are the rule where a model is served; squeeze() and statistics "
-        "of the batch answer them otherwise, silently",
+        source="most requests to a served model have one row; squeeze() and statistics of the "
+        "batch silently change their answers",
         tolerance=f"{SAME:g} of the largest",
     )
     together = subject.task.scored_together
@@ -48,7 +48,7 @@ def few_rows(subject: Subject) -> CheckResult:
             refused.append(f"{way}, {len(rows)}: {method_of(error)} raises {error}")
             break
         if way == WAYS[0] and not torch.equal(answer(rows), whole):
-            return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+            return judge.skipped("outputs are random in evaluation mode: see `modes`")
         for count in COUNTS:
             some = count if way == WAYS[0] else count * together
             try:
@@ -66,15 +66,17 @@ def few_rows(subject: Subject) -> CheckResult:
     if refused:
         return judge.warned(
             "; ".join(refused),
-            hint="requests of so few rows are answered by an error, and so may the last batch of "
-            "an evaluation: look for squeeze() without a dimension, for statistics of the "
+            hint="requests of so few rows fail with an error, and so may the last batch of an "
+            "evaluation: look for squeeze() without a dimension, for statistics of the "
             "batch that need two rows or more, and for columns that requests do not have",
         )
-    return judge.passed(f"1, 2 and 3 rows as among {len(rows)}, by {', '.join(ways)}")
+    return judge.passed(
+        f"1, 2 and 3 rows get the same as among {len(rows)}, from {', '.join(ways)}"
+    )
 
 
 def _ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer]]:
-    """How rows are answered, in the order in which one rests on the other."""
+    """Yield the ways to answer rows; each depends on those before it."""
     task = subject.task
 
     def encoded(rows: pl.DataFrame) -> Batch:
@@ -101,7 +103,7 @@ def _ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer]]:
 
 
 def can_be_served(task: Task, rows: pl.DataFrame) -> bool:
-    """Whether a table of requests can hold the rows: pictures and lists travel otherwise."""
+    """Whether a table of requests can hold the rows: pictures and lists need another format."""
     flat = (pl.Binary, pl.List, pl.Array, pl.Struct)
     return not any(isinstance(rows.schema[name], flat) for name in input_columns(task))
 
@@ -113,7 +115,7 @@ def _served(task: Task, model: nn.Module, rows: pl.DataFrame) -> Tensor:
 
 
 def _wrong(found: Tensor, expected: Tensor, rows: int) -> str:
-    """What is wrong with the answers for a few rows, in words; empty if nothing is."""
+    """Return what is wrong with the answers for a few rows; empty if nothing is."""
     if found.shape[:1] != (rows,) or found.shape != expected.shape:
         return f"give shape {list(found.shape)}, among more rows {list(expected.shape)}"
     if not found.is_floating_point():

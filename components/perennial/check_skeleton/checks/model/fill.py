@@ -1,4 +1,4 @@
-"""Fill: which tokens of real texts stand there only because the texts are short."""
+"""Fill: which tokens of real texts are padding."""
 
 import math
 
@@ -14,15 +14,15 @@ from perennial.engine.task import LABEL, Batch, inputs_of
 
 TEXTS = 16
 FEWEST_LISTS = 4
-# One token may mark the end of a text by right, and one more its beginning.
+# One token may mark the end of a text, and one more its beginning.
 SHORTEST_RUN = 3
 
 
 def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
-    """The shortest texts that are filled up, and the fill beyond the first token of it, [B, T].
+    """Return the shortest padded texts, and their padding after its first token, [B, T].
 
-    What fills them is what other texts end in, or begin with, when they are cut short. None
-    where the label is no text, or texts are not filled up.
+    Padding is the token that other texts end in, or begin with, when they are cut short. None
+    where the label is not text, or texts are not padded.
     """
     label = subject.task.columns.label
     rows = subject.train_rows
@@ -39,7 +39,7 @@ def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
     try:
         short = subject.task.encode(middle.with_columns(pl.Series(label, cut, dtype=pl.String)))
         batch = subject.task.encode(rows)
-    except Exception:  # a task may take no shorter texts
+    except Exception:  # a task may reject shorter texts
         return None
     name = tokens_of(batch)
     found = None if name is None or name not in short else padding_of(short[name])
@@ -47,7 +47,7 @@ def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
         return None
     tokens = batch[name].flip(1) if not found.is_left else batch[name]
     runs = (tokens == found.code).long().cumprod(dim=1).sum(dim=1)
-    # A text may end in what looks like fill.
+    # A text may end in characters that look like padding.
     own = torch.tensor([len(set(text[:3] if found.is_left else text[-3:])) == 1
                         for text in rows[label]])  # fmt: skip
     filled = (runs >= SHORTEST_RUN) & ~own
@@ -58,10 +58,10 @@ def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
 
 
 def learned_beyond_lists(subject: Subject) -> float | None:
-    """Of the positions behind the ends of short lists of labels, the share that gets a gradient.
+    """Return the share of positions after short lists of labels that gets a gradient.
 
-    None where labels are no lists of several lengths, one label for each position of an input that
-    is filled up as they are.
+    None where labels are not lists of several lengths, with one label for each position of an input
+    that is padded in the same way.
     """
     column, labels = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     is_listed = isinstance(column.dtype, pl.List) and not column.dtype.inner.is_nested()
@@ -88,7 +88,7 @@ def learned_beyond_lists(subject: Subject) -> float | None:
 
 
 def _is_in_place(values: list[list[object]], labels: Tensor, beyond: Tensor) -> bool:
-    """Whether each value of the lists has one code, at its own position: not as sets of tags."""
+    """Whether each value of the lists has one code at its own position, unlike sets of tags."""
     codes: dict[object, float] = {}
     for row, listed in enumerate(values):
         for value, code in zip(listed, labels[row][~beyond[row]].tolist(), strict=False):
@@ -99,7 +99,7 @@ def _is_in_place(values: list[list[object]], labels: Tensor, beyond: Tensor) -> 
 
 
 def _is_filled(batch: Batch, beyond: Tensor) -> bool:
-    """Whether an input with a position for each label has one value behind their ends."""
+    """Whether an input with a position for each label has one value after the ends of lists."""
     for tensor in inputs_of(batch).values():
         if tensor.shape[:2] == beyond.shape:
             flat = tensor.reshape(*beyond.shape, -1)

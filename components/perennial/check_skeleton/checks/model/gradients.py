@@ -1,4 +1,4 @@
-"""Gradients: every parameter learns, every input matters, no example sees another one."""
+"""Gradients: every parameter learns, every input matters, examples are independent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -38,16 +38,16 @@ MIXING = 1e-5
 
 
 def example_independence(subject: Subject) -> CheckResult:
-    """Does the loss of one example depend on its neighbours in the batch?
+    """Check that the loss of one example does not depend on its neighbours in the batch.
 
-    Where the loss compares examples, as in retrieval, the outputs must not.
+    Where the loss compares examples, as in retrieval, the outputs are checked.
     """
     compares = subject.task.scored_together > 1
     what = "outputs" if compares else "losses"
     judge = Judge(
         "example_independence",
-        expected=f"replacing one example leaves the {what} of all others as they are, and so does "
-        "another order of the batch",
+        expected=f"the {what} of an example do not change when another one is replaced, or when "
+        "the batch is reordered",
         source="guides: gradients must depend on their own example only (view instead of permute)",
     )
     batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
@@ -55,7 +55,7 @@ def example_independence(subject: Subject) -> CheckResult:
     measure = _outputs if compares else partial(_losses, subject)
     before, again = measure(model, batch), measure(model, batch)
     if float((again - before).abs().max()) > MIXING:
-        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+        return judge.skipped("outputs are random in evaluation mode: see `modes`")
     with Drawing() as drawing:
         turned = measure(model, rows_of(batch, torch.arange(rows).flip(0))).flip(0)
     moved = ((turned - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
@@ -80,22 +80,22 @@ def example_independence(subject: Subject) -> CheckResult:
             "reduction over dimension 0, attention over examples, or a wrong batch_first",
             **seen,
         )
-    # Noise of a fixed seed belongs to the place, as where a loss must be the same each time.
+    # Noise of a fixed seed depends on the place, as where a loss must be reproducible.
     if float(moved.max()) > MIXING and not drawing.has_drawn:
         return judge.failed(
-            f"{int((moved > MIXING).sum())} of {rows} examples have other {what} once the batch is "
-            f"in reverse order, by up to {float(moved.max()):.2g}",
-            hint="an example's place in the batch reaches the model: look for positions that are "
+            f"{int((moved > MIXING).sum())} of {rows} examples have other {what} in a reversed "
+            f"batch, by up to {float(moved.max()):.2g}",
+            hint="the model depends on the place in the batch: look for positions that are "
             "added along dimension 0 (x.size(0), pe[: len(x)]), and for batch_first",
             **seen,
         )
     return judge.passed(
-        f"{rows} examples replaced in turn, the {what} of the others stayed", **seen
+        f"{rows} examples replaced in turn, the {what} of the others unchanged", **seen
     )
 
 
 def input_use(subject: Subject) -> CheckResult:
-    """Does every input tensor, and every column of a table, reach the loss?"""
+    """Check that every input tensor, and every column of a table, reaches the loss."""
     judge = Judge(
         "input_use",
         expected="every input tensor changes the loss",
@@ -106,7 +106,7 @@ def input_use(subject: Subject) -> CheckResult:
     columns: list[str] = []
     for name, tensor in inputs_of(batch).items():
         if not len(tensor) or bool((tensor == tensor[:1]).all()):
-            continue  # nothing to exchange; `input_scale` speaks about constants
+            continue  # nothing to exchange; `input_scale` checks constants
         try:
             with made_up(f"{name} of other examples"):
                 is_used = _is_used(subject, model, batch, {name: tensor.roll(1, 0)})
@@ -117,22 +117,22 @@ def input_use(subject: Subject) -> CheckResult:
             unused.append(name)
     if unused:
         return judge.failed(
-            f"no loss changes when {', '.join(unused)} of other examples is given",
+            f"no loss changes with {', '.join(unused)} of other examples",
             hint="the model's forward ignores it, or multiplies it by zero",
         )
     if step := single_step(subject, model):
         return judge.failed(
-            f"the answer sees one position alone of a sequence: {step}",
-            hint="look for a causal mask that is the other triangle, and for a state that is read "
-            "off the first step in place of the last",
+            f"the answer depends on only one position of a sequence: {step}",
+            hint="look for a causal mask with the wrong triangle, and for a state that is taken "
+            "from the first step in place of the last",
         )
     if blind := blind_to_positions(subject, model, batch):
         told = told_by_places(subject, *blind)
         return (judge.failed if told else judge.warned)(
-            f"the output is the same wherever in the picture its parts lie: {blind[0]}, parts of "
+            f"the output is the same wherever the parts of the picture are: {blind[0]}, parts of "
             f"{blind[1]} x {blind[1]}" + (f"; {told}" if told else ""),
             hint="no positions reach the model: add learned or sinusoidal ones to the patches. "
-            "Right only for a bag of patches that is meant",
+            "Correct only for an intended bag of patches",
         )
     if columns:
         return judge.warned(
@@ -143,7 +143,7 @@ def input_use(subject: Subject) -> CheckResult:
 
 
 def parameter_gradients(subject: Subject) -> CheckResult:
-    """Does every trainable parameter get a finite gradient that is not zero?"""
+    """Check that every trainable parameter gets a finite gradient that is not zero."""
     judge = Judge(
         "parameter_gradients",
         expected=f"finite gradients, not all zero, for each parameter within {STEPS} updates",
@@ -157,7 +157,7 @@ def parameter_gradients(subject: Subject) -> CheckResult:
         if not named:
             return judge.failed(
                 f"all {len(frozen)} parameters are frozen",
-                hint="set requires_grad on what must learn",
+                hint="set requires_grad on the parameters that must learn",
             )
         totals = dict.fromkeys(named, 0.0)
         strangers, own = 0, {id(parameter) for parameter in model.parameters()}
@@ -184,7 +184,7 @@ def parameter_gradients(subject: Subject) -> CheckResult:
 
 
 def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> None:
-    """Look for gradients of what a few batches missed, as of experts that few examples reach."""
+    """Add gradients from more batches, for parameters that few examples reach."""
     named = {name: each for name, each in model.named_parameters() if each.requires_grad}
     for batch in shuffled_batches(subject, subject.train, MORE_BATCHES):
         silent = [name for name, size in totals.items() if size == 0.0]
@@ -198,7 +198,7 @@ def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> 
 
 
 def _chooses(subject: Subject, model: nn.Module) -> bool:
-    """Whether other examples go through other layers, as with a mixture of experts."""
+    """Whether different examples use different layers, as with a mixture of experts."""
     model.eval()
     called: set[str] = set()
 
@@ -217,7 +217,7 @@ def _chooses(subject: Subject, model: nn.Module) -> bool:
             called.clear()
             try:
                 model(**inputs_of(rows_of(subject.train, slice(row, row + 1))))
-            except Exception:  # a single row is nothing that every model takes
+            except Exception:  # not every model takes a single row
                 break
             seen.add(frozenset(called))
     for hook in hooks:
@@ -255,8 +255,7 @@ def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRe
         return None
     if drawn := drawn_at_random(subject, frozen):
         return judge.failed(
-            f"{len(drawn)} parameters are frozen as they were drawn at random: "
-            f"{', '.join(drawn[:6])}",
+            f"{len(drawn)} parameters are frozen at random initial values: {', '.join(drawn[:6])}",
             hint="requires_grad_(False) is right when fine-tuning: load the pretrained weights in "
             "build_model, or let these learn",
         )
@@ -271,8 +270,8 @@ def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool
     if silent and chooses and len(silent) < total / 2:
         return judge.warned(
             f"{len(silent)} of {total} parameters get no gradient: {', '.join(silent[:6])}",
-            hint="examples choose the layers that they go through, and none of the sample chose "
-            "these: right for rare experts, else look at how they are balanced",
+            hint="examples are routed to layers, and no example of the sample to these: expected "
+            "for rare experts, otherwise look at the load balancing",
         )
     if silent:
         return judge.failed(
@@ -281,60 +280,60 @@ def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool
             "sides, or a dropout of 1",
         )
     return judge.warned(
-        f"{len(silence.idle)} of {total} parameters at the end of a row of equal blocks "
+        f"{len(silence.idle)} of {total} parameters in the last of equal blocks "
         f"have no effect: {', '.join(silence.idle[:6])}",
-        hint="nobody takes what they compute, as in the last block of N-BEATS or WaveNet, "
+        hint="their result is not used, as in the last block of N-BEATS or WaveNet, "
         "where it is harmless: the same layers of the other blocks learn. If a result was "
-        "forgotten behind the loop, use it; otherwise leave these layers out of that block",
+        "forgotten after the loop, use it; otherwise omit these layers in that block",
     )
 
 
 def _judged_ties(
     judge: Judge, subject: Subject, totals: dict[str, float], cancelled: Sequence[str]
 ) -> CheckResult:
-    """Whether an embedding has a twin that starts with its numbers and learns by itself."""
+    """Judge whether a parameter starts as a copy of an embedding and is trained separately."""
     model = subject.build_model()
     copies = copies_of_embeddings(model, dict(model.named_parameters()))
     twins = [name for name, _ in copies]
     if twins:
         return judge.warned(
-            f"{', '.join(twins)} starts as a copy of an embedding and learns by itself",
+            f"{', '.join(twins)} starts as a copy of an embedding and is trained separately",
             hint="a tie is broken: assign the parameter itself, head.weight = embedding.weight, "
             "after everything that replaces or copies it",
         )
     sizes = [size for name, size in totals.items() if name not in cancelled]
     measured = f"{len(totals)} parameters, smallest sum {min(sizes):.2g}"
     if cancelled:
-        measured += f"; {', '.join(cancelled[:6])} cancels out in every loss, and may be left out"
+        measured += f"; {', '.join(cancelled[:6])} cancels out in every loss, and can be removed"
     return judge.passed(measured)
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
-    """Shape [B, 1]."""
+    """Return losses of shape [B, 1]."""
     with torch.no_grad():
         return subject.task.losses(model(**inputs_of(batch)), batch).double().unsqueeze(1)
 
 
 def _outputs(model: nn.Module, batch: Batch) -> Tensor:
-    """Shape [B, ...]."""
+    """Return outputs of shape [B, ...]."""
     with torch.no_grad():
         output: Tensor = model(**inputs_of(batch)).double()
     return output
 
 
 def _follows_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
-    """Whether the model reads a tensor at all, where no other values are to be had."""
+    """Whether the model reads a tensor at all, where no other values are possible."""
     inputs = inputs_of(batch)
     with torch.no_grad():
         try:
             model(**{key: value for key, value in inputs.items() if key != name})
-        except Exception:  # it misses the tensor
+        except Exception:  # the tensor is required
             return True
     return False
 
 
 def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
-    """Whether other values of some inputs change any loss, be it the training's alone."""
+    """Whether other values of some inputs change any loss, including the training loss."""
     before = _losses(subject, model, batch)
     if not torch.equal(_losses(subject, model, {**batch, **other}), before):
         return True
@@ -360,7 +359,7 @@ def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str)
 
 
 def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> list[int]:
-    """Those that no gradient shows in use: one pass, where a table may have thousands."""
+    """Return columns without a gradient: one pass, where a table may have thousands."""
     tensor = batch[name]
     if not tensor.is_floating_point():
         return list(range(tensor.shape[1]))

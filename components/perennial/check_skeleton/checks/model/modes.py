@@ -1,4 +1,4 @@
-"""Modes: does the model train in training mode, and repeat itself in evaluation mode?"""
+"""Modes: whether training mode trains, and evaluation mode is deterministic."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
 PROBED_ROWS = 32
-# torch's momentum is the weight of the new batch, 0.1 by default; other libraries name the weight
-# of the past so, 0.9 to 0.999.
+# torch's momentum is the weight of the new batch, 0.1 by default; in other libraries it is the
+# weight of the past, 0.9 to 0.999.
 LARGEST_MOMENTUM = 0.9
 # Dropout keeps half of hidden units and most of the inputs (Srivastava et al., 2014); graphs drop
 # 0.6. What other libraries call keep probability is 0.8 or more.
@@ -26,12 +26,12 @@ SAME_OUTPUT = 1e-3
 
 
 def modes(subject: Subject) -> CheckResult:
-    """Is evaluation mode fixed, and does training mode do what its layers are for?"""
+    """Check that evaluation mode is deterministic and training mode activates its layers."""
     judge = Judge(
         "modes",
-        expected="in evaluation mode equal outputs twice and no changed statistics; in training "
-        "mode every dropout and batch norm active",
-        source="guides: forgotten train and eval calls train or serve another model, silently",
+        expected="in evaluation mode, equal outputs in two passes and unchanged statistics; in "
+        "training mode, every dropout and batch norm active",
+        source="guides: forgotten train and eval calls silently train or serve another model",
     )
     inputs = inputs_of(subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows)))
     with seeded(subject.seed):
@@ -45,7 +45,7 @@ def modes(subject: Subject) -> CheckResult:
 
 
 def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult | None:
-    """What is wrong in evaluation mode; None if nothing is."""
+    """Judge evaluation mode; None if nothing is wrong."""
     model.eval()
     before = {name: buffer.detach().clone() for name, buffer in _kept_buffers(model).items()}
     first, again = _watched(model, inputs), _watched(model, inputs)
@@ -79,12 +79,12 @@ def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRe
 
 
 def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
-    """What is wrong with the settings of batch normalisation; None if nothing is."""
+    """Judge the settings of batch normalisation; None if nothing is wrong."""
     found = {name: each for name, each in _acting(model).items() if _is_normalising(each)}
     batchwise = [name for name, each in found.items() if not each.track_running_stats]
     if batchwise:
         return judge.failed(
-            f"{', '.join(batchwise[:4])} keep no running statistics",
+            f"no running statistics in {', '.join(batchwise[:4])}",
             hint="with track_running_stats=False batch norm uses the evaluated batch's own "
             "statistics: a prediction then depends on its neighbours",
             layers=batchwise,
@@ -101,15 +101,15 @@ def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
     if hasty:
         return judge.warned(
             f"momentum is {found[hasty[0]].momentum:g} in {', '.join(hasty[:4])}",
-            hint="running statistics are those of the last batch: momentum is the new batch's "
-            "weight here, one minus what other libraries call so",
+            hint="running statistics are those of the last batch: torch's momentum is the weight "
+            "of the new batch, one minus the momentum of other libraries",
             layers=hasty,
         )
     return None
 
 
 def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
-    """What is wrong with the share that dropout drops; None if nothing is."""
+    """Judge the share that dropout drops; None if nothing is wrong."""
     shares = {name: each.p for name, each in model.named_modules() if isinstance(each, DROPOUTS)}
     most = max(shares, key=lambda name: shares[name], default="")
     if not most or shares[most] < DOUBTFUL_DROPOUT:
@@ -124,7 +124,7 @@ def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
 
 
 def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
-    """What is wrong in training mode, if anything."""
+    """Judge training mode."""
     evaluated = _output(model, inputs)
     model.train()
     first, again = _output(model, inputs), _output(model, inputs)
@@ -148,7 +148,7 @@ def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResu
     is_random = _differs(first, again)
     if dropping and not is_random:
         return judge.warned(
-            f"{len(dropping)} dropout layers are made, and two passes in training mode are equal",
+            f"{len(dropping)} dropout layers exist, but two passes in training mode are equal",
             hint=f"forward does not call {', '.join(dropping[:4])}, or only where it has no effect",
             layers=dropping,
         )
@@ -159,18 +159,18 @@ def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResu
         and float((first - evaluated).abs().max()) > SAME_OUTPUT * scale
     ):
         return judge.warned(
-            "the modes compute different things, though no layer drops or normalises by the batch",
-            hint="forward asks self.training: what it does only in evaluation, such as a softmax, "
-            "is not what is trained",
+            "the modes compute different outputs, though no layer drops or normalises by the batch",
+            hint="forward depends on self.training: what it does only in evaluation, such as a "
+            "softmax, is not trained",
         )
     return judge.passed(
-        f"evaluation repeats itself; {len(acting)} layers act in training"
+        f"evaluation is deterministic; {len(acting)} layers are active in training"
         + (", which is random" if is_random else "")
     )
 
 
 def _acting(model: nn.Module) -> Mapping[str, Any]:
-    """The layers that the mode changes, by name: dropout that drops, batch normalisation."""
+    """Return the layers that depend on the mode, by name: active dropout, batch normalisation."""
     return {
         name: module
         for name, module in model.named_modules()
@@ -179,7 +179,7 @@ def _acting(model: nn.Module) -> Mapping[str, Any]:
 
 
 def _kept_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """The numbers beside the parameters that checkpoints hold; counters may count."""
+    """Return the float buffers that checkpoints contain; counters may change."""
     kept = model.state_dict().keys()
     return {
         name: buffer
@@ -193,7 +193,7 @@ def _is_normalising(module: nn.Module) -> bool:
 
 
 def _is_initial(layer: nn.Module) -> bool:
-    """Whether its statistics are those that no data have changed."""
+    """Whether its statistics are still the initial ones."""
     mean, variance = layer.get_buffer("running_mean"), layer.get_buffer("running_var")
     return not bool(mean.any()) and bool((variance == 1).all())
 
@@ -205,7 +205,7 @@ def _output(model: nn.Module, inputs: Batch) -> Tensor:
 
 
 def _watched(model: nn.Module, inputs: Batch) -> dict[str, float]:
-    """Sums of every module's output, in the order in which they come; the model's own is last."""
+    """Return the sum of every module's output, in order; the model's own is last."""
     sums: dict[str, float] = {}
 
     def watch(name: str) -> Callable[[nn.Module, object, object], None]:

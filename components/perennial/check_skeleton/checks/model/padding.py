@@ -1,4 +1,4 @@
-"""Padding: what fills sequences up to one length, told from their content by its runs."""
+"""Padding: the token that fills sequences to one length, found by its runs at their ends."""
 
 from dataclasses import dataclass
 
@@ -6,18 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Columns of codes end alike in many rows, but not in runs of several lengths.
+# Columns of codes have equal ends in many rows, but not runs of several lengths.
 FEWEST_LENGTHS = 4
 
 
 @dataclass(frozen=True)
 class Padding:
-    """What fills sequences up to one length.
+    """The token that fills sequences to one length.
 
     Attributes:
-        code: The token that does.
-        content: Tokens of each example that are no padding, [B].
-        is_left: Whether it stands before them.
+        code: The token.
+        content: Number of other tokens of each example, [B].
+        is_left: Whether padding comes first.
     """
 
     code: int
@@ -25,7 +25,7 @@ class Padding:
     is_left: bool
 
     def covers(self, length: int) -> Tensor:
-        """Whether each position of examples of a length is padding, [B, T]."""
+        """Return whether each position of examples of a length is padding, [B, T]."""
         places = torch.arange(length)
         if self.is_left:
             return places < length - self.content[:, None]
@@ -33,7 +33,7 @@ class Padding:
 
 
 def padding_of(tokens: Tensor) -> Padding | None:
-    """The runs of one code, of different lengths, that end or begin the examples [B, T]."""
+    """Return the code whose runs of different lengths end or begin the examples [B, T]."""
     for is_left in (False, True):
         ends = tokens if is_left else tokens.flip(1)
         code = int(ends[:, 0].mode().values)

@@ -1,4 +1,4 @@
-"""Patches: whether the label of a picture lies in where its parts stand, or in the parts alone."""
+"""Patches: whether the label of a picture depends on the places of its parts."""
 
 import warnings
 
@@ -22,7 +22,7 @@ CLEAR_ERRORS = 5.0
 
 
 def blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> tuple[str, int] | None:
-    """A picture whose square parts can change places without any effect, and the parts' side."""
+    """Return an input whose square parts can change places without effect, and their side."""
     few = rows_of(batch, slice(TILED_ROWS))
     order = torch.Generator().manual_seed(subject.seed)
     for name, tensor in inputs_of(few).items():
@@ -39,7 +39,7 @@ def blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> tupl
 
 
 def _tiles_moved(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
-    """Pictures [B, C, H, W] with their square parts in another order."""
+    """Return pictures [B, C, H, W] with their square parts in another order."""
     height, width = pictures.shape[2:]
     tiles = nn.functional.unfold(pictures, side, stride=side)  # [B, C * side * side, tiles]
     moved = tiles[:, :, torch.randperm(tiles.shape[2], generator=order)]
@@ -47,16 +47,16 @@ def _tiles_moved(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
 
 
 def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
-    """Whether other values of some inputs leave every output as it is."""
+    """Whether other values of some inputs leave every output unchanged."""
     with torch.no_grad():
         before, after = (model(**inputs_of({**batch, **each})) for each in ({}, other))
     return bool(((after - before).abs() <= SAME * (1 + before.abs())).all())
 
 
 def told_by_places(subject: Subject, name: str, side: int) -> str:
-    """What a plain classifier answers rightly by pictures, against their parts without places.
+    """Return the accuracy of a linear classifier on pictures and on their parts without places.
 
-    Empty where the parts alone do as well, or nothing can be said.
+    Empty where the parts alone do as well, or nothing can be measured.
     """
     if subject.task.kind not in ("binary", "multiclass"):
         return ""
@@ -67,7 +67,7 @@ def told_by_places(subject: Subject, name: str, side: int) -> str:
     is_small = pictures[0].numel() <= MOST_NUMBERS
     if not is_small or tiles.shape[2] < FEWEST_PARTS or len(np.unique(labels[:half])) < 2:
         return ""
-    # All that is known of a bag, number by number: the values that it holds, in their order.
+    # A bag of parts contains, number by number, its values in sorted order.
     bag = tiles.sort(dim=2).values
     right = [_right(each.flatten(1), labels, half) for each in (pictures, bag)]
     gain = right[0].astype(float) - right[1].astype(float)
@@ -75,18 +75,18 @@ def told_by_places(subject: Subject, name: str, side: int) -> str:
     if gain.mean() < CLEAR_ERRORS * max(error, 1e-12):
         return ""
     return (
-        f"a linear classifier answers {right[0].mean():.0%} rightly by pictures, and "
-        f"{right[1].mean():.0%} by their parts alone"
+        f"a linear classifier is right on {right[0].mean():.0%} of pictures, and on "
+        f"{right[1].mean():.0%} without the places of their parts"
     )
 
 
 def _right(
     numbers: Tensor, labels: "np.ndarray[tuple[int], np.dtype[np.int64]]", half: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which of the second half of the examples are answered rightly after the first."""
+    """Return which examples of the second half are right after a fit on the first half."""
     found = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=50))
-    known = numbers.to(torch.float64).numpy()
+    values = numbers.to(torch.float64).numpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few steps are enough
-        found.fit(known[:half], labels[:half])
-    return np.asarray(found.predict(known[half:]) == labels[half:])
+        found.fit(values[:half], labels[:half])
+    return np.asarray(found.predict(values[half:]) == labels[half:])

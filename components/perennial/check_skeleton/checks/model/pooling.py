@@ -1,4 +1,4 @@
-"""Pooling: does what is made of a whole sequence come from its padding?"""
+"""Pooling: whether the answer for a whole sequence depends on its padding."""
 
 from dataclasses import dataclass
 
@@ -10,22 +10,22 @@ from perennial.check_skeleton.checks.model.padding import Padding
 from perennial.check_skeleton.subject import Subject, stirred_model
 from perennial.engine.task import Batch, inputs_of
 
-# The same step at all positions of padding moves a mean over all of them as far as, in short
-# texts further than, one at all words; behind a mask it moves nothing.
+# An equal step at all positions of padding moves a mean as far as one at all words, and further in
+# short texts; behind a mask it moves nothing.
 READ_SHARE = 0.2
 LEAST = 1e-3
 LAYOUTS = {1: 2, 2: 1}
-"""Dimension of positions → dimension of numbers, of what a layer gives."""
+"""Dimension of positions → dimension of numbers, in the output of a layer."""
 
 
 @dataclass(frozen=True)
 class PooledPadding:
-    """An answer that is made of padding, though the model is told what is padding.
+    """An answer that depends on padding, though the model gets a mask.
 
     Attributes:
-        layer: The last that gives something for each position.
-        told_by: What tells the model.
-        share: How far the answer moves with padding's positions, against the words'.
+        layer: The last layer with an output for each position.
+        told_by: What marks padding.
+        share: How far the answer moves with padding, relative to words.
     """
 
     layer: str
@@ -36,16 +36,16 @@ class PooledPadding:
 def pooled_padding(
     subject: Subject, batch: Batch, tokens: str, padding: Padding
 ) -> PooledPadding | None:
-    """What of padding is pooled into an answer for the whole sequence; None where nothing is.
+    """Return how padding affects the answer for a whole sequence; None where it does not.
 
     Args:
-        subject: Whose model.
-        batch: Texts with padding in them.
-        tokens: The input that holds their codes.
-        padding: Of these texts.
+        subject: Builds the model.
+        batch: Texts with padding.
+        tokens: The input with their codes.
+        padding: Padding of these texts.
     """
     rows, length = batch[tokens].shape
-    # The first of it may be the mark of a text's end.
+    # The first token of the padding may mark the end of the text.
     is_padding = Padding(padding.code, padding.content + 1, padding.is_left).covers(length)
     is_word = ~padding.covers(length)
     if not bool(is_padding.any(dim=1).all()):
@@ -65,7 +65,7 @@ def pooled_padding(
 
 
 def _told_by(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor) -> str:
-    """A mask, among the inputs or of a layer, that says what is padding; or masked attention."""
+    """Return what marks padding: a mask of the model or a layer, or masked attention."""
     found: list[str] = []
 
     def tells(given: object) -> bool:
@@ -78,7 +78,7 @@ def _told_by(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor
 
     def note(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
         if any(tells(each) for each in (*given, *named.values())):
-            found.append(f"the mask that {type(module).__name__} is given")
+            found.append(f"the mask passed to {type(module).__name__}")
 
     model = stirred_model(subject)
     for each in model.modules():
@@ -94,7 +94,7 @@ def _told_by(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor
 def _last_of_positions(
     model: nn.Module, batch: Batch, shape: tuple[int, int]
 ) -> tuple[str, Tensor]:
-    """The last layer, no embedding, that gives numbers for each position; and the answers."""
+    """Return the last layer, not an embedding, with outputs per position; and the answers."""
     called: list[str] = []
     handles = []
 
@@ -117,16 +117,16 @@ def _last_of_positions(
 
 
 def _axis(output: object, shape: tuple[int, int]) -> int:
-    """The dimension of a layer's output that holds the positions; 0 where none does."""
+    """Return the dimension of the positions in a layer's output; 0 where there is none."""
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or first.ndim != 3 or first.shape[0] != shape[0]:
         return 0
     return next((axis for axis in LAYOUTS if first.shape[axis] == shape[1]), 0)
 
 
-def _moved(model: nn.Module, batch: Batch, known: tuple[str, Tensor], where: Tensor) -> float:
-    """How far answers move when a layer's output does at some positions, on average."""
-    name, before = known
+def _moved(model: nn.Module, batch: Batch, at: tuple[str, Tensor], where: Tensor) -> float:
+    """Return how far answers move, on average, with a layer's output at some positions."""
+    name, before = at
 
     def step(_: nn.Module, given: object, output: object) -> object:
         first = output[0] if isinstance(output, tuple) else output

@@ -1,4 +1,4 @@
-"""Reading: which parts of a text feature reach the inputs, and what stands in the others."""
+"""Reading: which parts of a text feature reach the inputs, and whether the others matter."""
 
 import math
 from collections import Counter
@@ -18,12 +18,12 @@ FEWEST_ROWS = 64
 FEWEST_WORDS = PARTS
 SEEN_SHARE = 0.5
 SCORE_BINS = 8
-# Words are counted as often as this though they never came.
+# Added to every count of a word (pseudo-count).
 PRIOR = 0.5
 
 
 def long_texts(subject: Subject) -> str:
-    """The first feature of free text; empty where none is, or the label is no class."""
+    """Return the first feature of free text; empty where none is, or the label is not a class."""
     if subject.task.kind not in ("binary", "multiclass"):
         return ""
     rows = subject.train_rows
@@ -36,15 +36,15 @@ def long_texts(subject: Subject) -> str:
 
 
 def parts_seen(subject: Subject, name: str) -> list[float]:
-    """By part, the share of long texts whose inputs change when the words in it do."""
+    """Return, by part, the share of long texts whose inputs change with the words in it."""
     rows = _long(subject.train_rows, name).head(READ_ROWS)
     if rows.height < FEWEST_ROWS // 2:
         return []
     before, seen = inputs_of(subject.task.encode(rows)), []
-    known = [text.split() for text in rows[name]]
+    texts_words = [text.split() for text in rows[name]]
     for part in range(PARTS):
         changed = []
-        for words, others in zip(known, [*known[1:], known[0]], strict=True):
+        for words, others in zip(texts_words, [*texts_words[1:], texts_words[0]], strict=True):
             start, end = _bounds(words, part)
             stand_in = [others[place % len(others)] for place in range(start, end)]
             changed.append(" ".join([*words[:start], *stand_in, *words[end:]]))
@@ -58,7 +58,7 @@ def parts_seen(subject: Subject, name: str) -> list[float]:
 
 
 def told_by(subject: Subject, name: str, parts: Sequence[int]) -> float:
-    """Standard errors by which words of these parts, counted by label, tell other rows' labels."""
+    """Return the standard errors by which words of these parts predict labels of other rows."""
     texts = subject.train_rows[name].fill_null("").to_list()
     labels = subject.train[LABEL].numpy()
     codes, counts = np.unique(labels, return_counts=True)
@@ -79,7 +79,7 @@ def _odds(
     words: list[list[str]], is_one: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
     half: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
 ) -> dict[str, float]:  # fmt: skip
-    """How much more often each word stands in one class, from half of the texts, as a logarithm."""
+    """Return the log ratio of each word's frequency in one class, from half of the texts."""
     inside, outside = (
         Counter(word for row in np.flatnonzero(half & side) for word in set(words[row]))
         for side in (is_one, ~is_one)
@@ -92,7 +92,7 @@ def _odds(
 
 
 def _long(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The longer half of the texts, of enough words for all parts."""
+    """Return the longer half of the texts, with enough words for all parts."""
     length = rows[name].fill_null("").str.split(" ").list.len()
     least = max(FEWEST_WORDS, float(length.median() or 0.0))  # type: ignore[arg-type]
     return rows.filter(length >= least)

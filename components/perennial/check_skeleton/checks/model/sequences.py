@@ -1,4 +1,4 @@
-"""Sequences: does each token count once, and is it predicted from those before it alone?"""
+"""Sequences: whether each token counts once, and is predicted from earlier tokens only."""
 
 import polars as pl
 import torch
@@ -31,26 +31,26 @@ PROBED_ROWS = 16
 # Rounding moves a logit by about 1e-7 of itself; one token seen too early moves it by more than
 # 1e-2 under the noise that is put on the weights.
 LOOKING_AHEAD = 1e-5
-# A boundary or two behind a text are no padding; a quarter of the loss, in texts that fill half of
+# One or two end marks are not padding; a quarter of the loss, in texts that fill half of
 # their context, is.
 MOST_PADDING = 0.1
-# Answers are rarely shorter than a tenth of what stands before them.
+# Answers are rarely shorter than a tenth of their prompt.
 FEWEST_TOKENS = 0.1
 LEARNED_FILL = 0.5
 _OFF_BY = {
     2: "labels are shifted twice: in encode, and again in the model or the loss",
-    0: "shift the labels: label t is token t + 1. A denoiser says by reconstructs_inputs = True "
-    "that its labels are its inputs",
-    -1: "labels are shifted in the wrong direction: label t is token t + 1, not one before it",
+    0: "shift the labels: label t is token t + 1. A denoiser declares with reconstructs_inputs = "
+    "True that its labels are its inputs",
+    -1: "labels are shifted in the wrong direction: label t is token t + 1, not an earlier one",
 }
 
 
 def example_weights(subject: Subject) -> CheckResult:
-    """Does `weight` count what the example's loss is the mean of?"""
+    """Check that `weight` is the number of tokens in the loss of the example."""
     judge = Judge(
         "example_weights",
-        expected="no negative weights; for a loss over tokens, the number of tokens in it, of "
-        "which none is padding",
+        expected="no negative weights; for a loss over tokens, the number of tokens in it, without "
+        "padding",
         source="the engine averages losses by weight: the mean over all tokens of the global "
         "batch, however many of them an example has",
     )
@@ -60,8 +60,8 @@ def example_weights(subject: Subject) -> CheckResult:
     beyond = learned_beyond_lists(subject)
     if beyond is not None and beyond > LEARNED_FILL:
         return judge.failed(
-            f"{beyond:.0%} of the positions behind the ends of short lists of labels are in the "
-            "loss, where inputs are filled up too",
+            f"{beyond:.0%} of the positions after the ends of short lists of labels are in the "
+            "loss, where inputs are padded too",
             hint="padding is learned and counted: give it a label that the loss ignores, or a "
             "mask, and count the other positions as `weight`",
         )
@@ -73,7 +73,7 @@ def example_weights(subject: Subject) -> CheckResult:
             or _judged_places(judge, batch, counted)
         )
     if weights is None:
-        return judge.skipped("every example counts the same, and none is a sequence")
+        return judge.skipped("every example has the same weight, and none is a sequence")
     return judge.passed(f"from {float(weights.min()):.4g} to {float(weights.max()):.4g}")
 
 
@@ -84,13 +84,13 @@ def _wrong_weights(weights: Tensor) -> str:
 
 
 def _judged_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> CheckResult | None:
-    """Weights against the number of positions that get a gradient; None where they agree."""
+    """Compare weights with the number of positions with a gradient; None where they agree."""
     if weights is None:
         if bool((counted == counted[0]).all()):
             return None
         return judge.warned(
-            f"{int(counted.min())} to {int(counted.max())} tokens are in a loss, and all examples "
-            "count the same",
+            f"examples have {int(counted.min())} to {int(counted.max())} tokens in their loss, but "
+            "equal weights",
             hint="return the number of tokens as `weight` from encode",
         )
     wrong = weights != counted
@@ -98,15 +98,15 @@ def _judged_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> Che
         return None
     row = int(wrong.nonzero()[0])
     return judge.failed(
-        f"{int(wrong.sum())} of {len(counted)} examples weigh other than the tokens in their "
-        f"loss: one weighs {float(weights[row]):g} with {int(counted[row])} in it",
-        hint="does padding enter the loss, or only the last token? Give padding a label that the "
+        f"in {int(wrong.sum())} of {len(counted)} examples, the weight is not the number of tokens "
+        f"in the loss: one has weight {float(weights[row]):g} with {int(counted[row])} tokens",
+        hint="padding may be in the loss, or only the last token: give padding a label that the "
         "loss ignores, and count the others as `weight`",
     )
 
 
 def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
-    """Whether a language model is asked for what fills its shortest texts up; None where not."""
+    """Judge whether the padding of the shortest texts is in the loss; None where it is not."""
     found = filled_texts(subject)
     if found is None:
         return None
@@ -114,22 +114,23 @@ def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
     asks = find_target_offset(subject, batch)
     if isinstance(asks, str) or asks.offset != 1:
         return None
-    # Of a run all want one code: what ends the text, or begins it, was left out before.
+    # A run of padding has one target; the mark that ends or begins the text was removed before.
     wanted = asks.wanted[fill]
     in_loss = float((wanted == wanted.mode().values).double().mean())
     if int(wanted.mode().values) < 0 or in_loss < LEARNED_FILL:
         return None
     return judge.failed(
-        f"{in_loss:.0%} of what fills up the {len(fill)} shortest texts is in the loss, behind "
-        "their ends",
+        f"{in_loss:.0%} of the padding of the {len(fill)} shortest texts is in the loss",
         hint="padding is learned and counted: give it a label that the loss ignores, and count "
         "the other tokens as `weight`",
     )
 
 
 def _judged_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
-    """Which tokens are in the loss: all that are no padding?"""
-    shown = f"{float(counted.sum(dim=1).double().mean()):.4g} tokens on average, as many as weigh"
+    """Judge which tokens are in the loss: all but padding are expected."""
+    shown = (
+        f"{float(counted.sum(dim=1).double().mean()):.4g} tokens on average, equal to the weights"
+    )
     tokens = tokens_of(batch)
     padding = None if tokens is None else padding_of(batch[tokens])
     is_padding = torch.zeros_like(counted) if padding is None else padding.covers(counted.shape[1])
@@ -143,32 +144,32 @@ def _judged_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
     share = float(counted.sum() / (~is_padding).sum().clamp_min(1))
     if share < FEWEST_TOKENS:
         return judge.warned(
-            f"{share:.0%} of the tokens that are no padding are in the loss",
-            hint="is only the last token learned? Each token of a text can be, from those before "
-            "it. Right where only short answers count",
+            f"{share:.0%} of the tokens that are not padding are in the loss",
+            hint="only the last token may be learned: each token of a text can be learned from "
+            "earlier ones. Expected where only short answers count",
         )
     return judge.passed(shown)
 
 
 def next_token(subject: Subject) -> CheckResult:
-    """Does the loss ask each position for the token after it?"""
+    """Check that the target of each position is the next token."""
     judge = Judge(
         "next_token",
-        expected="at each position, the loss asks for the token that comes next",
-        source="guides: off-by-one targets; read off the gradient of the loss, so that it does not "
-        "matter who shifts the labels",
+        expected="the target of each position is the next token",
+        source="guides: off-by-one targets; measured by the gradient of the loss, so that labels "
+        "may be shifted anywhere",
         tolerance=f"{AGREEMENT:.0%} of the positions",
     )
     columns, batch = subject.task.columns, probe(subject)
     if not _asks_for_labels(subject, batch):
         return judge.failed(
-            "the loss asks for codes that are not the labels of its positions, nor of others near",
+            "the targets of the loss are not the labels of its positions, nor of near ones",
             hint="the loss pairs outputs with labels of other positions: look for view or reshape "
             "where permute is meant, and for a softmax over the wrong dimension",
         )
     found = find_target_offset(subject, batch)
     if not isinstance(found, str) and found.offset == 0 and subject.task.reconstructs_inputs:
-        found = "each position is asked for its own token, as the task says"
+        found = "the target of each position is its own token, as the task declares"
     if isinstance(found, str):
         return judge.skipped(found)
     agreement = {f"{far:+d}": round(share, 4) for far, share in sorted(found.agreement.items())}
@@ -176,7 +177,7 @@ def next_token(subject: Subject) -> CheckResult:
         return judge.passed(f"{found.agreement[1]:.0%} of positions", agreement=agreement)
     if found.offset is not None:
         return judge.failed(
-            f"{found.agreement[found.offset]:.0%} of positions are asked for the token "
+            f"the target of {found.agreement[found.offset]:.0%} of positions is the token "
             f"{found.offset:+d} from theirs",
             hint=_OFF_BY[max(-1, min(found.offset, 2))],
             agreement=agreement,
@@ -184,15 +185,15 @@ def next_token(subject: Subject) -> CheckResult:
     if columns.label not in columns.features:
         return judge.skipped("the labels are not the tokens of the input")
     return judge.warned(
-        f"at most {max(found.agreement.values()):.0%} of positions are asked for a token near them",
-        hint="tokens are shuffled against their labels, or inputs and labels are coded by two "
+        f"the target of at most {max(found.agreement.values()):.0%} of positions is a token near",
+        hint="tokens are shuffled against their labels, or inputs and labels use different "
         "vocabularies",
         agreement=agreement,
     )
 
 
 def _asks_for_labels(subject: Subject, batch: Batch) -> bool:
-    """Whether what the loss wants are the labels, be they shifted; yes where none are tokens."""
+    """Whether the targets of the loss are its labels, shifted or not; true without tokens."""
     output = output_of(subject, batch)
     if not is_per_token(output, batch[LABEL]):
         return True
@@ -201,35 +202,35 @@ def _asks_for_labels(subject: Subject, batch: Batch) -> bool:
 
 
 def future_independence(subject: Subject) -> CheckResult:
-    """Is every token predicted before it, or anything after it, is seen?"""
+    """Check that no output depends on its target token or later ones."""
     judge = Judge(
         "future_independence",
-        expected="the same outputs for two texts up to where they part",
-        source="labels that are not shifted, or attention without its mask, leak what is to be "
-        "predicted: the loss falls to nothing and the model is useless",
+        expected="the same outputs for two texts up to their first difference",
+        source="labels that are not shifted, or attention without its mask, leak the target: the "
+        "loss falls to nothing and the model is useless",
     )
     label = subject.task.columns.label
     if subject.task.reconstructs_inputs:
-        return judge.skipped("each position is asked for its own token, as the task says")
+        return judge.skipped("the target of each position is its own token, as the task declares")
     rows = subject.train_rows.head(PROBED_ROWS)
     labels = subject.train[LABEL]
     if rows[label].dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
-        return judge.skipped("the label is no text")
+        return judge.skipped("the label is not text")
     batch = subject.task.encode(rows)
     parting = _parting(rows[label], subject.train[LABEL].shape[1] // 2)
-    with made_up("texts with other characters of theirs in their second half"):
+    with made_up("texts with other characters in their second half"):
         other = subject.task.encode(rows.with_columns(parting))
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
         return judge.skipped(found)
     if bool(_shared(found, batch, other).all()):
         return judge.skipped(
-            f"none of {len(rows)} texts has other tokens once its second half is changed: nothing "
+            f"none of {len(rows)} texts gets other tokens when its second half is changed: nothing "
             "was compared"
         )
     if found.offset is not None and found.offset <= 0:
         return judge.failed(
-            "the inputs hold the very token that is to be predicted from them",
+            "the inputs contain the token that is to be predicted from them",
             hint="shift the labels: label t is token t + 1",
         )
     return _judged_outputs(judge, subject, found, (batch, other))
@@ -238,7 +239,7 @@ def future_independence(subject: Subject) -> CheckResult:
 def _judged_outputs(
     judge: Judge, subject: Subject, found: TargetOffset, texts: tuple[Batch, Batch]
 ) -> CheckResult:
-    """Outputs of texts that only then part."""
+    """Judge the outputs of two texts before their first difference."""
     model, (batch, other) = stirred_model(subject), texts
     with torch.no_grad():
         before, again, after = (model(**inputs_of(each)) for each in (batch, batch, other))
@@ -251,7 +252,7 @@ def _judged_outputs(
         pairs = int((~shared).any(dim=1).sum())
         return judge.passed(f"{pairs} pairs of texts", **seen)
     return judge.failed(
-        f"outputs move by up to {float(early.max()):.2g} before the texts part",
+        f"outputs move by up to {float(early.max()):.2g} before the texts differ",
         hint="the model looks ahead: look for attention without a causal mask, convolutions with "
         "padding on both sides, and statistics over the sequence",
         **seen,
@@ -259,18 +260,21 @@ def _judged_outputs(
 
 
 def _shared(found: TargetOffset, batch: Batch, other: Batch) -> Tensor:
-    """Positions before the first token in which two texts differ, [B, T]."""
+    """Return the positions before the first token in which two texts differ, [B, T]."""
     return (batch[found.tokens] != other[found.tokens]).cumsum(dim=1) == 0
 
 
 def other_characters(texts: pl.Series) -> dict[int, str]:
-    """For each character another one that the texts hold: tokenizers may know no others."""
-    known = sorted(set("".join(texts.drop_nulls())))
-    return {ord(one): other for one, other in zip(known, known[1:] + known[:1], strict=True)}
+    """Map each character to another one of the texts: tokenizers may not know others."""
+    characters = sorted(set("".join(texts.drop_nulls())))
+    return {
+        ord(one): other
+        for one, other in zip(characters, characters[1:] + characters[:1], strict=True)
+    }
 
 
 def _parting(texts: pl.Series, most: int) -> pl.Series:
-    """The texts with other characters from their middle on, at the latest behind `most` bytes.
+    """Return the texts with other characters from their middle on, at most after `most` bytes.
 
     A token is a byte or more, so that many bytes are no more tokens, whatever the alphabet.
     """

@@ -1,4 +1,4 @@
-"""Silent parameters: why does a parameter get no gradient, and is that harmless?"""
+"""Silent parameters: why parameters get no gradient, and whether that is harmless."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from perennial.engine.parallelism.replica import leaves_of
 from perennial.engine.task import Batch, Task, inputs_of
 
 PROBED_ROWS = 16
-MOST = 64  # of the silent parameters; more are no end of a row and no sum that cancels
+MOST = 64  # more silent parameters than this are never harmless
 STEP = 0.1
 # Rounding moves a loss by about 1e-7 of itself.
 MOVED = 1e-5
@@ -23,8 +23,8 @@ class Silence:
 
     Attributes:
         harmful: Detached, dead, forgotten or discarded.
-        idle: At the end of a row of equal blocks, where nobody takes what they compute.
-        cancelled: Without effect on any loss, because it is the same in all that is compared.
+        idle: In the first or last of equal blocks, where their result is not used.
+        cancelled: Without effect on any loss, because they shift all scores equally.
     """
 
     harmful: tuple[str, ...] = ()
@@ -33,12 +33,12 @@ class Silence:
 
 
 def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, float]) -> Silence:
-    """Tell the harmless parameters without a gradient from the others.
+    """Separate harmless parameters without a gradient from the others.
 
     Args:
-        subject: Gives the rows that the parameters are moved on.
-        model: After some updates; it is left in evaluation mode.
-        totals: Sizes of the gradients of each trainable parameter.
+        subject: Provides the rows for the test.
+        model: The model after some updates; it is left in evaluation mode.
+        totals: Sum of the absolute gradients of each trainable parameter.
     """
     silent = [name for name, size in totals.items() if size == 0.0]
     if not silent or len(silent) > MOST:
@@ -66,9 +66,9 @@ def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, flo
 
 
 def drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
-    """Which weights of torch's own layers another seed would have made different.
+    """Return the weights of torch's own layers that depend on the seed.
 
-    What a module of one's own keeps may be meant so, as the frequencies of random features.
+    Weights of custom modules may be random by design, such as frequencies of random features.
     """
     with seeded(subject.seed):
         first = subject.task.build_model()
@@ -85,12 +85,12 @@ def drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Effect:
-    """What another value of a parameter changes.
+    """The effect of another value of a parameter.
 
     Attributes:
         is_called: Whether its module is called at all.
-        moves_output: Whether its module gives another output.
-        moves_loss: Whether any loss is another.
+        moves_output: Whether the output of its module changes.
+        moves_loss: Whether any loss changes.
     """
 
     is_called: bool
@@ -120,7 +120,7 @@ def _is_called(task: Task, model: nn.Module, batch: Batch, name: str) -> bool:
 
 
 def _seen(task: Task, model: nn.Module, batch: Batch, name: str) -> tuple[Tensor, list[Tensor]]:
-    """The losses, and what the module of a parameter gives."""
+    """Return the losses, and the outputs of a parameter's module."""
     found: list[Tensor] = []
 
     def keep(module: nn.Module, given: object, output: object) -> None:
@@ -134,7 +134,7 @@ def _seen(task: Task, model: nn.Module, batch: Batch, name: str) -> tuple[Tensor
 
 
 def _losses(task: Task, model: nn.Module, batch: Batch) -> Tensor:
-    """What is minimised, shape [B]."""
+    """Return the losses that training minimises, shape [B]."""
     losses = task.training_losses(model(**inputs_of(batch)), batch)
     auxiliary = task.auxiliary_losses(model)
     return losses if auxiliary is None else losses + auxiliary
@@ -161,9 +161,9 @@ def _has_learning_neighbour(name: str, totals: Mapping[str, float]) -> bool:
 
 
 def _twins(name: str, totals: Mapping[str, float]) -> list[str]:
-    """The same parameter of all other blocks of a row, if they learn and its own block does too.
+    """Return the same parameter of all other blocks, if they learn and its own block does too.
 
-    Only of the first and the last block: what nobody takes in the middle is forgotten.
+    Only for the first and the last block: an unused result in the middle is a mistake.
     """
     parts = name.split(".")
     for place, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Single steps: does an answer that is read off a sequence come from one position of it alone?"""
+"""Single steps: whether the answer for a sequence depends on only one of its positions."""
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,13 @@ MOVED = 1e-5
 
 
 def single_step(subject: Subject, model: nn.Module) -> str:
-    """The sequence of which a model that reads sequences sees one position alone; or nothing.
+    """Return the sequence of which the model reads only one position; empty where there is none.
 
     Models without recurrence and attention may take the last step by design, as simple forecasts.
 
     Args:
-        subject: Whose examples are changed, one position at a time.
-        model: In evaluation mode, stirred.
+        subject: Its examples are changed, one position at a time.
+        model: A model from `stirred_model`.
     """
     found, _ = subject.once(observed_attention)
     kinds = (nn.RNNBase, nn.MultiheadAttention)
@@ -44,7 +44,7 @@ def single_step(subject: Subject, model: nn.Module) -> str:
 
 
 def _longest(batch: Batch, name: str) -> tuple[Batch, int]:
-    """Examples whose sequences are the longest, and the shortest of their lengths; 0 for none."""
+    """Return the examples with the longest sequences, and their shortest length; 0 for none."""
     tensor = batch[name]
     is_steps = tensor.ndim == 3 and tensor.is_floating_point() and tensor.shape[1] > 1
     few = torch.arange(min(PROBED_ROWS, len(tensor)))
@@ -61,7 +61,7 @@ def _longest(batch: Batch, name: str) -> tuple[Batch, int]:
 
 @torch.no_grad()
 def _seen(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
-    """Which answers move with which positions, [T, B]; None where each position has its own."""
+    """Return which answers move with which positions, [T, B]; None if each position has its own."""
     before: Tensor = model(**inputs_of(batch))
     length = batch[name].shape[1]
     if before.ndim > 2 or before.shape[1:2] == (length,):
@@ -75,7 +75,7 @@ def _seen(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
 
 
 def _sees(model: nn.Module, batch: Batch, place: tuple[str, int], before: Tensor) -> Tensor:
-    """Which answers move when a position becomes that of another example, [B]."""
+    """Return which answers move when a position is taken from another example, [B]."""
     name, step = place
     changed = batch[name].clone()
     changed[:, step] = batch[name][:, step].roll(1, 0)

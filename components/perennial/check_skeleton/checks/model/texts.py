@@ -1,4 +1,4 @@
-"""Texts: is all of them read, in their order, and nothing of what only fills them up?"""
+"""Texts: whether texts are read completely and in order, and padding is ignored."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ PADDING = 1e-4
 READ_ROWS = 128
 FEWEST_TEXTS = 8
 PARTS = 8
-# Texts that fill more of their sequence may be cut by right.
+# Texts that fill more of their sequence may be cut correctly.
 ROOM = 0.75
 READ_SHARE = 0.5
 CLEAR_ERRORS = 5.0
@@ -45,19 +45,19 @@ CLEAR_ERRORS = 5.0
 COMMON_WORD = 0.02
 DOUBTED_LOSS, CLEAR_LOSS = 1 / 3, 0.75
 SEEN = (
-    "padding is seen: give the model an attention mask, leave padding out of means and maxima, pad "
-    "on the right where attention is causal, and count positions from the text's start"
+    "padding affects outputs: pass an attention mask, exclude padding from means and maxima, pad "
+    "on the right where attention is causal, and count positions from the start of the text"
 )
 
 
 def text_coverage(subject: Subject) -> CheckResult:
-    """Does every part of a text reach the tensors, and each frequent word as another input?"""
+    """Check that texts reach the tensors completely, frequent words as distinct inputs."""
     judge = Judge(
         "text_coverage",
-        expected="other inputs for other frequent words; most changes of one character seen, in "
-        f"each of {PARTS} parts of a text",
-        source="guides: look at what the model really gets; a context that is cut too early and "
-        "words that are unknown lose text silently",
+        expected="different inputs for different frequent words; most changes of one character "
+        f"seen in each of {PARTS} parts of a text",
+        source="guides: look at what the model really receives; contexts that are cut too early "
+        "and unknown words lose text silently",
         tolerance=f"{DOUBTED_LOSS:.0%} of the words' occurrences, {READ_SHARE:.0%} of texts with "
         "room left",
     )
@@ -69,8 +69,8 @@ def text_coverage(subject: Subject) -> CheckResult:
         return (judge.failed if share >= COMMON_WORD else judge.warned)(
             f"{', '.join(lost_words[:4])} in {name}, in {share:.0%} of the texts, has the code of "
             "padding",
-            hint="the vocabulary is numbered from 0, which is the code that fills texts up: begin "
-            "behind the codes of padding and unknown words",
+            hint="the vocabulary is numbered from 0, which is the code of padding: start after the "
+            "codes of padding and unknown words",
         )
     found = _judged_parts(judge, subject)
     if found.outcome != "skipped" or found.is_unmeasured or not words:
@@ -80,28 +80,28 @@ def text_coverage(subject: Subject) -> CheckResult:
 
 
 def _judged_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
-    """What is lost of the words of one text; None where each has an input of its own."""
+    """Judge the words that are lost; None where each word has its own input."""
     if not found or found[0].lost <= DOUBTED_LOSS:
         return None
     worst = found[0]
     shown = (
         f"{worst.words} frequent words of {worst.column} become {worst.inputs} different inputs"
-        + (f", {worst.unseen} that of a word that no text has" if worst.unseen else "")
-        + (f", {' and '.join(worst.alike)} the same one" if worst.alike else "")
+        + (f", {worst.unseen} the input of an unknown word" if worst.unseen else "")
+        + (f", {' and '.join(worst.alike)} the same input" if worst.alike else "")
         + f": {worst.lost:.0%} of their occurrences are lost"
     )
     hint = (
-        "words are looked up in another spelling than the vocabulary's (case, cut, punctuation), "
-        "by a part of them, or by codes that many share: numbered modulo, cut to a few, or in "
-        "place of those of padding and unknown words"
+        "words are looked up in another spelling than in the vocabulary (case, cut, punctuation), "
+        "by a part of them, or by shared codes: codes modulo a number, a limit on codes, or codes "
+        "of padding and unknown words"
     )
-    # Words chosen by hand are few by right, and each has its own input.
+    # A vocabulary chosen by hand may be small, but each of its words has its own input.
     is_clear = worst.lost > CLEAR_LOSS and worst.is_sequence and not worst.is_chosen
     return (judge.failed if is_clear else judge.warned)(shown, hint=hint, lost=worst.lost)
 
 
 def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
-    """Whether each part of a text is read: of the label, or of a feature."""
+    """Judge whether each part of a text is read: of the label, or of a feature."""
     label, labels = subject.task.columns.label, subject.train[LABEL]
     is_text = subject.train_rows[label].dtype == pl.String
     if not is_text or labels.ndim != 2 or labels.is_floating_point():
@@ -109,7 +109,7 @@ def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
     tokens = tokens_of(subject.train)
     padding = None if tokens is None else padding_of(subject.train[tokens])
     if padding is None:
-        return judge.skipped("texts fill their sequences, so some are cut by right")
+        return judge.skipped("texts fill their sequences, so cut texts are expected")
     has_room = padding.content <= ROOM * labels.shape[1]
     rows = subject.train_rows.filter(pl.Series(has_room.numpy())).head(READ_ROWS)
     rows = rows.filter(pl.col(label).str.len_chars() >= PARTS)
@@ -125,30 +125,32 @@ def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
         hint="texts are cut, though their sequences have room for more: look for a limit in encode "
         "that is smaller than the context"
         if is_cut
-        else "many characters share one code: are most words unknown to the tokenizer? It may be "
+        else "many characters share one code: most words may be unknown to a tokenizer that is "
         "made for another language, case or encoding",
         seen=seen,
     )
 
 
 def _judged_feature(judge: Judge, subject: Subject) -> CheckResult:
-    """A text that is a feature: what is cut of it, and whether that tells the label."""
+    """Judge a text feature: whether it is cut, and the cut text predicts the label."""
     name = long_texts(subject)
     if not name:
         return judge.skipped("neither the label nor a feature is free text")
     try:
         seen = parts_seen(subject, name)
-    except Exception as error:  # a task may take no texts that it did not have
-        return judge.skipped(f"encode takes no changed texts: {type(error).__name__}: {error}")
+    except Exception as error:  # a task may reject new texts
+        return judge.skipped(f"encode rejects changed texts: {type(error).__name__}: {error}")
     unseen = [part for part, share in enumerate(seen) if share < READ_SHARE]
     shown = f"seen in the parts of long texts in {name}: {', '.join(f'{s:.0%}' for s in seen)}"
     if not seen or not unseen:
         return judge.passed(shown) if seen else judge.skipped("too few long texts")
     told = told_by(subject, name, unseen)
     if told < CLEAR_ERRORS:
-        return judge.passed(f"{shown}; the rest tells nothing ({told:.1f} standard errors)")
+        return judge.passed(
+            f"{shown}; the rest does not predict the label ({told:.1f} standard errors)"
+        )
     return judge.warned(
-        f"{shown}; words counted in what is not seen tell the label by {told:.0f} standard errors",
+        f"{shown}; words in the unseen parts predict the label by {told:.0f} standard errors",
         hint=_cut(unseen, seen),
         seen=seen,
         told=round(told, 2),
@@ -156,22 +158,22 @@ def _judged_feature(judge: Judge, subject: Subject) -> CheckResult:
 
 
 def _cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
-    """What keeps parts of texts from the inputs."""
+    """Return why parts of texts do not reach the inputs."""
     if len(unseen) == len(seen):
         return (
-            "words do not reach the inputs: is most of the vocabulary unknown to encode, by case "
-            "or spelling?"
+            "words do not reach the inputs: most words may be unknown to encode, because of case "
+            "or spelling"
         )
     if 0 in unseen:
-        return "the beginning of texts is cut away, and it tells the label: keep what tells it"
+        return "the beginning of texts is cut off, and it predicts the label: keep it"
     return (
-        "texts are cut, and what is cut off tells the label: raise the length, keep the end, or "
+        "texts are cut, and the cut part predicts the label: raise the length, keep the end, or "
         "read more than one window"
     )
 
 
 def _seen(subject: Subject, rows: pl.DataFrame) -> list[float]:
-    """By part, the share of texts whose tensors differ when a character in it is changed."""
+    """Return, by part, the share of texts whose tensors change with a character in it."""
     label, before, shares = subject.task.columns.label, subject.task.encode(rows), []
     exchange = other_characters(rows[label])
     for part in range(PARTS):
@@ -191,10 +193,10 @@ def _changed(text: str, where: float, exchange: Mapping[int, str]) -> str:
 
 
 def position_use(subject: Subject) -> CheckResult:
-    """Does the first layer that looks at other tokens see in which order they stand?"""
+    """Check that the first layer that reads other tokens depends on their order."""
     judge = Judge(
         "position_use",
-        expected="what a token sees of those before it changes with their order",
+        expected="the output at a token changes with the order of earlier tokens",
         source="attention without positions sees a bag of tokens (Attention Is All You Need, "
         "section 3.5); thresholds measured on the reference decoder",
         tolerance=f"{ORDER:g} of what other tokens change",
@@ -208,7 +210,7 @@ def position_use(subject: Subject) -> CheckResult:
     order = ends.argsort(descending=True)[:PROBED_ROWS]
     longest, last = rows_of(batch, order), int(ends[order].min())
     if last < 3:
-        return judge.skipped("the texts are too short for another order of their tokens")
+        return judge.skipped("the texts are too short to reorder their tokens")
     tokens = longest[found.tokens]
     turned, replaced = tokens.clone(), tokens.clone()
     turned[:, 1:last] = tokens[:, 1:last].flip(1)
@@ -217,11 +219,11 @@ def position_use(subject: Subject) -> CheckResult:
     for layer, by_order, by_content in _layers_at(subject, variants, last):
         if by_content > CONTENT:
             return _judged_order(judge, layer, by_order / by_content)
-    return judge.skipped("no layer's output at a token depends on those before it")
+    return judge.skipped("no layer's output at a token depends on earlier tokens")
 
 
 def _judged_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult | None:
-    """Models that answer once for each text; None where order may well not matter."""
+    """Judge models that answer once for each text; None where order may not matter."""
     tokens = tokens_of(batch)
     padding = None if tokens is None else padding_of(batch[tokens])
     observed, _ = subject.once(observed_attention)
@@ -235,7 +237,7 @@ def _judged_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult |
     kept = int(content.sort(descending=True).values[:PROBED_ROWS].min())
     if kept < FEWEST_TEXTS:
         return None
-    # The first and last tokens may be marks of the text, which stay where they are.
+    # The first and last tokens may mark the ends of the text, and stay in place.
     inner = (
         slice(length - kept + 1, length - 1) if padding and padding.is_left else slice(1, kept - 1)
     )
@@ -257,7 +259,7 @@ def _judged_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult |
 def _layers_at(
     subject: Subject, variants: Sequence[Batch], place: int
 ) -> list[tuple[str, float, float]]:
-    """Each layer's change at one place, in the order of their work: by order, by content."""
+    """Return each layer's change at one position, in order of execution: by order, by content."""
     model, seen = stirred_model(subject), []
     for each in variants:
         with watched(model, each[LABEL].shape, place) as outputs, torch.no_grad():
@@ -275,31 +277,31 @@ def _change(first: Tensor, second: Tensor) -> float:
 
 
 def _judged_order(judge: Judge, layer: str, share: float) -> CheckResult:
-    shown = f"at {layer}, another order changes {share:.2g} of what other tokens change"
+    shown = f"at {layer}, reordered tokens change {share:.2g} of what other tokens change"
     if share > ORDER:
         return judge.passed(shown)
     return judge.warned(
         shown,
         hint="positions are missing: look for rotary embedding that is off, on the wrong axis, or "
-        "on queries or keys alone, and for position ids that are all equal. Right for models that "
-        "have none by design",
+        "on queries or keys alone, and for position ids that are all equal. Expected for models "
+        "without positions by design",
     )
 
 
 def padding_independence(subject: Subject) -> CheckResult:
-    """Are outputs the same whatever fills a text up, or nothing?"""
+    """Check that outputs do not depend on padding."""
     judge = Judge(
         "padding_independence",
-        expected="the same outputs for short texts with other tokens as padding, or with less of "
-        "it: models may tell padding by its code, or see it by right where it is in no text's way",
-        source="padding that is attended to makes a text's result depend on the length to which it "
-        "is filled up",
+        expected="the same outputs for short texts with other tokens as padding, or with less "
+        "padding: models may recognise padding by its code",
+        source="padding that is attended to makes the result of a text depend on the length of its "
+        "batch",
     )
     batch = probe(subject)
     tokens = tokens_of(batch)
     padding = None if tokens is None else padding_of(batch[tokens])
     if tokens is None or padding is None:
-        return judge.skipped("no input is a sequence that is filled up to one length")
+        return judge.skipped("no input is a sequence that is padded to one length")
     length, order = batch[tokens].shape[1], padding.content.argsort()
     shortest = order[padding.content[order] > 0][:PROBED_ROWS]  # empty texts have no other tokens
     kept = int(padding.content[shortest].max())
@@ -310,10 +312,10 @@ def padding_independence(subject: Subject) -> CheckResult:
         pooled = pooled_padding(subject, whole, tokens, own)
     if pooled:
         return judge.failed(
-            f"answers move {pooled.share:.2g} times as far with the positions of padding as with "
-            f"those of words, behind {pooled.layer}, though {pooled.told_by} tells them apart",
-            hint="what is pooled is padding: leave it out of means and maxima, by the mask, and "
-            "take the state of the last word, not of the last position",
+            f"after {pooled.layer}, answers move {pooled.share:.2g} times as far with positions of "
+            f"padding as with those of words, though {pooled.told_by} tells them apart",
+            hint="padding is pooled: exclude it from means and maxima with the mask, and take the "
+            "state of the last word, not of the last position",
         )
     codes = whole[tokens][~is_padding]
     filled = torch.where(is_padding, codes[codes != padding.code].mode().values, whole[tokens])
@@ -321,9 +323,9 @@ def padding_independence(subject: Subject) -> CheckResult:
     with made_up("other tokens as padding"):
         before, again, other = map(sees, (whole, whole, {**whole, tokens: filled}))
     if _moved(before, again) > PADDING:
-        return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
+        return judge.skipped("outputs are random in evaluation mode: see `modes`")
     if _moved(before, other) <= PADDING:
-        return judge.passed("outputs stay as they are with other tokens as padding")
+        return judge.passed("outputs do not change with other tokens as padding")
     cut = {
         name: each[:, window] if each.shape[:2] == whole[tokens].shape else each
         for name, each in whole.items()
@@ -332,7 +334,7 @@ def padding_independence(subject: Subject) -> CheckResult:
         shown = f"outputs move by up to {_moved(before, sees(cut)):.2g} without "
     except Exception as error:  # a model may be made for sequences of one length
         return _judged_in_place(judge, subject, whole, tokens, own) or judge.skipped(
-            f"the model takes no shorter sequences: {type(error).__name__}"
+            f"the model rejects shorter sequences: {type(error).__name__}"
         )
     shown += f"{length - kept} of {length} positions, which are padding"
     is_unseen = _moved(before, sees(cut)) <= PADDING
@@ -342,9 +344,9 @@ def padding_independence(subject: Subject) -> CheckResult:
 def _judged_in_place(
     judge: Judge, subject: Subject, batch: Batch, tokens: str, padding: Padding
 ) -> CheckResult | None:
-    """Whether outputs move with the vector of padding; None where it has none of its own."""
+    """Judge whether outputs move with the vector of padding; None where it has no own vector."""
     model, looked_up, added = stirred_model(subject), [], [0.0]
-    # The first of it may be the mark of a text's end, which is no padding.
+    # The first token of the padding may mark the end of the text.
     places = Padding(padding.code, padding.content + 1, padding.is_left)
     beyond = places.covers(batch[tokens].shape[1])[:, :, None]
 
@@ -370,12 +372,12 @@ def _judged_in_place(
         added[0] = 1.0
         moved = _moved(before, model(**inputs_of(batch)))
     if moved <= PADDING:
-        return judge.passed("outputs stay as they are with another vector for padding")
+        return judge.passed("outputs do not change with another vector for padding")
     return judge.warned(f"outputs move by up to {moved:.2g} with the vector of padding", SEEN)
 
 
 def _text_outputs(model: nn.Module, batch: Batch, *, window: slice, is_padding: Tensor) -> Tensor:
-    """Outputs without those of padding; of models that answer once for each text, all."""
+    """Return outputs without those of padding; all, for models that answer once per text."""
     with torch.no_grad():
         output: Tensor = model(**inputs_of(batch))
     length, kept = is_padding.shape[1], is_padding[:, window].shape[1]

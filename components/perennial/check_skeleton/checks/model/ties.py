@@ -1,4 +1,4 @@
-"""Ties: which weights are copies of an embedding, where one parameter may have been meant?"""
+"""Ties: weights that are copies of an embedding, where a shared parameter may be intended."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 def copies_of_embeddings(
     model: nn.Module, named: Mapping[str, nn.Parameter]
 ) -> list[tuple[str, Tensor]]:
-    """Parameters that equal an embedding bit by bit and lie elsewhere: their name, the embedding.
+    """Return parameters that equal an embedding bit by bit: their name, the embedding.
 
     Args:
-        model: As it was built.
+        model: The initial model.
         named: The parameters to compare with its embeddings.
     """
     embeddings = {

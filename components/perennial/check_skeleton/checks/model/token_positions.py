@@ -1,4 +1,4 @@
-"""Token positions: where the tokens of a text stand, what is asked there, and what is padding."""
+"""Token positions: the tokens of a text, the target at each position, and dependencies."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from perennial.engine.task import LABEL, Batch, inputs_of
 # end of a text may be labelled otherwise than it is padded, which matters in short ones.
 AGREEMENT = 0.5
 OFFSETS = (1, 0, 2, -1, 3, -2)
-# Masked language models hide the tokens that they ask for, four in five behind one code.
+# Masked language models hide their target tokens, four in five by one code.
 HIDDEN_SHARE = 0.5
 MOST_POSITIONS = 24
 SHORTEST = 8
@@ -27,13 +27,13 @@ SHORTEST = 8
 
 @dataclass(frozen=True)
 class TargetOffset:
-    """What the loss asks for, against the tokens that the model is given.
+    """The targets of the loss, compared with the tokens that the model receives.
 
     Attributes:
-        tokens: Name of the input that holds the tokens.
-        wanted: The code wanted at each position, [B, T], -1 where none is.
-        agreement: By offset, the share of wanted codes that the tokens hold that far ahead.
-        is_hidden: Whether the tokens that are asked for are hidden behind one code.
+        tokens: Name of the input with the tokens.
+        wanted: The target code at each position, [B, T], -1 where there is none.
+        agreement: By offset, the share of targets that equal the token that far ahead.
+        is_hidden: Whether the target tokens are hidden by one code.
     """
 
     tokens: str
@@ -43,26 +43,26 @@ class TargetOffset:
 
     @property
     def offset(self) -> int | None:
-        """How far ahead the wanted tokens stand; None where they stand nowhere."""
+        """How far ahead the target tokens are; None where they are nowhere."""
         best = max(self.agreement, key=lambda offset: self.agreement[offset])
         return best if self.agreement[best] >= AGREEMENT else None
 
 
 def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
-    """What the loss asks for of a batch; or why that is no question."""
+    """Return the targets of a batch; or why they cannot be compared with tokens."""
     output = output_of(subject, batch)
     if not is_per_token(output, batch[LABEL]):
         return "the model's output is not one row of scores per label"
     found = measure_target_offset(wanted_tokens(subject.task, output, batch), batch)
     if found is None:
-        return "no input is laid out like the labels"
+        return "no input has the shape of the labels"
     if found.is_hidden:
-        return "the tokens that are asked for are hidden from the model"
+        return "the target tokens are hidden from the model"
     return found
 
 
 def measure_target_offset(wanted: Tensor, batch: Batch) -> TargetOffset | None:
-    """Compare what is wanted with the input that holds it most often; None without tokens."""
+    """Compare targets with the input that contains them most often; None without tokens."""
     found = [
         TargetOffset(name, wanted, agreements(tensor, wanted), _is_hidden(tensor, wanted))
         for name, tensor in inputs_of(batch).items()
@@ -72,7 +72,7 @@ def measure_target_offset(wanted: Tensor, batch: Batch) -> TargetOffset | None:
 
 
 def agreements(tokens: Tensor, wanted: Tensor) -> dict[int, float]:
-    """By offset, the share of wanted codes that the tokens hold that far ahead, all [B, T]."""
+    """Return, by offset, the share of targets [B, T] that equal the token that far ahead."""
     length, shares = wanted.shape[1], {}
     for offset in OFFSETS:
         start, end = max(-offset, 0), length - max(offset, 0)
@@ -91,7 +91,7 @@ def _is_hidden(tokens: Tensor, wanted: Tensor) -> bool:
 
 
 def tokens_of(batch: Batch) -> str | None:
-    """The input whose codes vary most, of those that may be sequences of tokens."""
+    """Return the input whose codes vary most, of those that may be sequences of tokens."""
     sequences = {
         name: len(np.unique(tensor.numpy()))
         for name, tensor in inputs_of(batch).items()
@@ -101,14 +101,14 @@ def tokens_of(batch: Batch) -> str | None:
 
 
 def dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonValue:
-    """How much the output at each position moves with the token at each, from 0 to 1.
+    """Return how much the output at each position moves with the token at each, from 0 to 1.
 
     By output, by input, evenly spread over the positions.
 
     Args:
         model: In evaluation mode.
         batch: Its first example is changed, one token at a time.
-        name: Of the input that holds the tokens.
+        name: Name of the input with the tokens.
         most: Examples per forward pass.
     """
     length = batch[name].shape[1]
@@ -124,23 +124,23 @@ def dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonVa
             rows = torch.arange(len(some))
             at = torch.searchsorted(used, inputs[name][rows, some])
             inputs[name][rows, some] = used[(at + 1) % len(used)]
-            # Beside its own copies an example may be mixed; `example_independence` speaks of that.
+            # Copies in a batch may affect each other; `example_independence` checks that.
             columns.append(moves(before, model(**inputs))[:, places])
     return shaded(torch.cat(columns).t())
 
 
 def moves(before: Tensor, after: Tensor) -> Tensor:
-    """By how much of its size the output at each position differs, [B, T]."""
+    """Return the relative difference of the output at each position, [B, T]."""
     return (before - after).abs().amax(dim=2) / (1 + before.abs().amax(dim=2))
 
 
 @contextmanager
 def watched(model: nn.Module, shape: Sequence[int], at: int) -> Iterator[dict[str, Tensor]]:
-    """Each module's output at one position, in the order in which they are done.
+    """Record each module's output at one position, in order of execution.
 
     Args:
-        model: Whose modules.
-        shape: Examples and positions; what has another shape is left out.
+        model: The model.
+        shape: Examples and positions; outputs of another shape are ignored.
         at: The position.
     """
     seen: dict[str, Tensor] = {}

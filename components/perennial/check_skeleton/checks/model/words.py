@@ -1,4 +1,4 @@
-"""Words: do the frequent words of a text become inputs of their own?"""
+"""Words: whether frequent words of a text become distinct inputs."""
 
 import re
 from collections import Counter
@@ -32,23 +32,23 @@ REPEATS = 8
 # Fewer are features made by hand: a length, a title, a count.
 FEWEST_NUMBERS = 8
 PADDED_SHARE = 0.05
-# A column of which most values come again, and stay apart, may be one of names.
+# A column of mostly repeated values that stay distinct may contain names.
 REPEATED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Words:
-    """Frequent words of a column behind `encode`.
+    """Frequent words of a column after `encode`.
 
     Attributes:
-        column: Their column.
-        words: How many were tried.
-        inputs: Different inputs that they became, without that of unseen words.
-        lost: Share of their occurrences that became the input of a more frequent or unseen word.
-        unseen: How many became the input of a word that no text has.
-        alike: Two that became one input; empty where none did.
-        is_chosen: Whether the others all have inputs of their own, as words of a list have.
-        is_sequence: Whether texts move many numbers of the inputs, or none though they are read.
+        column: The column.
+        words: Number of words tried.
+        inputs: Number of distinct inputs, without the input of unknown words.
+        lost: Share of occurrences that became the input of a more frequent or unknown word.
+        unseen: Number of words that became the input of an unknown word.
+        alike: Two words with the same input; empty where there are none.
+        is_chosen: Whether all other words have their own inputs, as words of a list have.
+        is_sequence: Whether texts change many numbers of the inputs, or none though they are read.
     """
 
     column: str
@@ -62,20 +62,20 @@ class Words:
 
 
 def words_of(subject: Subject) -> list[Words]:
-    """What becomes of the frequent words of each text feature, worst first."""
+    """Return the frequent words of each text feature after `encode`, worst first."""
     rows, found = subject.train_rows, []
     for name in subject.task.columns.features:
         if rows[name].dtype == pl.String and (words := _frequent(rows[name])):
             try:
                 judged = _judged(subject, name, words)
-            except Exception:  # a task may take no texts that it did not have
+            except Exception:  # a task may reject new texts
                 continue
             found += [judged] if judged else []
     return sorted(found, key=lambda each: -each.lost)
 
 
 def _frequent(texts: pl.Series) -> dict[str, int]:
-    """Content words by the number of texts that have them, one of each stem."""
+    """Count the texts of each content word, one word per stem."""
     counts: Counter[str] = Counter()
     for text in texts.drop_nulls():
         counts.update(set(text.split()))
@@ -94,7 +94,7 @@ def _frequent(texts: pl.Series) -> dict[str, int]:
 
 
 def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
-    """A column's words, each alone, repeated, and in a text; None where it says nothing."""
+    """Encode a column's words, each alone, repeated, and in a text; None if not conclusive."""
     column = subject.train_rows[name].drop_nulls()
     real = column.unique(maintain_order=True).head(SAMPLE_TEXTS).to_list()
     size = sum(each[0].numel() for each in inputs_of(subject.train).values())
@@ -132,10 +132,10 @@ def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
 
 
 def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
-    """Frequent words that are coded as padding, with their column and share of the texts.
+    """Return frequent words with the code of padding, with their column and share of the texts.
 
-    Such a word vanishes behind a text, where only padding follows, and not before it. What
-    `encode` drops by design vanishes at both ends.
+    Such a word disappears after a text, where only padding follows, but not before it. Words that
+    `encode` drops by design disappear at both ends.
     """
     for name in subject.task.columns.features:
         column = subject.train_rows[name]
@@ -143,7 +143,7 @@ def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
             continue
         try:
             found = _vanished(subject, name)
-        except Exception:  # a task may take no texts that it did not have
+        except Exception:  # a task may reject new texts
             continue
         if found:
             has = column.fill_null("").str.split(" ").list.contains(pl.lit(found[0]))
@@ -157,7 +157,7 @@ def _vanished(subject: Subject, name: str) -> list[str]:
     size = sum(each[0].numel() for each in inputs_of(subject.train).values())
     most = min(MOST_WORDS, BUDGET // (2 * max(size, 1)))
     words = [word for word, count in counts.most_common(most) if count >= FEWEST_TEXTS]
-    # A short text, so that there is room for one more word, of words that are no others' context.
+    # A short text, so that there is room for one more word.
     short = sorted(texts.unique(maintain_order=True), key=lambda text: len(text.split()))
     context = short[len(short) // 10]
     _, keys = _encoded(subject, name, [context, *(f"{context} {word}" for word in words),
@@ -169,12 +169,12 @@ def _vanished(subject: Subject, name: str) -> list[str]:
         for ends, others in ((behind, before), (before, behind))
     ]  # fmt: skip
     found = max(one_end, key=len)
-    # Where many vanish, texts are cut there.
+    # Where many disappear, texts are cut there.
     return found if len(found) <= max(PADDED_SHARE * len(words), 1) else []
 
 
 def _encoded(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, list[bytes]]:
-    """How many numbers of the inputs these texts in one row move, and the inputs of each."""
+    """Return how many numbers of the inputs differ between these texts, and the inputs."""
     place = int(subject.train_rows[name].is_not_null().arg_max() or 0)
     rows = subject.train_rows[[place] * len(texts)]
     changed = rows.with_columns(pl.Series(name, texts, dtype=pl.String))
@@ -185,18 +185,18 @@ def _encoded(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, li
 
 
 def _is_read(subject: Subject, name: str) -> bool:
-    """Whether `encode` makes anything of the column."""
+    """Whether `encode` uses the column."""
     rows = subject.train_rows.head(1)
     before = inputs_of(subject.task.encode(rows))
     try:
         after = inputs_of(subject.task.encode(rows.drop(name)))
-    except Exception:  # only a column that is read can be missed
+    except Exception:  # only a column that is used can be missing
         return True
     return not are_equal(before, after)
 
 
 def _unseen(words: dict[str, int]) -> list[str]:
-    """Two words of the same letters that are none of these."""
+    """Return two unknown words of the same letters."""
     generator = np.random.default_rng(0)
     letters = sorted({letter for word in words for letter in word.lower()})
     return ["".join(generator.choice(letters, 12)) for _ in range(2)]

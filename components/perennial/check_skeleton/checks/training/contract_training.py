@@ -1,4 +1,4 @@
-"""The contract's own training, made small: optimizer, rate, clipping and batches, fifty updates."""
+"""Contract training: a short version with the contract's optimizer, rate, clipping and batches."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,30 +26,30 @@ from perennial.engine.task import LABEL, Batch, inputs_of
 
 STEPS = 50
 EVERY = 10
-# What a core does in a few seconds. A decoder's hundreds of tokens per example leave few examples.
+# Operations of a core in a few seconds. A decoder with long texts then gets few examples.
 ARITHMETIC = 1e11
 FEWEST_ROWS = 4
 FIXED_ROWS = 256
 PATHS = 6
 CLEAR_ERRORS = 3.0
 RISE = 1.02
-# Weight decay alone moves rows that no example asks for, by far less than an update does.
+# Weight decay alone moves rows that no example uses, far less than an update does.
 DECAYED = 0.02
 
 
 @dataclass
 class Course:
-    """A short training, as far as it got.
+    """The course of a short training.
 
     Attributes:
-        factor: Of the contract's learning rate.
-        points: What each update measured.
+        factor: Factor of the contract's learning rate.
+        points: Measurements of each update.
         losses: Step → losses of the fixed batch, shape [N], nothing random.
-        trained: The same of what is minimised, which class weights or smoothing may make other.
+        trained: The same for the training loss, which class weights or smoothing may change.
         paths: Step → predictions of a few examples.
-        growth: How many times as long the weight matrices became.
-        moved: Share of the weights' length that the batches reached: of a large embedding, few
-            rows are.
+        growth: Length of the weight matrices at the end over that at the start.
+        moved: Share of the weights' length that the batches reached: few rows of a large
+            embedding.
     """
 
     factor: float
@@ -67,13 +67,13 @@ class Course:
 
     @property
     def end(self) -> float:
-        """Mean loss of the fixed batch behind the last one; infinite if it is no number."""
+        """Mean loss of the fixed batch after the last update; infinite if it is not finite."""
         value = float(self.losses[max(self.losses)].mean())
         return value if self.is_finite and math.isfinite(value) else math.inf
 
     @property
     def is_finite(self) -> bool:
-        """Whether every update was a number."""
+        """Whether loss and gradient norm of every update are finite."""
         return all(math.isfinite(each.loss + each.gradient_norm) for each in self.points)
 
     @property
@@ -83,19 +83,19 @@ class Course:
 
     @property
     def rises(self) -> bool:
-        """Whether what is measured and what is minimised end clearly above their start."""
+        """Whether measured and minimised loss end clearly above their start."""
         if not math.isfinite(self.end):
             return True
         return all(_rises(losses) for losses in (self.losses, self.trained))
 
     @property
     def goes_wrong(self) -> bool:
-        """Whether what is measured and what is minimised clearly rise, be it by little."""
+        """Whether measured and minimised loss rise significantly, even if by little."""
         return all(_errors(losses) < -CLEAR_ERRORS for losses in (self.losses, self.trained))
 
     @property
     def settled(self) -> Sequence[UpdatePoint]:
-        """The updates behind the climb of the learning rate."""
+        """The updates after the warm-up of the learning rate."""
         return self.points[len(self.points) // 2 :]
 
     def __str__(self) -> str:
@@ -104,13 +104,13 @@ class Course:
 
 @dataclass(frozen=True)
 class Trial:
-    """The contract's training, made small.
+    """A short version of the contract's training.
 
     Attributes:
-        training: With a batch that is cheap, its rate by the optimizer's scaling rule, and a climb
-            that leaves half of the updates to the peak rate.
+        training: Settings with a cheap batch, its rate by the optimizer's scaling rule, and a
+            warm-up that leaves half of the updates at the peak rate.
         data: Encoded sample of the training split.
-        fixed: Examples whose loss and predictions are followed.
+        fixed: Examples whose loss and predictions are recorded.
     """
 
     training: TrainingSection
@@ -119,7 +119,7 @@ class Trial:
 
     @classmethod
     def of(cls, subject: Subject) -> "Trial":
-        """The training that a subject's contract asks for."""
+        """Build the short version of the training in a subject's contract."""
         training, rows = subject.training, _batch_rows(subject)
         peak = training.optimizer.peak_rate(training.global_batch_size)
         optimizer = training.optimizer.model_copy(
@@ -138,7 +138,7 @@ class Trial:
         return cls(changed, EncodedSplit(subject.train), _fixed_batch(subject, rows))
 
     def at(self, factor: float) -> TrainingSection:
-        """The training with another learning rate."""
+        """Return the training with another learning rate."""
         optimizer = self.training.optimizer
         rate = factor * optimizer.learning_rate
         changed = optimizer.model_copy(update={"learning_rate": rate})
@@ -153,12 +153,12 @@ def _rises(losses: Mapping[int, Tensor]) -> bool:
 
 
 def _errors(losses: Mapping[int, Tensor]) -> float:
-    """Standard errors by which losses fell."""
+    """Return the standard errors by which losses fell."""
     return z_score((losses[0] - losses[max(losses)]).numpy())
 
 
 def _batch_rows(subject: Subject) -> int:
-    """Examples per update: the contract's, within what the checks may cost."""
+    """Return examples per update: those of the contract, within the cost limit of the checks."""
     task, rows = subject.task, len(subject.train[LABEL])
     rows = min(rows, subject.training.global_batch_size, subject.settings.batch_rows)
     cost = flops_per_example(task, head_of(subject.train, max(2, task.scored_together)))
@@ -168,7 +168,7 @@ def _batch_rows(subject: Subject) -> int:
 
 
 def _fixed_batch(subject: Subject, rows: int) -> Batch:
-    """Examples from all of the sample; whole groups where they are scored together."""
+    """Return examples from all of the sample; whole groups where they are scored together."""
     count, group = len(subject.train[LABEL]), subject.task.scored_together
     wanted = min(FIXED_ROWS, 8 * rows, count, subject.task.scoring_rows)
     starts = torch.linspace(0, count - group, max(1, wanted // group)).long()
@@ -177,7 +177,7 @@ def _fixed_batch(subject: Subject, rows: int) -> Batch:
 
 
 def _compressed(training: TrainingSection) -> Schedule:
-    """The schedule, shortened until its climb takes half of the first steps at most."""
+    """Return the schedule, shortened so that its warm-up takes at most half of the steps."""
     schedule = training.schedule
     length = schedule.steps or training.steps
     climb = schedule.rise_fraction if isinstance(schedule, OneCycle) else schedule.warmup_fraction
@@ -187,7 +187,7 @@ def _compressed(training: TrainingSection) -> Schedule:
 
 
 def run(subject: Subject, trial: Trial, factor: float, steps: int = STEPS) -> Course:
-    """Train afresh; ends at the first update that is no number."""
+    """Train a new model; stop at the first update that is not finite."""
     task, training = subject.task, trial.at(factor)
     rows = training.global_batch_size
     update = Update(
@@ -209,7 +209,7 @@ def run(subject: Subject, trial: Trial, factor: float, steps: int = STEPS) -> Co
 
 
 def _follow(subject: Subject, fixed: Batch, model: nn.Module, course: Course, step: int) -> None:
-    """Losses and predictions of the fixed examples, dropout off."""
+    """Record losses and predictions of the fixed examples, without dropout."""
     task = subject.task
     with torch.no_grad():
         output = simplified(model)(**inputs_of(fixed)).float()
@@ -218,29 +218,29 @@ def _follow(subject: Subject, fixed: Batch, model: nn.Module, course: Course, st
         values = task.statistic(output, fixed) if task.kind == "statistic" else task.predict(output)
     model.train()
     values = values.double().reshape(len(values), -1)
-    # Of several classes the right one's probability; of several statistics the first.
+    # The probability of the right class; the first of several statistics.
     column = fixed[LABEL].long() if task.kind == "multiclass" else torch.zeros(len(values)).long()
     shown = shown_examples(fixed)
     course.paths[step] = values[shown, column[shown]].tolist()
 
 
 def shown_examples(fixed: Batch) -> Tensor:
-    """Positions of the examples whose predictions are followed."""
+    """Return the positions of the examples whose predictions are recorded."""
     return torch.linspace(0, len(fixed[LABEL]) - 1, min(PATHS, len(fixed[LABEL]))).long()
 
 
 def _matrices(model: nn.Module) -> list[nn.Parameter]:
-    """What is trained of two dimensions and more."""
+    """Return trainable parameters of two dimensions and more."""
     return [each for each in model.parameters() if each.requires_grad and each.ndim > 1]
 
 
 def _lengths(model: nn.Module) -> list[float]:
-    """Of each trainable matrix, and what has more dimensions."""
+    """Return the length (norm) of each trainable matrix."""
     return [float(torch.linalg.vector_norm(e.detach().double())) for e in _matrices(model)]
 
 
 def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """The share of all weights' length that lies in rows which more than decay has moved."""
+    """Return the share of the weights' length in rows that moved by more than decay."""
     squares = [0.0, 0.0]
     for old, new in zip(before, after, strict=True):
         moves = (new.detach() - old).abs().flatten(1).amax(dim=1)
@@ -251,7 +251,7 @@ def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
 
 
 def _growth(before: Sequence[float], after: Sequence[float]) -> float:
-    """How many times as long all became that did not start at zero."""
+    """Return the growth in length of all weights that did not start at zero."""
     pairs = [(old, new) for old, new in zip(before, after, strict=True) if old > 0]
     if not pairs:
         return 1.0
@@ -260,7 +260,7 @@ def _growth(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def travel(course: Course, training: TrainingSection, trial: Trial) -> float:
-    """Lengths of the weights that all updates of the budget would cover, at the most."""
+    """Return the largest possible movement over the budget, in lengths of the weights."""
     optimizer = training.optimizer
     here = trial.training.optimizer.peak_rate(trial.training.global_batch_size)
     scale = optimizer.peak_rate(training.global_batch_size) / here

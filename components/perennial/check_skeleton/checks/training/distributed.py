@@ -1,4 +1,4 @@
-"""Distributed: two processes compute what one does, on rows of their own, and resume exactly."""
+"""Distributed: two processes compute the same as one, on different rows, and resume exactly."""
 
 import signal
 from collections.abc import Sequence
@@ -21,25 +21,25 @@ from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 
 DIVISION = (
-    "one process that takes the batch in two passes departs in the same way: losses depend on how "
-    "a batch is divided. Batch statistics of its own, random numbers of a fixed seed, or a loss "
-    "scaled by the size of its batch make micro_batch_size and num_processes change the result"
+    "one process that splits the batch into two passes differs in the same way: losses depend on "
+    "how a batch is divided. Own batch statistics, random numbers of a fixed seed, or a loss "
+    "scaled by the batch size make the result depend on micro_batch_size and num_processes"
 )
-# Augmentation that blanks columns or tokens makes some rows alike by chance; a cached batch repeats
-# three in five of an epoch, which is two and a half batches long.
+# Augmentation that blanks columns or tokens makes some rows equal by chance; a cached batch repeats
+# three fifths of an epoch, which is two and a half batches long.
 REPEATED_SHARE = 0.5
 ALONE = "the contract trains in one process: training.strategy = 'single'"
 
 
 def rank_equivalence(subject: Subject) -> CheckResult:
-    """Do two processes, replicated and sharded, compute what one computes on the same batch?"""
+    """Check that two processes, replicated and sharded, compute the same as one."""
     judge = Judge(
         "rank_equivalence",
-        expected=f"losses and weights of {STEPS} updates, in two processes as in one, under ddp "
-        "and fsdp",
-        source="measured: rounding moves healthy tasks by 1e-6 of the way that the weights went, "
+        expected=f"equal losses and weights in {STEPS} updates of one process and of two, under "
+        "ddp and fsdp",
+        source="measured: rounding changes healthy tasks by 1e-6 of the weights' movement, "
         "rank-dependent code by 1e-2 and more",
-        tolerance=f"{TOLERANCE:g} of the way that the weights went, and of the loss",
+        tolerance=f"{TOLERANCE:g} of the weights' movement, and of the loss",
     )
     if subject.training.strategy == "single":
         return judge.skipped(ALONE)
@@ -52,9 +52,10 @@ def rank_equivalence(subject: Subject) -> CheckResult:
     if not alone.is_complete:
         # Plain gradient descent may diverge where the contract's optimizer does not.
         diverged = alone.failure is not None and alone.failure.type == DIVERGED
-        speak = judge.warned if diverged else judge.failed
-        return speak(
-            f"the engine cannot train it in one process: {alone.problem}", hint=cause_of(alone)
+        conclude = judge.warned if diverged else judge.failed
+        return conclude(
+            f"the engine cannot train the task in one process: {alone.problem}",
+            hint=cause_of(alone),
         )
     if trials.randomness_off == "noise":
         return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
@@ -62,13 +63,13 @@ def rank_equivalence(subject: Subject) -> CheckResult:
 
 
 def rank_data(subject: Subject) -> CheckResult:
-    """Do the ranks see different rows that together cover all, from equal weights?"""
+    """Check that ranks start from equal weights and use different rows that cover all."""
     judge = Judge(
         "rank_data",
-        expected="equal initial weights on every rank; each row once per epoch on one of them, in "
-        "another order each epoch; other random numbers on each rank",
+        expected="equal initial weights on every rank; each row once per epoch on one rank, in "
+        "another order each epoch; different random numbers on each rank",
         source="guides: the same seed for weights, different ones for data, dropout and "
-        "augmentation; duplicated data of ranks is a silent waste",
+        "augmentation; ranks with duplicated data are a silent waste",
     )
     if subject.training.strategy == "single":
         return judge.skipped(ALONE)
@@ -77,13 +78,13 @@ def rank_data(subject: Subject) -> CheckResult:
         return judge.unmeasured(trials.reason)
     straight = trials["straight"]
     if not straight.is_complete:
-        return judge.unmeasured(straight.obstacle or f"needs a training: {straight.problem}")
+        return judge.unmeasured(straight.obstacle or f"needs a full training: {straight.problem}")
     ranks = [straight.ranks[rank] for rank in sorted(straight.ranks)]
     if len({trials.initial, *(rank.initial for rank in ranks)}) > 1:
         return judge.failed(
             "the initial weights differ between processes",
             hint="build_model depends on the process: look for RANK, the process id, the time, "
-            "hashes of text (PYTHONHASHSEED) and generators of its own",
+            "hashes of text (PYTHONHASHSEED) and own generators",
         )
     if problem := _row_problem(ranks, trials.rows):
         return judge.failed(
@@ -96,12 +97,12 @@ def rank_data(subject: Subject) -> CheckResult:
 
 
 def resume_trial(subject: Subject) -> CheckResult:
-    """Does a training that was killed go on exactly as one that was not?"""
+    """Check that a killed and resumed training equals one without interruption."""
     judge = Judge(
         "resume_trial",
-        expected=f"killed behind the checkpoint of update {SAVED_AFTER} and resumed in new "
+        expected=f"killed after the checkpoint of update {SAVED_AFTER} and resumed in new "
         f"processes: the losses and weights of update {STEPS}, bit for bit",
-        source="guides: a resume that drops state trains on silently from elsewhere; measured: "
+        source="guides: a resume that loses state silently trains something else; measured: "
         "the engine resumes bit for bit",
         tolerance="none",
     )
@@ -110,12 +111,12 @@ def resume_trial(subject: Subject) -> CheckResult:
         return judge.unmeasured(trials.reason)
     straight, killed, resumed = (trials[name] for name in ("straight", "killed", "resumed"))
     if not straight.is_complete and subject.training.strategy != "single":
-        return judge.unmeasured(f"needs a training: {straight.problem}")
+        return judge.unmeasured(f"needs a full training: {straight.problem}")
     obstacles = [each.obstacle for each in (straight, killed, resumed) if each.obstacle]
     if obstacles:
         return judge.unmeasured(obstacles[0])
     for outcome, place in ((straight, "before"), (killed, "until the kill"), (resumed, "after it")):
-        # The two parts of one training leave their errors in one place.
+        # Both parts of one training store their errors in one place.
         is_as_planned = outcome is killed and set(killed.codes) == {-signal.SIGKILL}
         if (outcome.failure and not is_as_planned) or outcome.is_hung:
             return judge.failed(f"{place}: {outcome.problem}", hint=cause_of(outcome))
@@ -125,7 +126,7 @@ def resume_trial(subject: Subject) -> CheckResult:
 
 
 def asked_for(strategy: str) -> Sequence[str]:
-    """Which of the strategies that are tried the contract may run."""
+    """Return which of the tested strategies the contract may run."""
     return ("ddp", "fsdp") if strategy == "auto" else ("ddp",) if strategy == "ddp" else ("fsdp",)
 
 
@@ -151,7 +152,7 @@ def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult
 
 
 def _finding(trials: Trials, name: str) -> tuple[str, str]:
-    """What was measured under a strategy, and its likely cause; no cause, no fault."""
+    """Return the measurement under a strategy, and the likely cause; empty without a fault."""
     outcome, alone = trials[name], trials["alone"].ranks[0]
     if not outcome.is_complete:
         is_fault = outcome.codes and not outcome.obstacle
@@ -159,7 +160,7 @@ def _finding(trials: Trials, name: str) -> tuple[str, str]:
     if len({rank.initial for rank in outcome.ranks.values()}) > 1:
         return (
             "the ranks build different models",
-            "build_model depends on the process: rank_data says what to look for",
+            "build_model depends on the process: see the advice of rank_data",
         )
     difference = difference_of(alone, outcome.ranks[0])
     if any(rank.final != outcome.ranks[0].final for rank in outcome.ranks.values()):
@@ -175,23 +176,23 @@ def _likely(difference: Difference, alone: RankRecord) -> str:
     kept = ", ".join(alone.drifting[:6])
     if kept:
         return (
-            f"{kept} changes in training but is no parameter and no registered buffer, so every "
-            "rank keeps its own: register it as a buffer, or do without"
+            f"{kept} changes in training but is neither a parameter nor a registered buffer, so "
+            "every rank has its own: register it as a buffer, or remove it"
         )
     if difference.first_step == 1:
         return (
-            "the first loss differs already: the loss or the forward pass depends on the rank or "
-            "on the size of its share. Look for RANK, collectives of the task's own, and sums "
-            "divided by the batch's size"
+            "the first loss already differs: the loss or the forward pass depends on the rank or "
+            "on the size of its share. Look for RANK, collectives in the task's code, and sums "
+            "divided by the batch size"
         )
     return (
-        "equal losses at first, other gradients: look for collectives or hooks of the task's own, "
-        "weights changed in forward, and parameters that not every batch uses"
+        "losses are equal at first, but gradients differ: look for collectives or hooks in the "
+        "task's code, weights changed in forward, and parameters that not every batch uses"
     )
 
 
 def _is_division(trials: Trials, names: Sequence[str]) -> bool:
-    """Whether one process in two passes departs exactly as the processes do."""
+    """Whether one process with two passes differs exactly as the processes do."""
     passes = trials.outcomes.get("passes")
     if passes is None or not passes.is_complete or trials["alone"].ranks[0].drifting:
         return False
@@ -204,7 +205,7 @@ def _is_division(trials: Trials, names: Sequence[str]) -> bool:
 
 
 def _how(trials: Trials) -> dict[str, object]:
-    """What differed from the contract's own training."""
+    """Return the differences from the contract's training."""
     notes = ["plain gradient descent in float32, without augmentation and dropout"]
     if trials.randomness_off == "evaluation":
         notes.append("in evaluation mode, because forward draws random numbers by itself")
@@ -218,7 +219,7 @@ def _row_problem(ranks: Sequence[RankRecord], rows: int) -> str:
     for number, epoch in enumerate(epochs, start=1):
         missing = rows - len(set(epoch))
         if missing:
-            return f"{missing} of {rows} rows are missing in epoch {number}, others come twice"
+            return f"{missing} of {rows} rows are missing in epoch {number}, others are repeated"
     if len(epochs) > 1 and epochs[0] == epochs[1]:
         return "both epochs have the same order"
     return ""
@@ -229,28 +230,28 @@ def _judge_randomness(judge: Judge, ranks: Sequence[RankRecord], rows: int) -> C
         return judge.failed(
             "the task sets the global seed while it trains",
             hint="remove manual_seed from forward, losses and augment: it makes the dropout of "
-            "every rank and every update alike",
+            "all ranks and updates equal",
         )
     repeated, expected = seen_twice(ranks, rows)
     if repeated > expected + REPEATED_SHARE * rows:
         return judge.failed(
-            f"{repeated} examples come twice in an epoch as the model sees them, {expected} by "
-            "their rows",
+            f"{repeated} examples of an epoch reach the model twice, {expected} expected from "
+            "repeated rows",
             hint="different rows become the same inputs in `augment`: look for a cache, a fixed "
-            "index, or a generator that is made anew in each call",
+            "index, or a generator that is created in each call",
         )
     probes = [rank.probe for rank in ranks if rank.probe is not None]
     if all(p.is_random for p in probes) and _are_equal([p.losses for p in probes]):
         return judge.failed(
             "every rank draws the same dropout masks",
-            hint="forward or losses seed what they draw from: draw from the global generator, "
+            hint="forward or losses seed their own generator: draw from the global generator, "
             "which the engine seeds for each rank and update",
         )
     augmented = {probe.augmented for probe in probes}
     if len(augmented) == 1 and augmented != {""}:
         return judge.warned(
-            "every rank augments alike: its generator makes no difference",
-            hint="augment draws from a generator of its own with a fixed seed, or not at all; pass "
+            "every rank makes the same augmentations: the generator has no effect",
+            hint="augment draws from its own generator with a fixed seed, or not at all; pass "
             "generator=generator to every draw",
         )
     return judge.passed(
@@ -266,11 +267,11 @@ def _judge_resume(judge: Judge, whole: RankRecord, resumed: Outcome) -> CheckRes
     rest = resumed.ranks[0]
     losses = {step.step: step.loss for step in rest.steps}
     before = {step.step: step.loss for step in whole.steps if step.step in losses}
-    departed = [step for step, loss in losses.items() if loss != before[step]]
-    if not departed and whole.final == rest.final:
+    differing = [step for step, loss in losses.items() if loss != before[step]]
+    if not differing and whole.final == rest.final:
         strategy = resumed.trial.training.strategy
         return judge.passed(f"loss {losses[STEPS]:.6g} of update {STEPS}, twice, under {strategy}")
-    step, moved = (*departed, STEPS)[0], _departed(whole, rest)
+    step, moved = (*differing, STEPS)[0], _differing_weights(whole, rest)
     return judge.failed(
         f"update {step}: loss {losses[step]:.8g} after the resume, {before[step]:.8g} without; "
         f"{len(moved)} tensors end different: {', '.join(moved[:4])}",
@@ -279,7 +280,7 @@ def _judge_resume(judge: Judge, whole: RankRecord, resumed: Outcome) -> CheckRes
     )
 
 
-def _departed(whole: RankRecord, rest: RankRecord) -> list[str]:
+def _differing_weights(whole: RankRecord, rest: RankRecord) -> list[str]:
     names = sorted({*whole.final, *rest.final})
     return [name for name in names if whole.final.get(name) != rest.final.get(name)]
 
@@ -292,6 +293,6 @@ def _lost(whole: RankRecord) -> str:
             "(persistent), or a function of the inputs"
         )
     return (
-        "something outside the state_dict changes in training: a generator of the task's own, a "
+        "something outside the state_dict changes in training: a generator in the task's code, a "
         "module-level cache, a file; draw from the global generators, keep state in buffers"
     )

@@ -29,10 +29,10 @@ FACTOR = 100.0
 # 0.16 to 7 lengths of the weights on healthy tasks, to 0.003 to 0.08 at a hundredth of the rate.
 SHORTEST_TRAVEL = 0.1
 HOPELESS_TRAVEL = 0.03
-# Where the rate is too low, a hundred times as much lowers the loss 8 to 200 times as far.
+# Where the rate is too low, a hundred times the rate lowers the loss 8 to 200 times as much.
 FASTER = 4.0
-# The budget, or its first part, settles the doubt: weights that are long, as those of embeddings
-# that start at 1, need not move far.
+# The budget, or its first part, decides: long weights, such as embeddings that start at 1, need
+# not move far.
 MOST_STEPS = 1000
 LEARNED_SHARE = 0.5
 # Within 50 updates the weights grow 1.0 to 1.3 times on healthy tasks, 2.4 times where embeddings
@@ -47,14 +47,14 @@ SPIKE = 100.0
 
 
 def first_steps(subject: Subject) -> CheckResult:
-    """Does the training that the contract asks for start well?"""
+    """Check that the contract's training starts well."""
     judge = Judge(
         "first_steps",
         expected=f"within {STEPS} updates a loss that does not rise, weights that grow less than "
         f"{LARGEST_GROWTH:g} times, updates that move them by more than {SHORTEST_TRAVEL:g} of "
         "their length over the budget",
         source="guides: watch the first updates and a fixed batch's predictions; updates of about "
-        "1e-3 of the weights; a learning rate is too high, too low or right by factors of ten",
+        "1e-3 of the weights; learning rates matter by factors of ten",
     )
     obstacle = _obstacle(subject)
     if obstacle:
@@ -92,8 +92,8 @@ def _judged_too_high(
     if slower.goes_wrong:
         return judge.warned(
             shown,
-            hint="the loss rises at any learning rate: what is minimised is not what is measured; "
-            "compare augment and training_losses with losses",
+            hint="the loss rises at any learning rate: the minimised loss is not the measured "
+            "loss; compare augment and training_losses with losses",
             **evidence,
         )
     hint = (
@@ -109,8 +109,8 @@ def _judged_too_low(
     judge: Judge, course: Course, faster: Course, subject: Subject, trial: Trial
 ) -> CheckResult:
     rate, path = _peak(subject), travel(course, subject.training, trial)
-    say = judge.failed if path < HOPELESS_TRAVEL else judge.warned
-    return say(
+    conclude = judge.failed if path < HOPELESS_TRAVEL else judge.warned
+    return conclude(
         f"the weights move by at most {path:.2g} of their length in {subject.training.steps} "
         f"updates at rate {rate:.3g}; loss {course}, and {faster} at a hundred times the rate",
         hint=_cut_short(subject, course)
@@ -121,7 +121,7 @@ def _judged_too_low(
 
 
 def _cut_short(subject: Subject, course: Course) -> str:
-    """Says so where clipping, not the learning rate, makes the steps of plain descent short."""
+    """Return a hint where clipping, not the learning rate, shortens plain gradient steps."""
     training = subject.training
     share = np.mean([each.is_clipped for each in course.points])
     if not isinstance(training.clipping, NormClipping) or share < CLIPPED_SHARE:
@@ -130,14 +130,14 @@ def _cut_short(subject: Subject, course: Course) -> str:
         return ""  # the others divide by the gradients' size
     norm = median(each.gradient_norm for each in course.settled)
     return (
-        f"clipping makes the steps short, not the learning rate: gradients of norm {norm:.3g} are "
+        f"clipping shortens the steps, not the learning rate: gradients of norm {norm:.3g} are "
         f"cut to {training.clipping.max_norm:g} in {share:.0%} of the updates; raise "
         "clipping.max_norm"
     )
 
 
 def _judged_gradients(judge: Judge, course: Course, subject: Subject, trial: Trial) -> CheckResult:
-    """The norms and what clipping does to them, of a training whose rate is right."""
+    """Judge gradient norms and clipping of a training with a suitable rate."""
     norms = [each.gradient_norm for each in course.points]
     settled = [each.gradient_norm for each in course.settled]
     typical, share = median(settled), np.mean([each.is_clipped for each in course.points])
@@ -156,7 +156,7 @@ def _judged_gradients(judge: Judge, course: Course, subject: Subject, trial: Tri
     if max(settled) > SPIKE * typical:
         return judge.warned(
             f"gradient norms jump from {typical:.3g} to {max(settled):.3g}",
-            hint="a few examples outweigh all others: look for outliers in labels and inputs, and "
+            hint="a few examples dominate all others: look for outliers in labels and inputs, and "
             "clip near the 90th percentile of the norms",
             **evidence,
         )
@@ -169,24 +169,24 @@ def _judged_gradients(judge: Judge, course: Course, subject: Subject, trial: Tri
 
 
 def _obstacle(subject: Subject) -> str:
-    """Why nothing can be trained, or nothing."""
+    """Return why nothing can be trained; empty if training is possible."""
     model = subject.build_model()
     if not any(each.requires_grad for each in model.parameters()):
-        return "nothing is trainable: that is for parameter_gradients"
+        return "no parameter is trainable: see parameter_gradients"
     batch = head_of(subject.train, FEWEST_ROWS)
     if not subject.task.losses(model(**inputs_of(batch)), batch).requires_grad:
-        return "the loss has no gradient: that is for parameter_gradients"
+        return "the loss has no gradient: see parameter_gradients"
     return ""
 
 
 def _gets_there(subject: Subject, trial: Trial, faster: Course) -> bool:
-    """Whether the contract's own rate learns most of it too, in as many updates as it asks for."""
+    """Whether the contract's rate also learns most of it, in the updates of its budget."""
     whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
     return whole.start - whole.end > LEARNED_SHARE * (faster.start - faster.end)
 
 
 def _is_better(faster: Course, course: Course) -> bool:
-    """Whether a higher rate learns far more, and not by chance."""
+    """Whether a higher rate learns significantly and far more."""
     if not faster.is_finite or faster.errors < CLEAR_ERRORS:
         return False
     return faster.start - faster.end > FASTER * max(course.start - course.end, 0.0)
@@ -197,7 +197,7 @@ def _peak(subject: Subject) -> float:
 
 
 def _evidence(subject: Subject, trial: Trial, *courses: Course) -> dict[str, JsonValue]:
-    """Curves of the losses, paths of the predictions, and the numbers behind the verdict."""
+    """Return loss curves, prediction paths, and the numbers behind the verdict."""
     curves = {name: line for course in courses for name, line in _curves(course)}
     first = courses[0]
     points = first.settled
@@ -221,7 +221,7 @@ def _curves(course: Course) -> Iterator[tuple[str, JsonValue]]:
 
 
 def _paths(subject: Subject, fixed: Batch, course: Course) -> JsonValue:
-    """Example, with its label where that is one number → its prediction at each step."""
+    """Return example, with its label where that is one number → its prediction at each step."""
     lines: dict[str, JsonValue] = {}
     for position, index in enumerate(shown_examples(fixed).tolist()):
         label = fixed[LABEL][index]

@@ -36,23 +36,23 @@ VARYING_ROWS = 1024
 SUSPICIOUS_SHARE = 0.05
 # Exchanged inputs cost a model that learned from them about twice its lead over the constant.
 LEAST_RELIANCE = 2.0
-# How much more clearly a linear model must see the signal before missing it is called a failure.
+# How much more clearly a linear model must see the signal before missing it is a failure.
 POWER_MARGIN = 2.0
-# A copy of the label leaves next to nothing, the best of many honest inputs more than half.
+# A copy of the label leaves almost no loss, the best of many legitimate inputs more than half.
 TELLING_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class InputAblation:
-    """Two trainings alike but for their inputs, at the evaluation where real ones led most.
+    """Two trainings that differ only in their inputs, at the evaluation with the largest lead.
 
     Attributes:
         real: Mean validation loss on real inputs.
-        constant: Mean validation loss of the best input-independent rival.
+        constant: Mean validation loss of the best input-independent model.
         z_score: Mean paired lead over its standard error.
         varies: Whether different rows get different outputs.
         reliance: Standard errors by which the trained model is worse on inputs exchanged among
-            rows; infinite where it no longer leads, for then there is nothing to explain.
+            rows; infinite where it no longer leads and there is nothing to explain.
         curves: Validation loss by step, with real and with zeroed inputs.
     """
 
@@ -71,40 +71,40 @@ class InputAblation:
 
 
 def input_independent_baseline(subject: Subject) -> CheckResult:
-    """Does the model learn from its inputs?"""
+    """Check that the model learns from its inputs."""
     settings = subject.settings
     judge = Judge(
         "input_independent_baseline",
-        expected=f"real inputs ahead by {settings.significance:g} standard errors within "
-        f"{settings.training_steps} updates, yet above {SUSPICIOUS_SHARE:.0%} of the loss without",
+        expected=f"real inputs lead by {settings.significance:g} standard errors within "
+        f"{settings.training_steps} updates, but above {SUSPICIOUS_SHARE:.0%} of the loss without",
         source="guides: train on zeroed inputs; paired over validation rows, with a linear "
         "model as control for what the sample can show",
     )
-    contest = _best_ablation(subject)
+    ablation = _best_ablation(subject)
     evidence: dict[str, JsonValue] = {
-        CURVES: contest.curves,
-        "z_score": contest.z_score,
-        "exchanged_z_score": contest.reliance,
+        CURVES: ablation.curves,
+        "z_score": ablation.z_score,
+        "exchanged_z_score": ablation.reliance,
     }
-    if contest.z_score >= settings.significance:
-        if contest.reliance < LEAST_RELIANCE:
+    if ablation.z_score >= settings.significance:
+        if ablation.reliance < LEAST_RELIANCE:
             return judge.warned(
-                f"{contest}; with inputs exchanged among rows it is worse by only "
-                f"{contest.reliance:.1f}",
-                hint="the lead does not come from the inputs: does the label's mean drift, or do "
-                "its weights or its place in the batch tell the label?",
+                f"{ablation}; with inputs exchanged among rows it is worse by only "
+                f"{ablation.reliance:.1f}",
+                hint="the lead does not come from the inputs: the mean of the label may drift, or "
+                "weights or places in the batch may predict the label",
                 **evidence,
             )
-        if alone := _told_alone(subject, contest):
+        if alone := _leak_of(subject, ablation):
             return judge.warned(
-                f"{contest}: nearly perfect at once{alone}",
-                hint="too good to be true? look for the label, or its consequence, in the inputs",
+                f"{ablation}: nearly perfect after a few updates{alone}",
+                hint="possible leakage: look for the label, or a consequence of it, in the inputs",
                 **evidence,
             )
-        return judge.passed(str(contest), **evidence)
-    if not contest.varies:
+        return judge.passed(str(ablation), **evidence)
+    if not ablation.varies:
         return judge.failed(
-            f"{contest}; the output is the same for every row",
+            f"{ablation}; the output is the same for every row",
             hint="the inputs do not reach the output: constant encoding, dead units, detach",
             **evidence,
         )
@@ -113,25 +113,25 @@ def input_independent_baseline(subject: Subject) -> CheckResult:
     evidence["linear_z_score"] = power
     if power >= settings.significance + POWER_MARGIN:
         return judge.failed(
-            f"{contest}, while a linear model leads by {power:.1f}",
+            f"{ablation}, while a linear model leads by {power:.1f}",
             hint="the inputs carry signal that the model does not learn: look at input_scale, "
             "initialisation and labels",
             **evidence,
         )
     return judge.warned(
-        str(contest),
-        hint="this sample and budget show no signal, to a linear model neither: raise "
-        "skeleton.sample_rows and skeleton.training_steps, or doubt the features",
+        str(ablation),
+        hint="neither the model nor a linear model finds a signal in this sample and budget: raise "
+        "skeleton.sample_rows and skeleton.training_steps, or check the features",
         **evidence,
     )
 
 
-def _told_alone(subject: Subject, contest: InputAblation) -> str:
-    """What makes a result too good to be true; empty where many inputs make it good.
+def _leak_of(subject: Subject, ablation: InputAblation) -> str:
+    """Return what makes a result suspicious; empty where many inputs explain it.
 
-    Digits, and labels that follow a rule, are learned at once by right. A leak is one input.
+    Digits, and labels that follow a rule, are learned quickly without a leak. A leak is one input.
     """
-    is_perfect = 0 <= contest.real < SUSPICIOUS_SHARE * contest.constant
+    is_perfect = 0 <= ablation.real < SUSPICIOUS_SHARE * ablation.constant
     if not is_perfect or subject.task.reconstructs_inputs:
         return ""
     if subject.task.kind == "statistic":
@@ -139,33 +139,33 @@ def _told_alone(subject: Subject, contest: InputAblation) -> str:
     single = subject.once(best_single_input)
     if single is None or single[1] > TELLING_SHARE:
         return ""
-    return f"; {single[0]} alone leaves {single[1]:.0%} of the loss"
+    return f"; {single[0]} alone reduces the loss to {single[1]:.0%}"
 
 
 def z_score(differences: NDArray[np.float64]) -> float:
-    """Mean over its standard error; 0 when nothing differs or something is not finite."""
+    """Return the mean over its standard error; 0 if nothing differs or values are not finite."""
     error = float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
     return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
 
 
 def _best_ablation(subject: Subject) -> InputAblation:
-    """The contest at the first learning rate that is won clearly, else the best one."""
-    contests: list[InputAblation] = []
+    """Return the ablation at the first learning rate with a clear lead, else the best one."""
+    ablations: list[InputAblation] = []
     ways = [(rate, False) for rate in subject.settings.learning_rates]
     if trains_otherwise(subject.task):
         ways.append((subject.settings.learning_rates[0], True))
     for rate, as_trained in ways:
-        contests.append(_run_ablation(subject, rate, as_trained=as_trained))
-        if contests[-1].z_score >= subject.settings.significance:
-            return contests[-1]
-    return max(contests, key=lambda contest: contest.z_score)
+        ablations.append(_run_ablation(subject, rate, as_trained=as_trained))
+        if ablations[-1].z_score >= subject.settings.significance:
+            return ablations[-1]
+    return max(ablations, key=lambda ablation: ablation.z_score)
 
 
 def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
     real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
     zeroed = _without_inputs(subject, rate)
-    # Against the best of all rivals: a model that merely finds the label's mean faster on real
-    # inputs has not learned from them.
+    # The rival is the best of all: a model that only finds the label's mean faster on real inputs
+    # has not learned from them.
     rivals = [*zeroed.losses.values(), _constant_losses(subject)]
     rival = min(filter(_all_finite, rivals), key=np.mean)
     best = max(
@@ -183,7 +183,7 @@ def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAb
 
 @dataclass(frozen=True)
 class _Run:
-    """Validation losses, shape [N], by step of a training, and what its inputs did for the last."""
+    """Validation losses, shape [N], by step of a training, and the effect of its inputs."""
 
     losses: dict[int, NDArray[np.float64]]
     varies: bool
@@ -215,18 +215,18 @@ def _run(
         try:
             cost = _losses(subject, model, _exchanged(validation)) - losses[max(losses)]
             reliance = z_score(cost)
-        except Exception:  # one row's tokens with another's lengths, for instance
+        except Exception:  # for instance, one row's tokens with another's lengths
             reliance = math.inf
     return _Run(losses, varies, reliance)
 
 
 def _without_inputs(subject: Subject, rate: float) -> "_Run":
-    """The training on inputs that tell nothing: zeros, or where those are refused one row's."""
+    """Train on uninformative inputs: zeros, or where those are rejected the inputs of one row."""
     for made in (_zeroed, _repeated):
         try:
             return _run(subject, rate, made(subject.train), made(subject.validation))
-        except Exception:  # sequences of length zero cannot be packed, for instance
-            logging.getLogger(__name__).info("inputs made by %s are refused", made.__name__)
+        except Exception:  # for instance, sequences of length zero cannot be packed
+            logging.getLogger(__name__).info("the task rejects inputs made by %s", made.__name__)
     return _Run({}, varies=False, reliance=0.0)
 
 
@@ -238,12 +238,12 @@ def _repeated(batch: Batch) -> Batch:
 
 
 def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
-    """Loss of each example, shape [N]."""
+    """Return the loss of each example, shape [N]."""
     return score_in_parts(subject.task, model, batch).losses
 
 
 def _constant_losses(subject: Subject) -> NDArray[np.float64]:
-    """Validation losses, shape [N], of the training sample's best constant output."""
+    """Return validation losses, shape [N], of the training sample's best constant output."""
     output = output_of(subject, probe(subject))
     constant, _ = best_constant(subject, output, subject.train)
     return constant_losses(subject.task, constant, subject.validation).double().numpy()
@@ -257,7 +257,7 @@ def _zeroed(batch: Batch) -> Batch:
 
 
 def _exchanged(batch: Batch) -> Batch:
-    """Each input of a far row, for neighbours may be alike; two inputs never of the same one."""
+    """Return a batch with each input from another, distant row: neighbours may be alike."""
     half = len(batch[LABEL]) // 2
     moves = {name: half + number for number, name in enumerate(inputs_of(batch))}
     return {name: tensor.roll(moves.get(name, 0), 0) for name, tensor in batch.items()}

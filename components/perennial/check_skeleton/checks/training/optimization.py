@@ -1,4 +1,4 @@
-"""Optimizer and schedule: is every parameter updated once, and does the rate fit the budget?"""
+"""Optimizer and schedule: every parameter is updated once, and the rate fits the budget."""
 
 import warnings
 from collections import Counter
@@ -20,18 +20,18 @@ from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.schedule import learning_rate
 
 NAMED = 6
-# In float32 an update that any training starts with moves all; in bfloat16, few of those near one.
+# In float32 a typical first update moves all numbers; in bfloat16, few of those near one.
 UNMOVED_SHARE = 0.5
-# Points at which the rate is looked at: enough to see a hundredth of the budget twentyfold.
+# Points at which the rate is sampled: enough to see a hundredth of the budget twentyfold.
 POINTS = 2000
 # A cosine is below this for its last 2 percent, a straight line for its last 0.1.
 NOTHING = 1e-3
-# Beyond a tenth of the budget the end is no end but a waste; beyond half of it, nothing else.
+# Shares of the budget that may be idle at the end.
 IDLE_WARNED, IDLE_FAILED = 0.1, 0.5
 # One cycle climbs for 0.3 of its length, one of the examples for 0.33; guides: 1 to 5 percent.
 LONG_WARMUP = 0.5
 REACHED = 0.9
-# Cosines and lines are meant to end low; one that ends above this is another training's.
+# Cosines and lines end low; one that ends above this is made for a longer training.
 UNFINISHED = 0.2
 DECAYING = ("cosine", "linear", "one_cycle")
 # Long recipes for small pictures take 300 epochs (Touvron et al. 2021, arXiv:2012.12877).
@@ -40,26 +40,26 @@ FEW_EPOCHS = 0.1
 # The linear rule was shown from 256 to 8,192 examples (Goyal et al. 2017), and with a warm-up.
 LARGEST_GROWTH = 32.0
 UNWARMED_GROWTH = 8.0
-# A share that an average of trained weights does not show in its scores.
+# A share of initial weights that does not affect scores of averaged weights.
 INITIAL_SHARE = 0.01
 
 
 def optimizer_coverage(subject: Subject) -> CheckResult:
-    """Does the contract's optimizer update every registered parameter, and each once?"""
+    """Check that the contract's optimizer updates every registered parameter exactly once."""
     judge = Judge(
         "optimizer_coverage",
         expected="every trainable parameter in the optimizer once, and moved by its update",
-        source="the engine asks model.parameters() for what to update; a layer that is missing "
-        "there trains silently with its initial weights",
+        source="the engine updates model.parameters(); a layer that is missing there silently "
+        "keeps its initial weights",
     )
     model = subject.build_model()
     registered = _registered(model)
     trainable = {name: each for name, each in registered.items() if each.requires_grad}
     if not trainable:
-        return judge.skipped("nothing is trainable: that is for parameter_gradients")
+        return judge.skipped("no parameter is trainable: see parameter_gradients")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of duplicates, which are judged here
+            warnings.simplefilter("ignore")  # about duplicates, which are checked here
             optimizer = build_optimizer(model, subject.training)
     except (PerennialError, ValueError) as error:
         return judge.failed(
@@ -89,7 +89,7 @@ def optimizer_coverage(subject: Subject) -> CheckResult:
 
 
 def _registered(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Each parameter that a module holds, by its first name, whatever parameters() says."""
+    """Return each parameter of a module by its first name, whatever parameters() returns."""
     found: dict[int, tuple[str, nn.Parameter]] = {}
     for prefix, module in model.named_modules():
         for name, parameter in module._parameters.items():
@@ -105,30 +105,30 @@ def _judged_memory(
     trainable: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
 ) -> CheckResult:
-    """Tensors under several parameters, copies where ties were meant, updates without effect."""
+    """Judge shared tensors, copies in place of ties, and updates without effect."""
     shared = _shared(trainable)
     if shared:
         return judge.failed(
-            f"{len(shared)} pairs of parameters lie in the same memory: {_shown(shared)}",
+            f"{len(shared)} pairs of parameters share memory: {_shown(shared)}",
             hint="tie weights by assigning the same nn.Parameter to both modules; .data or a view "
-            "makes two parameters, so that each step is taken twice, with two states",
+            "makes two parameters, which are updated twice, with two states",
             shared=shared,
         )
     copied = _copied_embeddings(model, trainable)
     if copied:
         return judge.warned(
             f"an embedding starts as a copy: {_shown(copied)}",
-            hint="if the weights are meant to be tied, assign the embedding's nn.Parameter itself: "
-            "copies drift apart from the first update on",
+            hint="if the weights should be tied, assign the embedding's nn.Parameter itself: "
+            "copies diverge from the first update on",
             copied=copied,
         )
     idle = _unmoved(trainable, optimizer)
     if idle:
         types = sorted({str(trainable[name].dtype) for name in idle})
-        # A bias of a million is right where labels are millions, whatever small steps do to it.
+        # A bias of a million is correct where labels are millions; small steps do not move it.
         is_whole = all(trainable[name].dtype == torch.float32 for name in idle)
-        say = judge.warned if is_whole and len(idle) < len(trainable) / 2 else judge.failed
-        return say(
+        conclude = judge.warned if is_whole and len(idle) < len(trainable) / 2 else judge.failed
+        return conclude(
             f"{len(idle)} of {len(trainable)} parameters do not move in an update: {_shown(idle)} "
             f"({', '.join(types)})",
             hint="keep weights in float32, where small steps are not rounded away: remove half() "
@@ -142,7 +142,7 @@ def _judged_memory(
 
 
 def _shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
-    """Pairs of parameters that overlap in memory."""
+    """Return pairs of parameters that overlap in memory."""
     ranges = sorted(
         (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
         for name, each in trainable.items()
@@ -154,7 +154,7 @@ def _shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
 
 
 def _copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> list[str]:
-    """Other matrices that start as copies of an embedding, as a tie made with a copy does."""
+    """Return other matrices that start as copies of an embedding, as in a tie by copy."""
     names = {id(each): name for name, each in trainable.items()}
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     others = {name: each for name, each in trainable.items() if id(each) not in embeddings}
@@ -165,7 +165,7 @@ def _copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) 
 
 
 def _unmoved(trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> list[str]:
-    """Parameters most of whose numbers an update, with gradients of one, leaves as they were."""
+    """Return parameters of which an update, with gradients of one, moves less than half."""
     before = {name: each.detach().clone() for name, each in trainable.items()}
     for each in trainable.values():
         each.grad = torch.ones_like(each)
@@ -179,12 +179,12 @@ def _unmoved(trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.Optim
 
 @dataclass(frozen=True)
 class _Course:
-    """The learning rate over the budget, as shares of its peak.
+    """The learning rate over the budget, as a share of its peak.
 
     Attributes:
-        steps: Where it was looked at, ascending, first and last update included.
-        shares: There.
-        budget: Updates.
+        steps: Sampled updates, ascending, first and last included.
+        shares: Share of the peak rate at each.
+        budget: Number of updates.
     """
 
     steps: Sequence[int]
@@ -205,7 +205,7 @@ class _Course:
 
     @property
     def idle_share(self) -> float:
-        """Share of the budget, at its end, that next to nothing is learned in."""
+        """Share of the budget, at its end, with a rate near zero."""
         low = [step for step, share in zip(self.steps, self.shares, strict=True)
                if share >= NOTHING]  # fmt: skip
         return 1.0 - (low[-1] + 1) / self.budget if low else 1.0
@@ -213,7 +213,7 @@ class _Course:
 
 @dataclass(frozen=True)
 class _Finding:
-    """What does not fit, and what to do about it."""
+    """A problem, and what to do about it."""
 
     measured: str
     hint: str
@@ -221,7 +221,7 @@ class _Finding:
 
 
 def schedule_fit(subject: Subject) -> CheckResult:
-    """Do warm-up, decay, rate, epochs and evaluations fit the budget and the data?"""
+    """Check that warm-up, decay, rate, epochs and evaluations fit the budget and the data."""
     training, rows = subject.training, subject.train_split_rows
     judge = Judge(
         "schedule_fit",
@@ -234,8 +234,8 @@ def schedule_fit(subject: Subject) -> CheckResult:
     peak = training.optimizer.peak_rate(training.global_batch_size)
     epochs = training.steps * training.global_batch_size / rows
     shown = (
-        f"rate {peak * course.shares[0]:.3g} at the first, at most {peak * max(course.shares):.3g} "
-        f"from update {course.climb + 1}, {peak * course.shares[-1]:.3g} at the last of "
+        f"rate {peak * course.shares[0]:.3g} at update 1, at most {peak * max(course.shares):.3g} "
+        f"from update {course.climb + 1}, {peak * course.shares[-1]:.3g} at update "
         f"{training.steps}; {epochs:.3g} epochs of {rows} rows"
     )
     lines = [[float(step), peak * share] for step, share in
@@ -247,12 +247,12 @@ def schedule_fit(subject: Subject) -> CheckResult:
         return judge.passed(shown, **evidence)
     findings.sort(key=lambda finding: not finding.is_fatal)
     measured = "; ".join(finding.measured for finding in findings)
-    say = judge.failed if findings[0].is_fatal else judge.warned
-    return say(f"{measured} ({shown})", hint="; ".join(f.hint for f in findings), **evidence)
+    conclude = judge.failed if findings[0].is_fatal else judge.warned
+    return conclude(f"{measured} ({shown})", hint="; ".join(f.hint for f in findings), **evidence)
 
 
 def _course_findings(course: _Course, training: TrainingSection) -> Iterator[_Finding]:
-    """What is wrong with the rate's course over the budget."""
+    """Yield problems of the rate over the budget."""
     length = training.schedule.steps or training.steps
     other = f"schedule.steps = {length} is another training's length"
     if max(course.shares) < REACHED:
@@ -268,7 +268,7 @@ def _course_findings(course: _Course, training: TrainingSection) -> Iterator[_Fi
             "shorten the warm-up: 1 to 10 percent of the updates are usual",
         )
     if course.idle_share > IDLE_WARNED:
-        cause = other if length < training.steps else "its milestones lie early"
+        cause = other if length < training.steps else "its milestones are early"
         yield _Finding(
             f"the rate is below a thousandth of its peak for the last {course.idle_share:.0%} of "
             "the budget",
@@ -279,21 +279,21 @@ def _course_findings(course: _Course, training: TrainingSection) -> Iterator[_Fi
     if is_cut and course.shares[-1] > UNFINISHED:
         yield _Finding(
             f"the rate is still {course.shares[-1]:.0%} of its peak at the last update",
-            f"the decay goes on behind the end: {other}; to train the first part of a longer one, "
-            "shape = 'wsd' is made for it",
+            f"the decay continues after the end: {other}; to train the first part of a longer "
+            "training, use shape = 'wsd'",
         )
 
 
 def _budget_findings(training: TrainingSection, rows: int, epochs: float) -> Iterator[_Finding]:
-    """What is wrong with the budget, the batch and the evaluations."""
+    """Yield problems of the budget, the batch and the evaluations."""
     if epochs < FEW_EPOCHS:
         yield _Finding(
             f"the budget ends after {epochs:.2g} of an epoch",
-            "most rows are never seen: raise training.steps or global_batch_size, or snapshot less",
+            "most rows are never used: raise training.steps or global_batch_size, or snapshot less",
         )
     if epochs > MANY_EPOCHS:
         yield _Finding(
-            f"every row is seen {epochs:.0f} times",
+            f"every row is used {epochs:.0f} times",
             "steps and global_batch_size are those of a larger data set: lower one of them",
         )
     if training.evaluate_every_steps >= training.steps > 1:
@@ -319,9 +319,9 @@ def _scaling_findings(training: TrainingSection) -> Iterator[_Finding]:
     growth = training.global_batch_size / reference
     if not 1 / LARGEST_GROWTH <= growth <= LARGEST_GROWTH:
         yield _Finding(
-            f"the rate was tuned with batches of {reference}, and these have "
-            f"{training.global_batch_size}",
-            "the scaling rule of optimizer.reference_batch_size holds for a few doublings: tune "
+            f"the rate was tuned with batches of {reference}, but batches have "
+            f"{training.global_batch_size} examples",
+            "the scaling rule of optimizer.reference_batch_size is valid for a few doublings: tune "
             "the learning rate for this batch",
         )
     is_unwarmed = learning_rate(1.0, training.schedule, 0, training.steps) == 1.0

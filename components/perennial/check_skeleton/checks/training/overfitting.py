@@ -1,4 +1,4 @@
-"""Overfit one batch: what cannot learn a few examples by heart cannot learn anything."""
+"""Overfit one batch: a model that cannot memorise a few examples cannot learn anything."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,31 +19,31 @@ from perennial.check_skeleton.verdict import CURVES, Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
-# A model with ten times more numbers in play than examples can learn them by heart; with fewer,
-# failing to is no proof of a bug.
+# A model with ten times more trained numbers than examples can memorise them; with fewer, failure
+# does not prove a bug.
 PARAMETERS_PER_EXAMPLE = 10
-# What is learned in front of frozen layers, or behind them, is bound by what these let through.
+# Frozen layers limit what the layers before and after them can learn.
 FROZEN_MARGIN = 10
 SHOWN = 4
 UNSEEN_SHARE = 1e-6
-# Slow is no bug: where a loss fell to half of its start, the best learning rate gets more updates.
+# Slow learning is not a bug: where a loss fell to half of its start, the best rate gets more steps.
 HALVED = 0.5
 PATIENCE = 4
-# Within a few columns examples lie close together, and labels that differ by chance take a function
-# that is steeper than a few hundred updates make it: a plain network of this width is the control.
+# With few columns, examples are close together, and random labels need a steeper function than a
+# few hundred updates can learn: a plain network of this width is the control.
 CONTROL_WIDTH = 128
 CONTROL_SHARE = 1.5
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One batch, learned by heart or not.
+    """The attempt to memorise one batch.
 
     Attributes:
-        losses: Before each update.
-        target: What counts as zero.
-        is_right: Whether the labels are predicted in the end: a fixed temperature, or noise, may
-            keep the loss above it.
+        losses: Loss before each update.
+        target: The loss that counts as zero.
+        is_right: Whether all labels are predicted at the end: a fixed temperature, or noise, may
+            keep the loss above the target.
     """
 
     losses: Sequence[float]
@@ -52,20 +52,20 @@ class Fit:
 
     @property
     def learned(self) -> bool:
-        """Whether the loss got to what counts as zero, or every label is predicted."""
+        """Whether the loss reached the target, or every label is predicted."""
         return min(self.losses) <= self.target or self.is_right
 
     def __str__(self) -> str:
-        return f"{self.losses[0]:.4g} → {min(self.losses):.3g} (zero is {self.target:.3g})"
+        return f"{self.losses[0]:.4g} → {min(self.losses):.3g} (target {self.target:.3g})"
 
 
 @dataclass(frozen=True)
 class _Goal:
-    """What a batch learned by heart costs.
+    """The loss of a memorised batch.
 
     Attributes:
-        floor: The least loss that outputs allow.
-        margin: How much more still counts as zero.
+        floor: The least possible loss.
+        margin: How far above the floor still counts as zero.
     """
 
     floor: float
@@ -74,13 +74,13 @@ class _Goal:
 
 @dataclass(frozen=True)
 class _InPlay:
-    """What a batch's gradient reaches.
+    """The parameters that the gradient of a batch reaches.
 
     Attributes:
         has_graph: Whether the loss depends on any parameter.
-        numbers: Single parameters with a gradient.
+        numbers: Number of single values with a gradient.
         frozen: Parameters that are not trainable.
-        silent: Trainable ones whose gradient is zero.
+        silent: Trainable parameters without a gradient.
     """
 
     has_graph: bool
@@ -90,7 +90,7 @@ class _InPlay:
 
 
 def overfit_one_batch(subject: Subject) -> CheckResult:
-    """Can the model learn two examples, and one batch, by heart?"""
+    """Check that the model can memorise two examples, and one batch."""
     settings = subject.settings
     judge = Judge(
         "overfit_one_batch",
@@ -101,7 +101,7 @@ def overfit_one_batch(subject: Subject) -> CheckResult:
     two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
     rows = len(batch[LABEL])
     near, far = _goal(subject, two), _goal(subject, batch)
-    # Two labels that lie close together leave hardly a loss to be compared with.
+    # Two labels that are close together leave almost no loss to compare with.
     small = _best_fit(subject, two, near.floor + max(near.margin, far.margin))
     large = _best_fit(subject, batch, far.floor + far.margin)
     shown = f"2 examples: {small}; {rows} examples: {large}"
@@ -113,7 +113,7 @@ def overfit_one_batch(subject: Subject) -> CheckResult:
         return judge.passed(shown, **{CURVES: curves})
     if small.learned and _is_hard(subject, batch, large):
         return judge.passed(
-            f"{shown}; a plain network gets no nearer, so close do they lie in their few columns",
+            f"{shown}; a plain network does no better, as the examples are close in few columns",
             **{CURVES: curves},
         )
     play = _in_play(subject, batch)
@@ -121,8 +121,8 @@ def overfit_one_batch(subject: Subject) -> CheckResult:
     if small.learned and play.numbers < needed * rows:
         return judge.warned(
             shown,
-            hint=f"only {play.numbers} parameters are in play, too few to learn {rows} examples by "
-            "heart; show that a larger model can",
+            hint=f"only {play.numbers} parameters get a gradient, too few to memorise {rows} "
+            "examples; show that a larger model can",
             **{CURVES: curves},
         )
     return judge.failed(
@@ -133,7 +133,7 @@ def overfit_one_batch(subject: Subject) -> CheckResult:
 
 
 def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
-    """Why a batch was not learned: no gradient, wrong direction, no capacity, or the model."""
+    """Return why a batch was not learned: no gradient, wrong sign, no capacity, or the model."""
     rates = ", ".join(f"{rate:g}" for rate in settings.learning_rates)
     if not play.has_graph:
         return (
@@ -152,13 +152,14 @@ def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
         )
     if best > 0.99 * first:
         return (
-            f"the loss does not fall at any learning rate of {rates}: its sign is wrong, or inputs "
-            f"that do not tell the examples apart{frozen}{silent}"
+            f"the loss does not fall at any learning rate of {rates}: its sign is wrong, or the "
+            f"inputs do not distinguish the examples{frozen}{silent}"
         )
     return (
-        f"it falls, to {best / first:.0%} of its start, and stays there at every learning rate of "
-        f"{rates}, so it is not the optimizer: inputs that do not tell the examples apart, or "
-        f"units that are dead or cut off; {play.numbers} parameters are in play{frozen}{silent}"
+        f"the loss falls to {best / first:.0%} of its start and no further at every learning rate "
+        f"of {rates}, so the optimizer is not the cause: look for inputs that do not distinguish "
+        f"the examples, and for dead or detached units; {play.numbers} parameters get a gradient"
+        f"{frozen}{silent}"
     )
 
 
@@ -166,12 +167,12 @@ def _goal(subject: Subject, batch: Batch) -> _Goal:
     settings = subject.settings
     output = output_of(subject, batch)
     free = free_outputs(subject, output, batch)
-    # Measured above the loss's own floor: that is `loss_floor`'s to judge.
+    # Measured above the floor of the loss, which `loss_floor` checks.
     floor = max(free.floor, _prefix_floor(subject, output, batch))
     if floor >= 0:
         return _Goal(floor, settings.overfit_tolerance * max(free.constant_loss - floor, 0.0))
-    # Densities become ever narrower: what counts is how far steps of their own bring outputs, or
-    # that the error's variance, whose logarithm half the loss is, falls to the tolerated share.
+    # Densities narrow without end: the target is the loss that as many steps on the outputs
+    # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
     rate = max(settings.learning_rates)
     floor = stepped(subject, output, batch, settings.overfit_steps, rate)
     room = max(free.constant_loss - floor, 0.0)
@@ -180,7 +181,7 @@ def _goal(subject: Subject, batch: Batch) -> _Goal:
 
 
 def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
-    """The fit at the first learning rate that learns the batch, else the lowest one."""
+    """Return the fit at the first learning rate that learns the batch, else the lowest one."""
     fit = _fit(subject, batch, target, subject.build_model)
     if not fit.learned and trains_otherwise(subject.task):
         other = _fit(subject, batch, target, subject.build_model, as_trained=True)
@@ -189,7 +190,7 @@ def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
 
 
 def _prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
-    """The least loss of texts of which some begin alike: what goes on is known by its shares."""
+    """Return the least loss of texts with common prefixes, from the shares of the next tokens."""
     found = find_target_offset(subject, batch)
     if isinstance(found, str) or found.offset != 1:
         return -math.inf
@@ -245,7 +246,7 @@ def _measured(task: Task, model: nn.Module, batch: Batch) -> float:
 
 
 def _is_right(subject: Subject, model: nn.Module, batch: Batch) -> bool:
-    """Whether the labels of the batch are predicted."""
+    """Whether all labels of the batch are predicted."""
     task, labels = subject.task, batch[LABEL].double()
     if task.kind == "statistic":
         return False
@@ -260,13 +261,13 @@ def _is_right(subject: Subject, model: nn.Module, batch: Batch) -> bool:
 
 
 def _is_hard(subject: Subject, batch: Batch, fit: Fit) -> bool:
-    """Whether a plain network on the same columns learns the batch no better."""
+    """Whether a plain network on the same columns does not learn the batch better."""
     inputs = inputs_of(batch).values()
     if any(each.ndim != 2 for each in inputs):
         return False
     columns = torch.cat([_columns_of(each) for each in inputs], dim=1)
     if columns.shape[1] >= len(columns):
-        return False  # a plane through so many columns tells all examples apart
+        return False  # so many columns separate all examples linearly
     constant = free_outputs(subject, output_of(subject, batch), batch).constant
 
     def build_control() -> nn.Module:
@@ -278,7 +279,7 @@ def _is_hard(subject: Subject, batch: Batch, fit: Fit) -> bool:
 
 
 def _columns_of(tensor: Tensor) -> Tensor:
-    """Numbers of one scale, and one column for each code."""
+    """Return standardised numbers, or one column for each code."""
     if tensor.is_floating_point():
         return (tensor - tensor.mean(dim=0)) / tensor.std(dim=0).clamp_min(1e-6)
     parts = [(column[:, None] == column.unique()).float() for column in tensor.long().t()]
@@ -286,7 +287,7 @@ def _columns_of(tensor: Tensor) -> Tensor:
 
 
 class _Control(nn.Module):
-    """A plain network on known columns, whatever it is called with."""
+    """A plain network on fixed columns, which ignores its inputs."""
 
     def __init__(self, columns: Tensor, constant: Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Reproducibility: two runs under one seed must agree to the last bit."""
+"""Reproducibility: two runs under one seed must agree bit for bit."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ STEPS = 5
 
 
 def reproducibility(subject: Subject) -> CheckResult:
-    """Do initial weights and losses follow from the seed alone?"""
+    """Check that initial weights and losses depend only on the seed."""
     judge = Judge(
         "reproducibility",
         expected=f"equal initial weights and equal losses for {STEPS} updates, twice",
@@ -33,13 +33,13 @@ def reproducibility(subject: Subject) -> CheckResult:
     if _draw_after_build(subject, subject.seed) == _draw_after_build(subject, subject.seed + 1):
         return judge.failed(
             "build_model sets the global seed",
-            hint="remove manual_seed from the task: it makes every rank and every dropout alike",
+            hint="remove manual_seed from the task: it makes all ranks and all dropout masks equal",
         )
     return judge.passed(f"loss {losses_again[-1]:.6g} after {STEPS} updates, twice")
 
 
 def _run(subject: Subject) -> tuple[list[Tensor], list[float]]:
-    """Initial weights and the losses of a few updates, dropout on, as the engine trains."""
+    """Return initial weights and losses of a few updates, with dropout, as in training."""
     with seeded(subject.seed):
         model = subject.task.build_model()
         model.train()
