@@ -153,7 +153,7 @@ def test_a_check_that_raises_leaves_its_traceback_in_a_log(sanity):
     [
         ("Unfit", "", "the task's fit(train) failed"),
         ("Absent", "", "has no 'Absent'"),
-        ("Plain", "[skeleton.severities]\nlabel = 'off'\n", "severities names label"),
+        ("Plain", "[skeleton.severities]\nlabel = 'off'\n", "severities has unknown checks: label"),
         ("Plain", "[skeleton.severities]\nlabels = 'mute'\n", "skeleton"),
     ],
 )
