@@ -1,4 +1,4 @@
-"""Export: a trained model as one portable folder, and back; imports what serving has, no more."""
+"""Export: a trained model as one portable folder; imports only what serving has."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ DTYPES = {
 
 
 def write_weights(model: nn.Module, folder: Path) -> str:
-    """Store a full (unsharded) model's parameters and buffers; returns their file's SHA-256."""
+    """Store a full (unsharded) model's parameters and buffers; return the file's SHA-256."""
     state = model.state_dict()
     return write_tensors(
         {name: (v.dtype, v.shape) for name, v in state.items()}, state.__getitem__, folder
@@ -34,11 +34,11 @@ def write_weights(model: nn.Module, folder: Path) -> str:
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Task, nn.Module]:
-    """The task with its fitted state, and the model in evaluation mode.
+    """Load the task with its fitted state, and the model in evaluation mode.
 
     Args:
         folder: A `Challenger`'s.
-        device: Where the model is put.
+        device: Device of the model.
 
     Raises:
         DamagedModelError: the weights' file is missing or not the one that was exported.

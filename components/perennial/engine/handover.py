@@ -1,9 +1,9 @@
-"""Handover: what passes between the launcher and workers whose machines go away with the job.
+"""Handover: exchange between the launcher and workers whose machines end with the job.
 
-Everything goes through the object store: the job and the snapshot on the way there; on the way
-back the first rank's word that all ranks have joined, the marker of the first step, the curves, the
-ranks' errors, the result, and the first rank's word that all ranks have ended. With a folder that
-both see, there is nothing to do.
+Everything goes through the object store: the job and the snapshot on the way there; on the way back
+the rendezvous marker of the first rank, the marker of the first step, the curves, the ranks'
+errors, the result, and the completion marker of the first rank. With a shared folder, nothing is
+exchanged.
 """
 
 import logging
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 def hand_over(job: TrainingJob) -> None:
-    """Put what the workers of an attempt need into the store."""
+    """Upload what the workers of an attempt need."""
     snapshot = (Path(job.snapshot) / Snapshot.file_name).read_bytes()
     open_store(job.store_uri).write(Snapshot.file_name, snapshot)
     open_store(job.attempt_uri).write(JOB_FILE, job.to_json().encode())
 
 
 def receive_job(address: str) -> TrainingJob:
-    """The job at an address, with folders of this machine in it.
+    """Load the job at an address, with its folders set to this machine's.
 
     Args:
         address: A file, or an object such as `s3://bucket/prefix/job.json`.
@@ -63,7 +63,7 @@ def receive_job(address: str) -> TrainingJob:
 
 
 def announce_rendezvous(job: TrainingJob) -> None:
-    """Say that all ranks have found each other; the first rank does.
+    """Write the rendezvous marker; called by the first rank after the rendezvous.
 
     Raises:
         PerennialError: the store cannot be written to, where every checkpoint would have to go.
@@ -73,23 +73,23 @@ def announce_rendezvous(job: TrainingJob) -> None:
 
 
 def is_rendezvous_complete(job: TrainingJob) -> bool:
-    """Whether all ranks of an attempt have found each other: they say so, or have made a step."""
+    """Whether the rendezvous of an attempt is complete: its marker or a first step exists."""
     store = open_store(job.attempt_uri)
     return any(store.read(name) is not None for name in (JOINED, job.first_step.name))
 
 
 def write_heartbeat(job: TrainingJob, sign: str) -> None:
-    """Tell the ranks of an attempt that somebody follows it; each sign differs from the last."""
+    """Write a heartbeat of the launcher for the ranks of an attempt; each one differs."""
     open_store(job.attempt_uri).write(SIGN_OF_LIFE, sign.encode())
 
 
 def read_heartbeat(job: TrainingJob) -> bytes:
-    """The latest sign; empty before the first."""
+    """Return the latest heartbeat; empty before the first."""
     return open_store(job.attempt_uri).read(SIGN_OF_LIFE) or b""
 
 
 def forget_attempt(job: TrainingJob) -> None:
-    """Delete what the ranks of an attempt have said, for others go on with it."""
+    """Delete the markers of an attempt, because other ranks continue it."""
     store = open_store(job.attempt_uri)
     said = [JOINED, job.first_step.name, AttemptEnd.file_name, f"logs/{CURVES}"]
     for key in [*said, *(found.key for found in store.list("errors/"))]:
@@ -97,9 +97,9 @@ def forget_attempt(job: TrainingJob) -> None:
 
 
 def deliver(job: TrainingJob, *files: Path) -> None:
-    """Send files of the job's folder where the launcher and the other machines find them.
+    """Upload files of the job's folder for the launcher and the other machines.
 
-    What cannot be sent is lost, not the training.
+    A file that cannot be uploaded is lost; the training continues.
     """
     if not job.attempt:
         return
@@ -111,7 +111,7 @@ def deliver(job: TrainingJob, *files: Path) -> None:
 
 
 def fetch_errors(job: TrainingJob) -> None:
-    """Get what ranks of other machines have sent about their end."""
+    """Download the errors and completion markers that other machines uploaded."""
     if not job.attempt:
         return
     try:
@@ -125,14 +125,14 @@ def fetch_errors(job: TrainingJob) -> None:
 
 
 def keep_result(job: TrainingJob) -> None:
-    """Store the result beside the checkpoints, where they are not in the job's folder."""
+    """Store the result beside the checkpoints, if these are not in the job's folder."""
     if job.store_uri:
         content = (job.root / TrainingResult.file_name).read_bytes()
         open_store(job.store_uri).write(TrainingResult.file_name, content)
 
 
 def fetch_result(job: TrainingJob) -> bool:
-    """Whether the training has a result, which then lies in the job's folder."""
+    """Whether the training has a result, which is then copied to the job's folder."""
     if job.store_uri:
         content = open_store(job.store_uri).read(TrainingResult.file_name)
         if content is None:
@@ -142,21 +142,21 @@ def fetch_result(job: TrainingJob) -> bool:
 
 
 def announce_end(job: TrainingJob, ranks: Sequence[int], *, is_finished: bool) -> None:
-    """Say that every rank has come to the end; the first rank does, when all have told it."""
+    """Write the completion marker; called by the first rank when all ranks have ended."""
     if job.attempt:
         end = AttemptEnd(attempt=job.attempt, is_finished=is_finished, ranks=tuple(ranks))
         open_store(job.attempt_uri).write(AttemptEnd.file_name, end.to_json().encode())
 
 
 def read_end(job: TrainingJob) -> AttemptEnd | None:
-    """The first rank's word about an attempt; None when it gave none."""
+    """Load the completion marker of an attempt; None without one."""
     content = open_store(job.attempt_uri).read(AttemptEnd.file_name)
     return None if content is None else AttemptEnd.from_json(content)
 
 
 @contextmanager
 def sending_curves(job: TrainingJob, rank: int) -> Iterator[None]:
-    """Send the points that the first rank writes, while it trains."""
+    """Upload the points of the curves while the training runs."""
     if not job.attempt or rank > 0:
         yield
         return

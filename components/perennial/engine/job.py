@@ -1,4 +1,4 @@
-"""Training job: all that a worker needs to know, and where its files lie. Imports no torch."""
+"""Training job: everything a worker needs, and the paths of its files. Imports no torch."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,84 +22,85 @@ class TrainingJob(Section):
     """The one argument of `python -m perennial.engine.worker`, as a JSON file."""
 
     fingerprint: str
-    """Digest of all that determines the weights; a checkpoint with another one is refused."""
+    """Digest of everything that determines the weights; a checkpoint with another one is
+    refused."""
     snapshot: str
     """Folder of the snapshot artifact."""
     model: ModelSection
     training: TrainingSection
     num_processes: int
     folder: str
-    """Where checkpoints, logs and the result of this training live."""
+    """Folder of the checkpoints, logs and result of this training."""
     store_uri: str = ""
-    """Where checkpoints live instead, when that is not a folder: `s3://bucket/prefix`."""
+    """Address of the checkpoints if they are in an object store: `s3://bucket/prefix`."""
     attempt: str = ""
-    """Name of the attempt when its machines go away with it: what others must see of it goes to
-    the store. Empty where the folder stays."""
+    """Name of the attempt if its machines end with it; its files are then uploaded to the store.
+    Empty if the folder is permanent."""
     unattended_seconds: float = 0.0
-    """How long the ranks of an attempt go on without a sign of life of a launcher; 0 never ends."""
+    """How long an attempt continues without a heartbeat of a launcher; 0 means without limit."""
     contract: dict[str, JsonValue] = Field(default_factory=dict)
-    """What the fingerprint is the digest of, by name."""
+    """The settings whose digest is the fingerprint, by name."""
 
     @property
     def root(self) -> Path:
-        """The training's folder."""
+        """Return the training's folder."""
         return Path(self.folder)
 
     @property
     def checkpoints(self) -> Path:
-        """One folder per checkpoint."""
+        """Return the folder with one folder per checkpoint."""
         return self.root / "checkpoints"
 
     @property
     def checkpoints_uri(self) -> str:
-        """Where checkpoints are kept; copies of them may lie in `checkpoints`."""
+        """Return the address of the checkpoint store; `checkpoints` may contain copies."""
         return f"{self.store_uri}/checkpoints" if self.store_uri else str(self.checkpoints)
 
     @property
     def attempt_uri(self) -> str:
-        """Where the attempt leaves what must outlive its machines."""
+        """Return the address for files that must outlive the attempt's machines."""
         return f"{self.store_uri}/attempts/{self.attempt}"
 
     @property
     def address(self) -> str:
-        """Where the workers of an attempt on other machines find the job."""
+        """Return the job's address for workers on other machines."""
         return f"{self.attempt_uri}/{JOB_FILE}"
 
     @property
     def errors(self) -> Path:
-        """What the ranks of the current attempt died of."""
+        """Return the folder of the errors that ended ranks of the current attempt."""
         return self.root / "errors"
 
     @property
     def interrupted(self) -> Path:
-        """Written when the current attempt stopped behind a checkpoint because of a signal."""
+        """Return the marker that a signal stopped the current attempt at a checkpoint."""
         return self.root / "interrupted"
 
     @property
     def first_step(self) -> Path:
-        """Written when the current attempt has finished its first step."""
+        """Return the marker that the current attempt has finished its first step."""
         return self.root / "first-step"
 
     @property
     def logs(self) -> Path:
-        """`job.log` of the launcher and one `rank-N.log` per process."""
+        """Return the folder of the launcher's `job.log` and one `rank-N.log` per process."""
         return self.root / "logs"
 
     @property
     def scratch(self) -> Path:
-        """Encoded splits; deleted when no attempt follows. Hidden from listings of the store."""
+        """Return the folder of encoded splits, deleted after the last attempt."""
         return self.root / ".scratch"
 
 
 class Decision(Artifact):
-    """What was settled when the training began; every later attempt takes it over."""
+    """Decisions of the first attempt, reused by every later attempt."""
 
     fingerprint: str
-    """Of the training that it was settled for."""
+    """Fingerprint of the training."""
 
 
 class FittedTask(Decision):
-    """What the task fitted.
+    """The fitted state of the task.
 
     File tree: `fitted.json`.
     """
@@ -114,7 +115,7 @@ class RankFailure(Section):
 
     rank: int
     step: int
-    """The update that was being computed; 0 before the first."""
+    """The current update; 0 before the first."""
     type: str
     message: str
     traceback: str
@@ -123,19 +124,19 @@ class RankFailure(Section):
     is_consequence: bool
     """The rank only lost its connection to another one, or waited for it."""
     is_hang: bool = False
-    """It was ended because nothing moved: another attempt may."""
+    """It was ended because of a hang: another attempt may succeed."""
     is_outage: bool = False
-    """A service did not answer, which says nothing about the task."""
+    """A service did not answer; the task is not the cause."""
 
     @classmethod
     def first_of(cls, folder: Path) -> Self | None:
-        """The failure that the others followed from; None when no rank left one."""
+        """Return the failure that caused the others; None when no rank recorded one."""
         failures = [cls.from_json(path.read_bytes()) for path in folder.glob("rank-*.json")]
         return min(failures, key=lambda found: (found.is_consequence, found.time), default=None)
 
 
 class JobFailure(Artifact):
-    """Why the last attempt that failed did.
+    """Why the last failed attempt failed.
 
     File tree: `error.json`.
     """
@@ -143,15 +144,15 @@ class JobFailure(Artifact):
     file_name: ClassVar[str] = "error.json"
 
     reason: str
-    """In one line, with what becomes of it."""
+    """The failure in one line, with the consequence."""
     first: RankFailure | None
-    """The exception that the others followed from; None when all ranks were killed from outside."""
+    """The exception that caused the others; None when all ranks were killed from outside."""
     silent_ranks: tuple[int, ...]
-    """Those that ended without an exception of their own: killed, most often."""
+    """Ranks that ended without an exception: usually killed."""
 
     @classmethod
     def of(cls, job: TrainingJob, reason: str) -> Self:
-        """What the ranks of an attempt left behind."""
+        """Return the records of the ranks of an attempt."""
         spoke = {int(path.stem.removeprefix("rank-")) for path in job.errors.glob("rank-*.json")}
         return cls(
             reason=reason,
@@ -161,19 +162,19 @@ class JobFailure(Artifact):
 
 
 class AttemptEnd(Artifact):
-    """The first rank's word that an attempt ended in order, given after every rank's.
+    """Completion marker of an attempt, written by the first rank after all ranks have ended.
 
-    File tree: `ended.json`. A job whose first pod has ended claims to have succeeded; this is what
-    proves it.
+    File tree: `ended.json`. A job whose first pod has ended is reported as succeeded; only this
+    marker proves it.
     """
 
     file_name: ClassVar[str] = "ended.json"
 
     attempt: str
     is_finished: bool
-    """Whether the training is; else a signal stopped it behind a checkpoint."""
+    """Whether the training is finished; else a signal stopped it at a checkpoint."""
     ranks: tuple[int, ...]
-    """Those that said so."""
+    """Ranks that reported their end."""
 
 
 def training_contract(
@@ -185,7 +186,7 @@ def training_contract(
     threads_per_process: int,
     code_digest: str,
 ) -> dict[str, JsonValue]:
-    """All that determines the weights: equal contracts mean bit-identical ones.
+    """Return everything that determines the weights: equal contracts mean bit-identical weights.
 
     The number of processes and threads is part of it: both change the order of summation.
     """
@@ -199,12 +200,12 @@ def training_contract(
 
 
 def training_fingerprint(contract: Mapping[str, JsonValue]) -> str:
-    """The digest of a training's contract."""
+    """Return the digest of a training's contract."""
     return hashlib.sha256(canonical_json(dict(contract)).encode()).hexdigest()
 
 
 def read_job(path: Path) -> TrainingJob:
-    """The job stored in a file.
+    """Load the job from a file.
 
     Raises:
         PerennialError: there is no such file.

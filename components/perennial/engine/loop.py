@@ -47,12 +47,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Training:
-    """The parts that the loop joins.
+    """The parts of the training loop.
 
     Attributes:
-        errors: Where every rank puts bad batches on record.
-        step: The update that is being made or was made last, counted from 1.
-        data_offset: Global batches left out of the stream so far.
+        errors: Folder in which every rank records bad batches.
+        step: The current or latest update, counted from 1.
+        data_offset: Global batches skipped so far.
     """
 
     section: TrainingSection
@@ -89,12 +89,12 @@ class Training:
         self.randomness = StepRandomness(self.section.seed, rank, self.world.device)
 
     def is_due(self, every: int) -> bool:
-        """Whether the update being made, or just made, ends an interval; the last one always."""
+        """Whether the current update ends an interval; the last one always does."""
         return self.step % every == 0 or self.step == self.section.steps
 
 
 def train(training: Training) -> bool:
-    """Spend the budget; False when a signal ended it early, behind a checkpoint."""
+    """Run all steps; return False when a signal stopped the training at a checkpoint."""
     section = training.section
     training.model.train()
     while training.step < section.steps:
@@ -113,7 +113,7 @@ def train(training: Training) -> bool:
 
 
 def update(training: Training) -> tuple[Judgement, bool]:
-    """Make one update; what was done with it, and whether a signal asks to stop."""
+    """Run one update; return the verdict on it, and whether a signal requests to stop."""
     section, optimizer = training.section, training.optimizer
     training.step += 1
     steps_done = training.step - 1
@@ -149,7 +149,7 @@ def update(training: Training) -> tuple[Judgement, bool]:
 
 
 def next_batch(training: Training) -> RankBatch:
-    """This rank's share of the update's global batch."""
+    """Return this rank's share of the update's global batch."""
     start = time.monotonic()
     batch = training.loader.batch(training.step - 1 + training.data_offset)
     parts = own_sequences(batch.micro_batches, training.task, training.world.layout)
@@ -158,9 +158,9 @@ def next_batch(training: Training) -> RankBatch:
 
 
 def clones_of_buffers(training: Training) -> list[Tensor]:
-    """The buffers before an update that may be left out.
+    """Return copies of the buffers before an update that may be skipped.
 
-    Its forward pass puts what is not finite into running statistics, where it would stay.
+    Its forward pass may write non-finite values into running statistics permanently.
     """
     if not training.guard.needs_every_step:
         return []
@@ -168,7 +168,7 @@ def clones_of_buffers(training: Training) -> list[Tensor]:
 
 
 def add_gradients(training: Training, batch: RankBatch) -> Scalar:
-    """Forward and backward over the share; returns its part of the global batch's mean loss."""
+    """Run forward and backward passes of the share; return its part of the mean loss."""
     section, model, device = training.section, training.model, training.world.device
     # Divided by the weight of the whole global batch, not of the micro-batch: the sum over
     # micro-batches and ranks is then the mean. Reducing averages over the ranks, which the number
@@ -198,9 +198,9 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
 
 
 def reduce_and_decide(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, bool]:
-    """Gradient norm and loss of the global batch, what to do with it, and whether to stop.
+    """Return gradient norm and loss of the global batch, the verdict, and whether to stop.
 
-    One small reduction tells every rank the same, where gradients are not replicated anyway.
+    One small reduction gives every rank the same values, unless gradients are replicated.
     """
     world, section, guard = training.world, training.section, training.guard
     model, parameters = training.model, training.parameters
@@ -232,10 +232,10 @@ def reduce_and_decide(training: Training, loss: Scalar) -> tuple[Scalar, Scalar,
 def record_not_finite(
     training: Training, judgement: Judgement, batch: RankBatch, part: Scalar
 ) -> None:
-    """Save which rows and tensors are at fault.
+    """Record which rows and tensors are not finite.
 
     Raises:
-        TrainingFailedError: the update must not be left out.
+        TrainingFailedError: the update must not be skipped.
     """
     step, rows = training.guard.bad_step, batch.rows
     if step < training.step:
@@ -250,10 +250,10 @@ def record_not_finite(
 
 
 def rewind(training: Training) -> None:
-    """Return to the last checkpoint before the jump; leave out the batches since.
+    """Return to the last checkpoint before the jump; skip the batches since.
 
     Raises:
-        TrainingFailedError: there is none, or it has been done too often.
+        TrainingFailedError: there is no such checkpoint, or there were too many rewinds.
     """
     guard = training.guard
     # A checkpoint between two evaluations was made because a signal came: a training that was not
@@ -278,7 +278,7 @@ def rewind(training: Training) -> None:
 
 
 def evaluate(training: Training) -> dict[str, float]:
-    """The metrics of the model, and those of its average as `averaged_…` if there is one."""
+    """Return the metrics of the model, and those of its average as `averaged_…` if there is one."""
     metrics = training.evaluate(training.model, training.step)
     if training.averaged is not None:
         with training.averaged.swapped():
@@ -288,7 +288,7 @@ def evaluate(training: Training) -> dict[str, float]:
 
 
 def save(training: Training, *, is_evaluated: bool) -> None:
-    """Evaluate, where it is due, then write a checkpoint that holds the metrics of its step."""
+    """Evaluate if due, then write a checkpoint with the metrics of its step."""
     metrics = {}
     synchronize_buffers(training.model, training.world)
     if is_evaluated:

@@ -1,12 +1,12 @@
-"""Normalization: over which examples are a batch normalisation's statistics taken?
+"""Normalization: sets over which examples batch normalisation computes statistics.
 
 `local` is what PyTorch does: the rows of one process and forward pass. `sync` takes those of all
 processes together, so that two compute what one would; PyTorch's own does it on GPUs only. `ghost`
 takes fewer, in chunks of a fixed size, which keeps the noise that small batches train well with
 when batches grow (Hoffer et al., 2017).
 
-Both kinds have the names and shapes of the module that they replace, so weights and checkpoints
-are those of the task's own model.
+Both kinds have the names and shapes of the module that they replace, so weights and checkpoints are
+those of the task's own model.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 
 
 def normalized(model: nn.Module, training: TrainingSection, world: World) -> nn.Module:
-    """The model with its batch normalisations as the contract wants them, before it is sharded.
+    """Convert the model's batch normalisations to the contract's kind, before sharding.
 
     Raises:
         PerennialError: there is none to convert, or a process would have no rows to share.

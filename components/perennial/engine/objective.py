@@ -1,4 +1,4 @@
-"""Objective: what a micro-batch adds to the global loss, and what of it is differentiated."""
+"""Objective: a micro-batch's part of the global loss, reported and differentiated."""
 
 from torch import Tensor, nn
 
@@ -12,12 +12,12 @@ from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 def forward(
     task: Task, model: nn.Module, batch: Batch, training: TrainingSection
 ) -> tuple[Tensor, Tensor]:
-    """Run the model; the sum of the weighted losses, and that sum with the auxiliary losses in it.
+    """Run the model; return the sum of the weighted losses, without and with auxiliary losses.
 
-    The first is what is reported, the second what is differentiated. Neither is scaled.
+    The first is reported, the second is differentiated. Neither is scaled.
 
     Args:
-        task: Knows the losses.
+        task: Computes the losses.
         model: Parallelized or not.
         batch: On the model's device.
         training: Its precision.
@@ -32,7 +32,7 @@ def forward(
 
 
 def weighted_losses(task: Task, output: Tensor, batch: Batch) -> Tensor:
-    """The loss of each example, times its weight.
+    """Return the loss of each example, times its weight.
 
     Raises:
         BadTaskError: the task averaged them itself, which would weigh examples wrongly.

@@ -1,4 +1,4 @@
-"""Precision: in which types are forward, backward and reductions computed?
+"""Precision: number types of forward, backward and reductions.
 
 Weights and optimizer state are always float32. Under FSDP the shards are cast when they are
 gathered; elsewhere autocast chooses per operation.
@@ -21,7 +21,7 @@ TF32_CAPABILITY = (8, 0)
 
 
 def choose_kernels(training: TrainingSection, device: torch.device) -> None:
-    """Apply the switches that hold for the whole process.
+    """Apply the settings of the whole process.
 
     Raises:
         PerennialError: the device has no TF32, or no bfloat16.
@@ -52,7 +52,7 @@ def require_types(
         has_bf16: Whether it has bfloat16, not counting emulation.
 
     Raises:
-        PerennialError: it does not: it would be slow, or compute in another type, without a word.
+        PerennialError: it does not: it would silently be slow, or compute in another type.
     """
     evidence = f"{name} has compute capability {capability[0]}.{capability[1]}; both need 8.0"
     if training.allow_tf32 and capability < TF32_CAPABILITY:
@@ -85,7 +85,7 @@ def fsdp_policy(
 
 
 def computation(training: TrainingSection, device: torch.device) -> AbstractContextManager[object]:
-    """What every forward pass runs in."""
+    """Return the context of every forward pass."""
     if training.precision == "fp32" or training.strategy in ("fsdp", "hsdp"):
         return nullcontext()
     return torch.autocast(device.type, dtype=COMPUTE_DTYPES[training.precision])
@@ -99,7 +99,7 @@ class LossScale:
 
     Args:
         training: Its precision.
-        value: Where an earlier attempt got to.
+        value: Value of an earlier attempt.
         good_steps: Updates since it last changed.
         halvings: Updates left out because they overflowed.
     """
@@ -117,7 +117,7 @@ class LossScale:
         self.halvings = halvings
 
     def overflowed(self) -> bool:
-        """Halve; False when there is nothing left to halve: then it is no overflow."""
+        """Halve; return False at the minimum: the cause is then not an overflow."""
         if not self.is_dynamic or self.value <= 1.0:
             return False
         self.value /= 2.0

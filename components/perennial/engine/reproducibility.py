@@ -34,7 +34,7 @@ def seeded_model(task: Task, seed: int) -> nn.Module:
 
 
 class StepRandomness:
-    """The random state of one rank, set anew at every update.
+    """The random state of one rank, set again at every update.
 
     Resuming at a step and running into it therefore draw the same dropout masks.
     """

@@ -1,4 +1,4 @@
-"""Scalars: the few numbers that every update measures, kept where reading them costs nothing.
+"""Scalars: the few numbers that every update measures, stored where reading them is cheap.
 
 On a CPU they are Python's own, whose arithmetic takes a hundredth of a tensor's. On a GPU they stay
 there, for reading one waits for all the work before it.
@@ -14,12 +14,12 @@ Scalar: TypeAlias = Tensor | float
 
 
 def scalar(value: Tensor) -> Scalar:
-    """A tensor of one number as a scalar, in float64 and without its history."""
+    """Convert a tensor of one number to a scalar, in float64, detached."""
     return value.item() if value.device.type == "cpu" else value.detach().double()
 
 
 def vector(values: Sequence[Scalar], device: torch.device) -> Tensor:
-    """Scalars as one tensor on a device, in float64."""
+    """Stack scalars into one tensor on a device, in float64."""
     if device.type == "cpu":
         return torch.tensor(values, dtype=torch.float64)
     # Python's own are filled in there: a copy from the host would wait.
@@ -34,12 +34,12 @@ def vector(values: Sequence[Scalar], device: torch.device) -> Tensor:
 
 
 def unpacked(values: Tensor) -> list[Scalar]:
-    """A tensor of a few numbers as scalars."""
+    """Split a tensor of a few numbers into scalars."""
     return values.tolist() if values.device.type == "cpu" else list(values.double().unbind())
 
 
 def read(values: Sequence[Scalar]) -> list[float]:
-    """Scalars of one kind as Python's numbers; waits for their device once."""
+    """Convert scalars to Python's numbers; waits for their device once."""
     if values and isinstance(values[0], Tensor):
         return torch.stack([torch.as_tensor(each) for each in values]).tolist()
     return [float(each) for each in values]

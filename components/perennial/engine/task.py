@@ -1,4 +1,4 @@
-"""Task: what a user writes; everything else about training is the engine's business."""
+"""Task: what a user writes; the engine does everything else of a training."""
 
 import difflib
 import inspect
@@ -59,12 +59,12 @@ class Task(ABC):
     Options: ClassVar[type[Section]] = NoOptions
     """The task's own options; unknown keys in the contract are refused with it."""
     kind: Kind
-    """What `predict` returns: P(label = 1) of shape [B], class probabilities of shape [B, C], or
-    values of shape [B]. A task of kind `statistic` (language models, retrieval) measures each
-    example instead: see `statistic`."""
+    """Kind of the predictions, and what `predict` returns: P(label = 1) of shape [B], class
+    probabilities of shape [B, C], or values of shape [B]. A task of kind `statistic` (language
+    models, retrieval) measures each example instead: see `statistic`."""
     metrics: Mapping[str, Direction]
-    """The keys that `score` returns, and which way each is better; `loss` is added by the engine.
-    The first is the default for selection and gate. `directions_of` gives them for names of the
+    """Keys that `score` returns, and the direction of each; `loss` is added by the engine. The
+    first is the default for selection and gate. `directions_of` gives them for names of the
     catalogue, which the engine then computes; others are computed by the task's own `score`."""
     statistics: ClassVar[tuple[str, ...]] = ()
     """For kind `statistic`: what each column of `statistic` is, for the catalogue's metrics:
@@ -76,14 +76,14 @@ class Task(ABC):
     models with equal weights, and all of them only between models with equal `exposure`."""
 
     reconstructs_inputs: ClassVar[bool] = False
-    """Whether the label is made of the features, as autoencoders, denoisers and imputers have it.
-    That the inputs tell the label is then no leak, and the checks for one are left out."""
+    """Whether the label is made of the features, as in autoencoders, denoisers and imputers. Inputs
+    that determine the label are then not a leak, and the leakage checks are skipped."""
     needs_whole_batch: ClassVar[bool] = False
     """Whether the loss compares the rows of a global batch with each other, as contrastive ones do.
     An update is then one forward pass of every process: several would not see each other's rows."""
 
     def __init_subclass__(cls) -> None:
-        """Guard each function of a task: none may end the process that calls it."""
+        """Wrap each function of a task, so that it cannot end the calling process."""
         super().__init_subclass__()
         guard_methods(cls, except_of=Task)
 
@@ -99,15 +99,15 @@ class Task(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, JsonValue]:
-        """What `fit` learned, as JSON."""
+        """Return what `fit` learned, as JSON."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
-        """Take over what an earlier `fit` learned."""
+        """Load what an earlier `fit` learned."""
 
     @abstractmethod
     def encode(self, rows: pl.DataFrame) -> Batch:
-        """Rows → tensors, one example per row, in order.
+        """Encode rows as tensors, one example per row, in order.
 
         Without the label column the batch has no `label`. The same function serves training,
         evaluation and serving, so it must be deterministic; random augmentation goes to `augment`.
@@ -115,44 +115,44 @@ class Task(ABC):
 
     @abstractmethod
     def build_model(self) -> nn.Module:
-        """A new model; called as `model(**inputs)` with the batch's tensors except `label`."""
+        """Build a model; called as `model(**inputs)` with the batch's tensors except `label`."""
 
     @abstractmethod
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """The loss of each example, shape [B].
+        """Return the loss of each example, shape [B].
 
         The engine averages over the global batch, by the batch's `weight` where it has one.
         """
 
     def training_losses(self, output: Tensor, batch: Batch) -> Tensor:
-        """What is minimised, shape [B]: `losses`, unless training asks for more than they say.
+        """Return the training loss, shape [B]: `losses`, unless training adds other terms.
 
         Label smoothing and auxiliary terms belong here. Evaluation, the gate, the limit on the
-        champion's loss and the skeleton checks use `losses`, which must mean the same for every
+        champion's loss and the sanity checks use `losses`, which must mean the same for every
         training.
         """
         return self.losses(output, batch)
 
     @abstractmethod
     def predict(self, output: Tensor) -> Tensor:
-        """The model's output → predictions, as `kind` says."""
+        """Return predictions from the model's output, in the form of `kind`."""
 
     def statistic(self, output: Tensor, batch: Batch) -> Tensor:
-        """For kind `statistic`: what `score` averages, shape [B], or [B, K] for several numbers.
+        """Return what `score` averages, for kind `statistic`: shape [B], or [B, K].
 
         A language model's is its loss per token, a retrieval model's the rank of the right answer.
-        `score` then receives these as `predictions`, and the examples' weights (1 without
-        `weight`) as `labels`.
+        `score` then receives these as `predictions`, and the examples' weights (1 without `weight`)
+        as `labels`.
         """
         raise NotImplementedError(f"{type(self).__name__} is of kind {self.kind!r}")
 
     def exposure(
         self, statistics: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """For kind `statistic`: how much of each row was measured, shape [N]; all of it by default.
+        """Return how much of each row was measured, shape [N]; for kind `statistic`.
 
         In a unit that does not depend on the model, such as bytes of text: a model that cuts rows
-        earlier than another answers an easier or harder question, and the two do not compare.
+        earlier than another is measured on other data, and the two are not comparable.
 
         Args:
             statistics: Of each row, as `score` receives them.
@@ -163,10 +163,10 @@ class Task(ABC):
     def score(
         self, predictions: NDArray[np.float64], labels: NDArray[np.float64]
     ) -> dict[str, float]:
-        """The metrics named in `metrics`, over all examples of a split.
+        """Return the metrics named in `metrics`, over all examples of a split.
 
         Those of the catalogue. Override it for others, with `super().score(...) | {...}` if there
-        are both. A metric that the rows do not define is left out; no number stands for it.
+        are both. A metric that the rows do not define is left out, without a substitute value.
         """
         found = {}
         for name in self.metrics:
@@ -179,7 +179,7 @@ class Task(ABC):
     def measure(
         self, name: str, predictions: NDArray[np.float64], labels: NDArray[np.float64]
     ) -> float:
-        """One of the metrics: what `score` says, without the others where it can do without.
+        """Return one of the metrics of `score`; computes only this one where possible.
 
         Raises:
             UndefinedMetricError: the rows do not define it.
@@ -199,7 +199,7 @@ class Task(ABC):
         )
 
     def reading(self, metric: Metric) -> Metric:
-        """A metric of the catalogue, of this task's predictions or statistics.
+        """Return a metric of the catalogue, of this task's predictions or statistics.
 
         Raises:
             BadTaskError: it is for another kind of task.
@@ -215,19 +215,19 @@ class Task(ABC):
 
     @abstractmethod
     def expected_initial_loss(self) -> float:
-        """The mean loss that theory predicts before the first update, on the training split.
+        """Return the theoretical mean loss before the first update, on the training split.
 
         Examples: ln C for C balanced classes and zero logits; the label's entropy when the last
         bias starts at the class prior; the variance for squared error around the mean.
         """
 
     def augment(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Random changes to a training batch; never applied in evaluation. None by default."""
+        """Augment a training batch; never applied in evaluation. Unchanged by default."""
         return batch
 
     @property
     def prediction_names(self) -> Sequence[str]:
-        """What the columns of `predict`, or of `statistic`, are called where the model is served.
+        """Return the served names of the columns of `predict`, or of `statistic`.
 
         None by default: they are then numbered.
         """
@@ -235,27 +235,27 @@ class Task(ABC):
 
     @property
     def scoring_rows(self) -> int:
-        """Examples per forward pass of an evaluation; fewer where one example's output is large."""
+        """Return the examples per forward pass of an evaluation; fewer for large outputs."""
         return 4096
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """The modules to shard one by one, in forward order; the rest is sharded as one."""
+        """Return the modules to shard one by one, in forward order; the rest is sharded as one."""
         return ()
 
     @property
     def scored_together(self) -> int:
-        """Neighbours in a split whose evaluation depends on each other, as in retrieval.
+        """Return the number of neighbours in a split that are evaluated together, as in retrieval.
 
         Evaluations never divide such a group, and `scoring_rows` is a multiple of it.
         """
         return 1
 
     def parallel_plan(self) -> ParallelPlan | None:
-        """Where the model may be cut, for `training.parallelism`; None where it may not."""
+        """Return how the model may be divided, for `training.parallelism`; None if it may not."""
         return None
 
     def auxiliary_losses(self, model: nn.Module) -> Tensor | None:
-        """What the last training pass adds to the loss of each example, shape [B], or None.
+        """Return the auxiliary loss of each example in the last training pass, shape [B], or None.
 
         For losses on what happens inside the model, such as the balance of experts. They are
         weighted like the others, and enter gradients, but neither reports nor evaluations.
@@ -266,28 +266,28 @@ class Task(ABC):
         return None
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
-        """One example decoded from the tensors right before the model, for people to look at."""
+        """Describe one example, decoded from the tensors right before the model."""
         return {name: str(tensor[index].tolist()) for name, tensor in batch.items()}
 
     def picture(self, batch: Batch, index: int) -> NDArray[np.uint8] | None:
-        """One example as pixels [H, W] or [H, W, 3], from the tensors right before the model.
+        """Return one example as pixels [H, W] or [H, W, 3], from the tensors before the model.
 
-        None where an example is no picture.
+        None if an example is not a picture.
         """
         return None
 
     def baseline(self, rows: pl.DataFrame) -> NDArray[np.float64] | None:
-        """Predictions of a human or a rule of thumb, in `predict`'s shape, or None."""
+        """Return predictions of a human or a rule of thumb, in `predict`'s shape, or None."""
         return None
 
 
 def inputs_of(batch: Batch) -> Batch:
-    """The batch without label and weight: what the model is called with."""
+    """Return the batch without label and weight: the model's inputs."""
     return {name: tensor for name, tensor in batch.items() if name not in (LABEL, WEIGHT)}
 
 
 def load_task(path: str, options: Mapping[str, JsonValue], columns: TaskColumns) -> Task:
-    """The task named in a contract, with its options checked.
+    """Build the task named in a contract, with its options validated.
 
     Args:
         path: `package.module:ClassName`.
@@ -302,7 +302,7 @@ def load_task(path: str, options: Mapping[str, JsonValue], columns: TaskColumns)
 
 
 def load_task_type(path: str) -> type[Task]:
-    """The class behind `package.module:ClassName`.
+    """Import the class `package.module:ClassName`.
 
     Raises:
         BadTaskError: it does not import or is not a complete `Task`.
@@ -336,7 +336,7 @@ def load_task_type(path: str) -> type[Task]:
 
 
 def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Section:
-    """The contract's `model.options` as the task's own section.
+    """Validate the contract's `model.options` as the task's own section.
 
     Raises:
         BadTaskError: an option is unknown or does not fit.
@@ -359,7 +359,7 @@ def check_options(task_type: type[Task], options: Mapping[str, JsonValue]) -> Se
 
 
 def check_metrics(task_type: type[Task], options: Section, named: Mapping[str, str]) -> None:
-    """Whether a task has the metrics that a contract names.
+    """Check that a task has the metrics that a contract names.
 
     A task that sets `metrics` on its instances is checked when it is used.
 

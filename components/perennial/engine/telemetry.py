@@ -18,17 +18,17 @@ from perennial.engine.profiling.flops import peak_flops
 from perennial.engine.scalars import Scalar, read
 from perennial.steps.journal import Journal
 
-PROGRESS_SECONDS = 0.5  # between two events of the journal: people read no faster
+PROGRESS_SECONDS = 0.5  # between two events of the journal
 logger = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """What has been measured, over all attempts; every rank measures, the first one speaks.
+    """Measurements over all attempts; every rank measures, the first one logs.
 
     Args:
         training: Intervals and budget.
         world: This rank among all.
-        progress: Where an earlier attempt got to.
+        progress: Progress of an earlier attempt.
         file: One JSON line per point, as it happened; a resumed attempt repeats the points after
             its checkpoint.
         flops_per_example: Of forward and backward pass; None when unknown.
@@ -50,7 +50,7 @@ class Telemetry:
         self._flops_per_example = flops_per_example
         self._peak_flops = peak_flops_of(training, world)
         self.seconds_waited = 0.0
-        """For batches, in this attempt."""
+        """Return the seconds spent waiting for batches, in this attempt."""
         self._before = progress
         self._history = list(progress.history)
         self._evaluations = list(progress.evaluations)
@@ -83,7 +83,7 @@ class Telemetry:
         self._unread.append((loss, norm, clipped))
 
     def log(self, step: int, update_ratio: float) -> None:
-        """Make a point of the interval that ends here, if an update was applied in it."""
+        """Record a point for the interval that ends here, if an update was applied in it."""
         self._read()
         sums = self._since_log
         if not sums.steps:
@@ -113,7 +113,7 @@ class Telemetry:
             self._tell(point)
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        """Make a point of an evaluation."""
+        """Record a point for an evaluation."""
         self._read()
         sums = self._since_evaluation
         train_loss = sums.loss / sums.steps if sums.steps else None
@@ -133,7 +133,7 @@ class Telemetry:
         self._interval_steps = 0
 
     def rewind(self, progress: Progress) -> None:
-        """Forget what was measured after a checkpoint; the time is spent all the same."""
+        """Discard measurements after a checkpoint, except the elapsed time."""
         self._before = progress.model_copy(
             update={"seconds": self._before.seconds, "num_resumes": self._before.num_resumes}
         )
@@ -145,7 +145,7 @@ class Telemetry:
         self.restart_clock()
 
     def progress(self, step: int) -> Progress:
-        """All of it, for a checkpoint and for the result."""
+        """Return all measurements, for a checkpoint and for the result."""
         self._read()
         return Progress(
             step=step,
@@ -158,7 +158,7 @@ class Telemetry:
         )
 
     def _read(self) -> None:
-        """Add up what was measured since the last time, update by update."""
+        """Add the measurements since the last call, update by update."""
         if not self._unread:
             return
         losses, norms, clipped = (read(column) for column in zip(*self._unread, strict=True))
@@ -185,14 +185,14 @@ class Telemetry:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: of the device (GPU) or of this process (CPU), the largest so far."""
+    """Return the peak memory in bytes: of the device (GPU) or of this process (CPU)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
 
 
 def peak_flops_of(training: TrainingSection, world: World) -> float | None:
-    """What all devices could do per second at best; None when that is not known."""
+    """Return the peak throughput of all devices; None when it is not known."""
     if training.peak_tflops is not None:
         return training.peak_tflops * 1e12 * world.size
     if world.device.type != "cuda":

@@ -1,10 +1,10 @@
 """Worker: one rank of a training, started by torchrun.
 
-    torchrun --standalone --nproc-per-node 2 -m perennial.engine.worker JOB.json
-    torchrun -m perennial.engine.worker s3://bucket/…/job.json   # PET_ variables tell the rest
+    torchrun --standalone --nproc-per-node 2 -m perennial.engine.worker JOB.json torchrun -m
+    perennial.engine.worker s3://bucket/…/job.json   # PET_ variables contain the rest
 
 Ends with 0 when the training is finished and its result written, with 75 when a signal stopped it
-behind a checkpoint, and with 1 after writing `errors/rank-N.json`.
+at a checkpoint, and with 1 after writing `errors/rank-N.json`.
 """
 
 import logging
@@ -99,7 +99,7 @@ def run(job: TrainingJob) -> int:
             with sending_curves(job, rank), ending_unattended(job, rank):
                 is_finished = train(training)
             end(job, training, is_finished=is_finished)
-    except BaseException as error:  # whatever it is, a person must get to see it
+    except BaseException as error:  # any exception must be reported
         logger.exception("rank=%d failed", rank)
         record_failure(job, rank, training.step if training else 0, error)
         if training:
@@ -124,7 +124,7 @@ def end(job: TrainingJob, training: Training, *, is_finished: bool) -> None:
 
 
 def build(job: TrainingJob, world: World, stop: StopSignal) -> Training:
-    """The task of a job, fitted, its data, encoded, and with them all that the loop needs."""
+    """Prepare a job: fit the task, encode the data, and build the training loop."""
     snapshot = Snapshot.read(Path(job.snapshot))
     task = load_task(job.model.task, job.model.options, snapshot.task_columns)
     prepare_data(job, world, task, snapshot)
@@ -143,7 +143,7 @@ def assemble(
     data: EncodedSplit,
     validation: EncodedSplit,
 ) -> Training:
-    """Everything that the loop needs, in the state of the newest checkpoint."""
+    """Build the training loop, in the state of the newest checkpoint."""
     choose_kernels(job.training, world.device)
     make_deterministic(enabled=job.training.deterministic)
     section = plan_strategy(job, world, task, data)
@@ -176,7 +176,7 @@ def assemble(
 
 
 def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world: World) -> Loader:
-    """This rank's part of the stream of training rows.
+    """Return the loader of this rank's part of the training rows.
 
     Raises:
         PerennialError: batches cannot be pinned for a device that needs no pinning, or the task
@@ -208,7 +208,7 @@ def build_loader(task: Task, data: EncodedSplit, section: TrainingSection, world
 def initial_model(
     task: Task, data: EncodedSplit, section: TrainingSection, world: World
 ) -> nn.Module:
-    """The same initial model on every rank, parallelized and ready for its first update."""
+    """Build the same initial model on every rank, parallelized and ready for its first update."""
     model = normalized(seeded_model(task, section.seed), section, world)
     if section.parallelism.pipeline > 1:
         return build_pipeline(
@@ -224,7 +224,7 @@ def initial_model(
 
 
 def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
-    """The metric that makes a checkpoint one of the best, and which way it is better.
+    """Return the metric by which checkpoints are ranked, and its direction.
 
     Raises:
         BadTaskError: the task has no such metric.
@@ -241,7 +241,7 @@ def retention_metric(task: Task, name: str) -> tuple[str, Direction]:
 
 
 def write_result(job: TrainingJob, training: Training) -> None:
-    """Say what came out; its presence means that the training is finished."""
+    """Write the result; its presence means that the training is finished."""
     progress = training.telemetry.progress(training.step)
     TrainingResult(
         fingerprint=job.fingerprint, task=job.model.task, options=job.model.options,
@@ -261,7 +261,7 @@ def write_result(job: TrainingJob, training: Training) -> None:
 
 
 def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException) -> None:
-    """Leave the exception where the launcher looks for it."""
+    """Write the exception for the launcher."""
     text = str(error)
     failure = RankFailure(
         rank=rank, step=step, type=type(error).__name__, message=text,
@@ -274,7 +274,7 @@ def record_failure(job: TrainingJob, rank: int, step: int, error: BaseException)
 
 
 def start_logging(job: TrainingJob, rank: int) -> None:
-    """One log file per rank, appended to by every attempt; of a pod, its log."""
+    """Log to one file per rank, which every attempt appends to; in a pod, to its log."""
     job.logs.mkdir(parents=True, exist_ok=True)
     place: logging.Handler = (
         logging.StreamHandler()

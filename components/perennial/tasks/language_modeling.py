@@ -62,7 +62,7 @@ class LanguageModelOptions(DocumentOptions, DecoderOptions):
 
 
 class LanguageModel(Task):
-    """What all causal language models have in common: documents in, loss per token out.
+    """Base of causal language models: documents in, loss per token out.
 
     A batch holds `tokens` and `label`, int32 [B, W·T], and `weight` [B], the number of labels that
     count. Documents stand between boundaries and are padded on the right, where no label counts and

@@ -63,7 +63,7 @@ class TabularState(ClassLabels):
 
 
 class TabularTask(Task):
-    """What classification and regression on tables share."""
+    """Base of classification and regression on tables."""
 
     Options = TabularOptions
 

@@ -184,8 +184,8 @@ def test_png_keeps_every_pixel():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"architecture": "vit", "preset": "resnet18"}, "is no vit"),
-        ({"preset": "vit_tiny"}, "is no resnet"),
+        ({"architecture": "vit", "preset": "resnet18"}, "is not a preset of vit"),
+        ({"preset": "vit_tiny"}, "is not a preset of resnet"),
         ({"architecture": "vit", "channels_last": True}, "for convolutions"),
         ({"vit": {"depth": 2}}, "does not use"),
         ({"architecture": "vit", "resnet": {"stem": "large"}}, "does not use"),

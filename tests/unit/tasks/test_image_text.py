@@ -135,7 +135,7 @@ def test_it_passes_the_skeleton_checks_that_apply(snapshot):
 
 
 def test_a_preset_of_the_other_architecture_is_refused():
-    with pytest.raises(PerennialError, match="is no vit"):
+    with pytest.raises(PerennialError, match="is not a preset of vit"):
         check_options(ImageTextContrastive, OPTIONS | {"preset": "resnet18"})
 
 

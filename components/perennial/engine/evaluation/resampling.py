@@ -1,9 +1,9 @@
-"""Resampling: how uncertain a metric is, when the rows of one day or group are not independent.
+"""Resampling: uncertainty of a metric when the rows of a day or group are not independent.
 
 Every interval comes from one paired bootstrap over whole blocks: each draw takes the blocks with
-replacement and recomputes the metric of every model on the same draw. What troubles a model today
-often troubles it tomorrow: the gate's intervals add what the blocks' influences tell about that
-(`uncertainty`), the errors of a checkpoint's selection are those of pairs of adjacent days.
+replacement and recomputes the metric of every model on the same draw. Errors of adjacent days
+correlate: the gate's intervals add what the blocks' influences tell about that (`uncertainty`), the
+errors of a checkpoint's selection are those of pairs of adjacent days.
 """
 
 import math
@@ -30,10 +30,10 @@ Recompute: TypeAlias = Callable[[Counts], Floats]
 """Counts [R, B] → the metric of each draw [R]."""
 
 # The pair counts of the ROC area are a B x B matrix; longer histories are cut into as many blocks
-# of several adjacent days, which only makes intervals more honest.
+# of several adjacent days, which only widens intervals.
 MAX_BLOCKS = 400
-# Bad weather lasts. Single days promote too many challengers that are no better, pairs about one in
-# 20 (benchmarks/results/gate_characteristics.md). Under 8 days there are too few pairs.
+# Adjacent days correlate. Single days promote too many challengers that are no better, pairs about
+# one in 20 (benchmarks/results/gate_characteristics.md). Under 8 days there are too few pairs.
 ADJACENT_DAYS, PAIRED_FROM = 2, 8
 # A metric without a fast form is recomputed row by row. At 200 draws of each kind a standard error
 # is itself known to within 5% (1 / sqrt(2 x 200)).

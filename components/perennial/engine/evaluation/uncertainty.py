@@ -1,4 +1,4 @@
-"""Uncertainty: how far an estimate may be off when days resemble the days before and are skewed.
+"""Uncertainty: standard error of an estimate from correlated, skewed days.
 
 The bootstrap over single blocks gives a standard error that holds for independent blocks. What it
 cannot see shows in the influence of each block on the statistic (the jackknife): a bad day that
@@ -28,7 +28,7 @@ _SMALLEST_SPARE = 0.1  # blocks; the variance of days that are nearly one is nea
 
 @dataclass(frozen=True)
 class Spread:
-    """What the influences of B blocks tell about a statistic, beside its standard error.
+    """Correlation and skewness of the influences of B blocks on a statistic.
 
     Attributes:
         correlation: Of one day's influence with the next one's, in [0, 0.97].

@@ -1,1 +1,1 @@
-"""What a training needs of memory, what fits, and what is given up to save some."""
+"""Memory: what a training needs, which layout fits, and options that save memory."""

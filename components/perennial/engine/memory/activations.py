@@ -1,4 +1,4 @@
-"""Activations: what a block keeps for its backward pass, where, and what it computes twice."""
+"""Activations: checkpoints or offloads what blocks keep for the backward pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -48,7 +48,7 @@ ATTENTION = frozenset(
 def save_memory(
     model: nn.Module, task: Task, training: TrainingSection, device: torch.device
 ) -> None:
-    """Let a model that is not sharded yet keep fewer activations, as the contract says.
+    """Apply activation checkpointing and offloading to a model that is not sharded yet.
 
     The forward passes are replaced in place: names, and so checkpoints, stay as they are.
 
@@ -74,7 +74,7 @@ def compile_blocks(model: nn.Module, task: Task) -> None:
 
 
 def blocks_to_checkpoint(model: nn.Module, task: Task) -> Sequence[nn.Module]:
-    """The blocks whose forward passes can be computed twice.
+    """Return the blocks whose forward passes can be recomputed.
 
     Raises:
         BadTaskError: the task names none.
@@ -108,7 +108,7 @@ def selective_policy(
 
 
 def offload_activations() -> saved_tensors_hooks:
-    """Inside, tensors saved for the backward pass wait in pinned memory of the host.
+    """Keep tensors saved for the backward pass in pinned host memory.
 
     Weights stay where they are: `torch.autograd.graph.save_on_cpu` would copy them as well.
     """
@@ -132,7 +132,7 @@ def _checkpointed(block: nn.Module, *, is_selective: bool, compiled: bool) -> Fo
 
 
 def _contexts(block: nn.Module | None, is_selective: bool) -> Contexts:
-    """What the forward pass and its repetition run in."""
+    """Return the contexts of the forward pass and of its recomputation."""
     if not is_selective:
         return nullcontext(), _buffers_kept(block)
     keeping, reading = create_selective_checkpoint_contexts(  # type: ignore[no-untyped-call]  # torch
@@ -146,7 +146,7 @@ def _contexts(block: nn.Module | None, is_selective: bool) -> Contexts:
 def _buffers_kept(
     block: nn.Module | None, inner: AbstractContextManager[Any] | None = None
 ) -> Iterator[None]:
-    """Running statistics must move once per update, not once more in the repetition."""
+    """Update running statistics once per update, not again in the recomputation."""
     buffers = [] if block is None else list(block.buffers())
     before = [buffer.clone() for buffer in buffers]
     try:

@@ -1,4 +1,4 @@
-"""Device memory: how many bytes may one process of a training use?"""
+"""Device memory: the bytes that one process of a training may use."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ MEMORY_INFO = Path("/proc/meminfo")
 
 
 def available_memory(device: torch.device, environment: Mapping[str, str] = os.environ) -> int:
-    """The device's free bytes; the host's are divided by the processes that train on it."""
+    """Return the device's free bytes; the host's are divided by its training processes."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
@@ -19,12 +19,12 @@ def available_memory(device: torch.device, environment: Mapping[str, str] = os.e
 
 
 def device_name(device: torch.device) -> str:
-    """The device, for people."""
+    """Return the device's name for messages."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU's memory"
 
 
 def host_memory(groups: Path = CONTROL_GROUPS, info: Path = MEMORY_INFO) -> int:
-    """Bytes that may still be allocated: what the host has, and what a container's limit leaves."""
+    """Return the bytes that may still be allocated, within host memory and container limit."""
     fields = dict(line.split(":") for line in info.read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
     for limit, usage, inactive in (
@@ -40,7 +40,7 @@ def host_memory(groups: Path = CONTROL_GROUPS, info: Path = MEMORY_INFO) -> int:
             line.split()
             for line in (groups / usage).with_name("memory.stat").read_text().splitlines()
         )
-        # Cached files are given up when memory runs short.
+        # The kernel frees cached files when memory runs short.
         used = int((groups / usage).read_text()) - int(statistics[inactive])
         available = min(available, int(text) - used)
     return max(available, 0)

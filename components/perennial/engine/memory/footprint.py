@@ -1,4 +1,4 @@
-"""Footprint: how many bytes does one process hold under a layout, at its worst moment?"""
+"""Footprint: peak bytes of one process under a layout."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -42,7 +42,7 @@ class ModelMemory:
 
     @classmethod
     def of(cls, model: nn.Module, task: Task, section: TrainingSection, *, is_on_gpu: bool) -> Self:
-        """A model's, before it is parallelized."""
+        """Return the bytes of a model before it is parallelized."""
         return cls(
             weights=sum(parameter.nbytes for parameter in model.parameters()),
             buffers=sum(buffer.nbytes for buffer in model.buffers()),
@@ -59,7 +59,7 @@ class ModelMemory:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A layout to be tried."""
+    """A candidate layout."""
 
     strategy: str
     zero_stage: int
@@ -71,7 +71,7 @@ class Candidate:
         return self.strategy == "fsdp"
 
     def applied(self, section: TrainingSection) -> TrainingSection:
-        """The section that asks for this layout.
+        """Return the training section with this layout.
 
         Raises:
             ValueError: an option of the section does not go together with it.
@@ -94,13 +94,13 @@ class Circumstances:
 
     @property
     def batches(self) -> BatchPlan:
-        """How a global batch is divided."""
+        """Return how a global batch is divided."""
         section = self.section
         return BatchPlan(section.global_batch_size, section.micro_batch_size, self.processes)
 
     @property
     def rows(self) -> int:
-        """Rows of the largest forward pass."""
+        """Return the rows of the largest forward pass."""
         largest_share = -(-self.batches.global_size // self.processes)
         return -(-largest_share // self.batches.accumulation_steps)
 
@@ -154,7 +154,7 @@ def estimate(
 
 
 def share(size: int, shards: int) -> int:
-    """One process's part."""
+    """Return one process's part."""
     return -(-size // shards)
 
 
@@ -198,7 +198,7 @@ def unreduced_gradients(model: ModelMemory, section: TrainingSection, accumulati
 
 
 def refusal(candidate: Candidate, section: TrainingSection) -> str:
-    """Why the section does not allow the layout; empty when it does."""
+    """Return why the section does not allow the layout; empty when it does."""
     try:
         candidate.applied(section)
     except ValidationError as error:
@@ -207,7 +207,7 @@ def refusal(candidate: Candidate, section: TrainingSection) -> str:
 
 
 def candidates(section: TrainingSection, processes: int, *, has_blocks: bool) -> list[Candidate]:
-    """The layouts from the fastest to the most frugal; what the section asks for is kept."""
+    """Return the layouts from the fastest to the smallest; the section's settings are kept."""
     least = section.memory.activation_checkpointing
     levels = CHECKPOINTING[CHECKPOINTING.index(least) :] if has_blocks else (least,)
     if processes == 1 and not section.memory.parameter_offload:

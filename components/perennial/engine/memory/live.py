@@ -1,7 +1,7 @@
-"""Live memory: how much does a forward and backward pass hold at its worst moment?
+"""Live memory: peak bytes of a forward and backward pass.
 
-Counted from the storages that operations make and that die again, which is the same on every
-device and needs no allocator's statistics. What kernels allocate inside themselves is not seen.
+Counted from the storages that operations make and that die again, which is the same on every device
+and needs no allocator's statistics. What kernels allocate inside themselves is not seen.
 """
 
 import weakref
@@ -47,7 +47,7 @@ class PassLine:
     more: PassMemory
 
     def at(self, rows: int) -> PassMemory:
-        """What a pass with so many rows takes."""
+        """Return the peak of a pass with so many rows."""
         fewer, more = self.fewer, self.more
         if more.rows in (rows, fewer.rows):
             return more

@@ -1,4 +1,4 @@
-"""Memory plan: which is the simplest layout whose memory suffices? For `strategy = "auto"`.
+"""Memory plan: chooses the simplest layout that fits, for `strategy = "auto"`.
 
 Weights, gradients, optimizer state and what sharding gathers follow from the parameters; what a
 forward and backward pass holds is measured on real rows. Layouts are tried from the fastest to the
@@ -58,7 +58,7 @@ class PlannedMemory(Decision):
 def plan_strategy(
     job: TrainingJob, world: World, task: Task, data: EncodedSplit
 ) -> TrainingSection:
-    """The job's training section with `auto` replaced; every rank calls it together.
+    """Return the training section with `auto` replaced; every rank calls it together.
 
     Raises:
         PerennialError: no layout fits.
@@ -81,7 +81,7 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedS
     """Measure, then take the first layout that fits; every rank comes to the same plan.
 
     Raises:
-        PerennialError: none fits; it says what would.
+        PerennialError: none fits; the error lists what would.
     """
     available = world.from_first(available_memory(world.device))
     around = Circumstances(section, world.size, world.device.type)
@@ -102,10 +102,10 @@ def make_plan(section: TrainingSection, world: World, task: Task, data: EncodedS
 
 
 class Activations:
-    """What a forward and backward pass holds, measured when it is first asked for.
+    """Peak bytes of forward and backward passes, measured on first use.
 
-    Every rank measures at the same time, in its own part of the memory: a task's loss may talk to
-    the others. The first rank's figures are taken.
+    Every rank measures at the same time, in its own part of the memory: a task's loss may use
+    collectives. The first rank's figures are taken.
 
     Args:
         around: How many rows a pass has.
@@ -169,7 +169,7 @@ class Activations:
 
 
 def reason_for(estimates: list[MemoryEstimate], available: int) -> str:
-    """Why the last layout and none before it, in a sentence."""
+    """Explain in a sentence why this layout was chosen."""
     *others, last = estimates
     limit = available * (1.0 - MARGIN)
     fits = (
@@ -191,7 +191,7 @@ def does_not_fit(
     plan: MemoryPlan, last: Candidate, model: ModelMemory, measured: PassLine,
     around: Circumstances,
 ) -> PerennialError:  # fmt: skip
-    """The error that says what would be needed."""
+    """Return the error with the memory options that would fit."""
 
     def fits(other: Circumstances) -> bool:
         return estimate(last, model, measured.at(other.rows), other).peak <= plan.limit
@@ -218,7 +218,7 @@ def does_not_fit(
 
 
 def stored_plan(job: TrainingJob) -> MemoryPlan | None:
-    """What an earlier attempt decided; None when there was none, or the strategy was given."""
+    """Load an earlier attempt's plan; None without one, or if the strategy is not `auto`."""
     if job.training.strategy != "auto":
         return None
     stored = known(job, PlannedMemory)

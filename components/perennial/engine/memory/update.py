@@ -1,4 +1,4 @@
-"""Update memory: what an optimizer keeps for a model, and what it needs for the time of a step."""
+"""Update memory: an optimizer's state, and its temporary memory during a step."""
 
 from dataclasses import dataclass
 from typing import Any, Self

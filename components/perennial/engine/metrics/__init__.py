@@ -1,1 +1,1 @@
-"""What figures say how good predictions are: by name, with what each needs and means."""
+"""Metrics of predictions: by name, each with its meaning and requirements."""

@@ -1,4 +1,4 @@
-"""Catalogue: the metric behind a name, for tasks, contracts and everyone who compares models."""
+"""Catalogue: finds metrics by name, for tasks, contracts and model comparisons."""
 
 import difflib
 import re
@@ -35,7 +35,7 @@ FAMILIES: Mapping[str, tuple[str, Callable[[str], Metric]]] = {
 
 @cache
 def named_metrics() -> Mapping[str, Metric]:
-    """All metrics whose name has no number."""
+    """Return all metrics whose name has no number."""
     every = (
         *answer_metrics(), *probability_metrics(), *ranking_metrics(), *regression_metrics(),
         *language_metrics(), mean_reciprocal_rank(), mean_average_precision(),
@@ -44,7 +44,7 @@ def named_metrics() -> Mapping[str, Metric]:
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric of a name; None if the catalogue has none, as for a task's own."""
+    """Return the metric of a name; None if it is not in the catalogue, such as a task's own."""
     for pattern, made_of in FAMILIES.values():
         if number := re.fullmatch(pattern, name):
             return replace(made_of(number[1]), name=name)
@@ -52,7 +52,7 @@ def find_metric(name: str) -> Metric | None:
 
 
 def directions_of(*names: str) -> dict[str, Direction]:
-    """What a task assigns to `metrics`: each name with the way it is better.
+    """Return the value of a task's `metrics`: each name with its direction.
 
     Raises:
         BadTaskError: the catalogue has no such metric; the nearest is suggested.
@@ -63,7 +63,7 @@ def directions_of(*names: str) -> dict[str, Direction]:
 def require_fit(
     names: Mapping[str, Direction], kind: Kind | None, statistics: Sequence[str], task: str
 ) -> None:
-    """Whether a task of a kind can be measured by metrics of the catalogue.
+    """Check that a task of a kind can be measured by metrics of the catalogue.
 
     Args:
         names: As the task declares them.

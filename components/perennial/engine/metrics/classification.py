@@ -1,4 +1,4 @@
-"""Answers: how often, and for which classes, the most probable class is the right one."""
+"""Classification metrics of the predicted classes."""
 
 from typing import TypeAlias
 
@@ -21,13 +21,13 @@ BINARY: frozenset[Kind] = frozenset({"binary"})
 
 
 def answers_of(predictions: Floats) -> Codes:
-    """The class that is answered: above one half, or the most probable, the first of equals."""
+    """Return the predicted class: above one half, or the most probable, the first of equals."""
     chosen = predictions > 0.5 if predictions.ndim == 1 else predictions.argmax(axis=1)
     return np.asarray(chosen, dtype=np.int64)
 
 
 def answer_metrics() -> tuple[Metric, ...]:
-    """Those that follow from counts of right, true and answered classes."""
+    """Return the metrics computed from counts of correct, true and predicted classes."""
     return (
         _counted(
             "accuracy", CLASSES, "Share of rows whose predicted class is the label.", "a row",
@@ -64,7 +64,7 @@ def answer_metrics() -> tuple[Metric, ...]:
 
 
 def top_accuracy(k: int) -> Metric:
-    """Whether the right class is among the k most probable; of equals, the first come first."""
+    """Return top-k accuracy; ties: the lower class first."""
 
     def hits(predictions: Floats, labels: Floats) -> Floats:
         classes = predictions.shape[1] if predictions.ndim == 2 else 2
@@ -91,7 +91,7 @@ def _counted(name: str, kinds: frozenset[Kind], meaning: str, needs: str, figure
 
 
 def _counts(predictions: Floats, labels: Floats, groups: Groups) -> Floats:
-    """Right, labelled and answered rows of each class, shape [G, 3C]."""
+    """Return the correct, labelled and predicted rows of each class, shape [G, 3C]."""
     index, count = groups
     classes = predictions.shape[1] if predictions.ndim == 2 else 2
     truth, answers = labels.astype(np.int64), answers_of(predictions)
@@ -109,7 +109,7 @@ def _split(sums: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _mean_over_classes(values: Floats) -> Floats:
-    """Over those that are defined; NaN where none is."""
+    """Return the mean of the defined values; NaN where none is defined."""
     known = ~np.isnan(values)
     return ratio(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1))
 

@@ -1,4 +1,4 @@
-"""Metric: a figure of predictions against labels, which says so where the rows do not define it.
+"""Metric: a figure of predictions against labels, with an error where it is undefined.
 
 All figures are of all rows at once, never means over batches or processes. Those that `add_up` also
 follow from the sums of any parts of the rows.
@@ -31,7 +31,7 @@ Whole: TypeAlias = Callable[[Floats, Floats], float]
 
 
 class UndefinedMetricError(PerennialError):
-    """The rows do not define a metric: there is no honest number to give."""
+    """The metric is undefined on these rows."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Probabilities: how likely they make the labels, and whether they are as sure as right."""
+"""Metrics of probabilities: scoring rules and calibration errors."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ CALIBRATION_BINS = 15  # Guo et al., On Calibration of Modern Neural Networks, 2
 
 
 def log_losses(predictions: Floats, labels: Floats) -> Floats:
-    """Negative log-likelihood of each label, shape [N].
+    """Return the negative log-likelihood of each label, shape [N].
 
     Args:
         predictions: P(label = 1), shape [N], or class probabilities, shape [N, C].
@@ -24,7 +24,7 @@ def log_losses(predictions: Floats, labels: Floats) -> Floats:
 
 
 def probability_metrics() -> tuple[Metric, ...]:
-    """Scoring rules, and errors of calibration."""
+    """Return scoring rules and calibration errors."""
     return (
         Metric(
             "log_loss", "minimize", CLASSES,
@@ -53,7 +53,7 @@ def probability_metrics() -> tuple[Metric, ...]:
 
 
 def sureness(predictions: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """The probability that calibration judges, and what came true of it, each shape [N]."""
+    """Return the confidence and the outcome of each row for calibration, each shape [N]."""
     if predictions.ndim == 1:
         return predictions, labels
     return predictions.max(axis=1), (answers_of(predictions) == labels).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Order: do rows of a class come before the others when they are ordered by their scores?"""
+"""Ranking metrics: order of the rows of a class by score."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Errors: how far predicted numbers are from the labels."""
+"""Regression metrics: errors of predicted numbers."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ ALIKE = 1e-12
 
 
 def regression_metrics() -> tuple[Metric, ...]:
-    """Those of numbers; in the label's own unit unless they are shares."""
+    """Return the metrics of numbers, in the label's unit unless they are shares."""
     squares, mean = mean_of(lambda predictions, labels: np.square(predictions - labels))
     return (
         Metric(
@@ -60,7 +60,7 @@ def regression_metrics() -> tuple[Metric, ...]:
 
 
 def pinball(percent: float) -> Metric:
-    """The loss whose minimum is a quantile of the label."""
+    """Return the pinball loss, whose minimum is a quantile of the label."""
     share = percent / 100
 
     def losses(predictions: Floats, labels: Floats) -> Floats:

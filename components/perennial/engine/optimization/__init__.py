@@ -1,1 +1,1 @@
-"""What an update does with a gradient: clipping, optimizer, learning rate, averaged weights."""
+"""Updates: clipping, optimizer, learning rate schedule, averaged weights."""

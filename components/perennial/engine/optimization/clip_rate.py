@@ -1,4 +1,4 @@
-"""Clip rate: is clipping the exception that it should be? Imports no torch."""
+"""Clip rate: detects constant clipping. Imports no torch."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ CONSTANTLY = 0.5
 
 
 def constant_clipping(history: Sequence[StepPoint]) -> str | None:
-    """What to say about a training that clips most of its updates; None if it does not.
+    """Return a warning if a training clips most of its updates; else None.
 
     Args:
-        history: The logged points so far; too few of them say nothing.
+        history: The logged points so far; too few give no warning.
     """
     last = history[-INTERVALS:]
     if len(last) < INTERVALS:

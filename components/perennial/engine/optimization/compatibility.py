@@ -1,4 +1,4 @@
-"""Compatibility: which optimizers, schedules and layouts go together? Imports no torch."""
+"""Compatibility: checks combinations of optimizers, schedules and layouts. Imports no torch."""
 
 from perennial.engine.optimization.config import Adafactor, AdamW8bit, Optimizer, Sgd
 from perennial.engine.optimization.schedule_config import OneCycle, Schedule

@@ -1,4 +1,4 @@
-"""AdamW with 8-bit moments: the one door to torchao, which only this optimizer needs."""
+"""AdamW with 8-bit moments: the only module that imports torchao."""
 
 import importlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Optimizer: which algorithm updates which parameters, with which settings?"""
+"""Optimizer: builds the optimizer and sets its learning rate."""
 
 import logging
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def parameter_groups(model: nn.Module, settings: Optimizer) -> list[dict[str, An
 
 
 def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
-    """What a section names.
+    """Return the optimizer class and arguments of a section.
 
     Raises:
         PerennialError: it needs a package that is not installed.

@@ -1,4 +1,4 @@
-"""Parameters: what are they called, whatever their modules are wrapped in, and which decay?"""
+"""Parameters: their names without wrappers, and which have weight decay."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase

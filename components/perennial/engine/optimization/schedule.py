@@ -1,4 +1,4 @@
-"""Schedule: which learning rate does an update use? A closed form: resuming needs no state."""
+"""Schedule: learning rate of an update in closed form; resuming needs no state."""
 
 import math
 
@@ -12,7 +12,7 @@ from perennial.engine.optimization.schedule_config import (
 
 
 def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> float:
-    """The learning rate of one update.
+    """Return the learning rate of one update.
 
     Args:
         peak: The highest rate.
@@ -43,7 +43,7 @@ def learning_rate(peak: float, schedule: Schedule, step: int, steps: int) -> flo
 
 
 def momentum(schedule: Schedule, step: int, steps: int) -> float | None:
-    """The momentum of one update; None where the optimizer's own stays."""
+    """Return the momentum of one update; None keeps the optimizer's own."""
     if not isinstance(schedule, OneCycle) or not schedule.cycle_momentum:
         return None
     high, low = schedule.highest_momentum, schedule.lowest_momentum

@@ -1,4 +1,4 @@
-"""Update ratio: how far does an update move the weights, relative to their length?"""
+"""Update ratio: length of an update relative to the length of the weights."""
 
 from collections.abc import Sequence
 

@@ -89,7 +89,7 @@ def sequence_plan(task: Task) -> ParallelPlan:
     """The plan of a task whose sequences are shared.
 
     Raises:
-        BadTaskError: it does not say which tensors are sequences.
+        BadTaskError: it does not declare which tensors are sequences.
     """
     plan = task.parallel_plan()
     if plan is None or LABEL not in plan.sequence:

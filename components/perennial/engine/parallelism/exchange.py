@@ -92,7 +92,7 @@ def with_scaled_gradient(tensor: Tensor, factor: float) -> Tensor:
 
 
 def uncompiled(hook: Hook) -> Hook:
-    """The same hook, which a compiler leaves alone: it talks to other processes."""
+    """The same hook, excluded from compilation because it communicates."""
     disable: Callable[[Hook], Hook] = torch.compiler.disable
     return disable(hook)
 

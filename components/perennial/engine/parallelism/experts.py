@@ -1,4 +1,4 @@
-"""Experts: which process holds which of them, and how do tokens get there and back?"""
+"""Experts: divides experts over processes and routes tokens to them and back."""
 
 import torch
 import torch.distributed as dist
@@ -22,12 +22,11 @@ def share_experts(
         owner: The task's name.
         mesh: Of one dimension, `expert`.
 
-    Returns:
-        The modules that hold experts.
+    Returns: The modules that hold experts.
 
     Raises:
         BadTaskError: the plan names modules that are not there.
-        PerennialError: the number of experts cannot be divided.
+        PerennialError: the number of experts is not divisible by the group's size.
     """
     modules = []
     for name, module in matching(model, plan.experts, owner):

@@ -1,4 +1,4 @@
-"""Layout: which process holds which part of the data and of the model?"""
+"""Layout: assigns parts of the data and of the model to processes."""
 
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias
@@ -14,7 +14,7 @@ from perennial.engine.config import TrainingSection
 from perennial.engine.parallelism.config import Parallelism
 
 DIMENSIONS = ("pipeline", "replicate", "shard", "context", "expert", "tensor")
-"""Outermost first: neighbours talk most. Different rows lie along `replicate`, `shard` and
+"""Outermost first: neighbours communicate most. Different rows lie along `replicate`, `shard` and
 `expert`, parts of the same rows along `context`."""
 
 _Form: TypeAlias = tuple[tuple[str, ...], tuple[Placement, ...]]
@@ -43,7 +43,7 @@ class Layout:
 
     @classmethod
     def of(cls, training: TrainingSection, world_size: int, device: torch.device) -> Self:
-        """The layout that a contract asks for; every process calls it together.
+        """Return the contract's layout; every process calls it together.
 
         Raises:
             PerennialError: the dimensions do not multiply to the number of processes.
@@ -95,12 +95,12 @@ class Layout:
 
     @property
     def is_first_of_tensor_group(self) -> bool:
-        """Whether this process speaks for those that compute the same losses."""
+        """Whether this process represents those that compute the same losses."""
         return self.place["tensor"] == 0
 
     @property
     def is_first_of_rows(self) -> bool:
-        """Whether this process speaks for those of its stage that work on the same rows."""
+        """Whether this process represents those of its stage with the same rows."""
         return self.place["tensor"] == self.place["context"] == 0
 
     def counts(self, gradient: Tensor) -> bool:

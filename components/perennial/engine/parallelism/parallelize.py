@@ -38,7 +38,7 @@ def parallelize(
     world: World,
     inputs: Batch | None = None,
 ) -> nn.Module:
-    """The model as the contract wants it; every rank passes the same initial model, on the host.
+    """Lay out the model as the contract specifies; every rank passes the same initial model.
 
     What is sharded never lies on a device as a whole: matrices and experts are divided one by one
     and `fully_shard` moves one module after the other. The host holds a whole model per process
@@ -226,11 +226,11 @@ def warm_up_buckets(
 ) -> None:
     """Let DDP arrange its buckets before the first update; other strategies need nothing.
 
-    DDP arranges them anew after the first backward pass of a process, and with three or more
-    ranks the arrangement decides the order of summation: without this, the first update of a
-    resumed training would be rounded in another way than in one that was never interrupted.
-    The order in which gradients come is what they are arranged by, so a few rows suffice, computed
-    in the training's own types.
+    DDP arranges them again after the first backward pass of a process, and with three or more ranks
+    the arrangement decides the order of summation: without this, the first update of a resumed
+    training would be rounded in another way than in one that was never interrupted. The order in
+    which gradients come is what they are arranged by, so a few rows suffice, computed in the
+    training's own types.
 
     Args:
         model: Parallelized.

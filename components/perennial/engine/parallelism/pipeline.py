@@ -213,7 +213,7 @@ def build_pipeline(
 
     Raises:
         PerennialError: the contract, the model or the batch does not go with pipelines.
-        BadTaskError: the task has no plan, or its model is not the chain that the plan says.
+        BadTaskError: the task has no plan, or its model is not the chain that the plan declares.
     """
     parallelism = training.parallelism
     owner = type(task).__name__

@@ -19,7 +19,7 @@ def scalar_parameters(model: nn.Module) -> set[nn.Parameter]:
 
 
 def unsharded(parameters: Sequence[nn.Parameter], training: TrainingSection) -> list[nn.Parameter]:
-    """Those of a training's parameters whose gradients nobody else averages."""
+    """Return the parameters whose gradients nothing else averages."""
     is_sharded = training.strategy in ("fsdp", "hsdp")
     return [each for each in parameters if is_sharded and each.ndim == 0]
 

@@ -1,4 +1,4 @@
-"""Stages: which parts of a model does each process of a pipeline hold?
+"""Stages: assigns parts of a model to the processes of a pipeline.
 
 A stage is the whole model in which the parts of all others pass their input on. It runs the model's
 own `forward`, and its parameters keep the names that they have in the whole model.
@@ -18,7 +18,7 @@ from perennial.engine.parallelism.plan import ParallelPlan
 
 
 class Passthrough(nn.Module):
-    """Stands where another stage has a part: what would go in comes out."""
+    """Placeholder for a part of another stage: returns its input."""
 
     def forward(self, activation: Tensor, *_: object, **__: object) -> Tensor:
         """The first argument; what else the part is given does not matter."""

@@ -37,7 +37,7 @@ def share_matrices(
         sequence_parallel: Whether the stream is divided along the sequence.
 
     Raises:
-        BadTaskError: the plan names modules that are not there, or a style that there is not.
+        BadTaskError: the plan names missing modules or an unknown style.
     """
     tied = _tied_parameters(model)
     for pattern, style in plan.tensor.items():
@@ -93,9 +93,9 @@ def _styles(sequence_parallel: bool) -> dict[TensorStyle, ParallelStyle | _AsItI
 
 
 def _settle(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-    """A tensor of its own: still on its way from other processes, it would enter a compiled block.
+    """Wait for a tensor that is still being received, before it enters a compiled block.
 
-    PyTorch 2.13 then loses its gradient without a word.
+    PyTorch 2.13 otherwise silently loses its gradient.
     """
     return output.clone()
 

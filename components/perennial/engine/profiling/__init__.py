@@ -1,1 +1,1 @@
-"""Where the time and the memory of a step go, and which knob follows from it."""
+"""Profiling of time and memory of a step, and which options follow from it."""

@@ -1,11 +1,11 @@
-"""Bottleneck: does a step wait for data, for the host, for memory, or does it compute?"""
+"""Bottleneck: whether a step is limited by data, host, memory or computing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perennial.contracts.training import Bottleneck, Limit
 
-# Waiting for more than this share of a step is worth a knob: below, timer noise of a busy machine
+# Waiting for more than this share of a step is worth tuning: below, timer noise of a busy machine
 # is as large (measured on the reference tasks: 0.2 to 4 %).
 INPUT_SHARE = 0.10
 # A device that idles for a fifth of the step has gaps that its timeline shows to the eye.
@@ -29,7 +29,7 @@ REMEDIES: dict[Limit, str] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """What the trace says about one kind of operation.
+    """Statistics of one kind of operation in the trace.
 
     Attributes:
         name: As in the trace.

@@ -1,4 +1,4 @@
-"""FLOPs: how much arithmetic is in an update, and how much could the device do?"""
+"""FLOPs: arithmetic of an update, and peak throughput of the device."""
 
 import logging
 
@@ -34,8 +34,7 @@ def flops_per_example(task: Task, batch: Batch) -> float | None:
         task: Fitted.
         batch: Some examples; their shapes count.
 
-    Returns:
-        None when the model or the loss needs the tensors' content; the log says why.
+    Returns: None when the model or the loss needs the tensors' content; the log gives the reason.
     """
     inputs = {name: tensor.to("meta") for name, tensor in batch.items()}
     try:

@@ -1,4 +1,4 @@
-"""Instruments: what looks at a training from outside, around each update."""
+"""Instruments: observers of a training, called around each update."""
 
 from dataclasses import dataclass
 

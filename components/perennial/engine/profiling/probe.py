@@ -1,9 +1,9 @@
-"""Probe: short measurements before a training, from which two knobs follow.
+"""Probe: short measurements before a training that suggest two options.
 
 Both run in one process, on rows of the contract, and build the model as a training does:
 normalization, activations and compilation, precision with its loss scale, kernels, and in each
-update the contract's optimizer and clipping. Left out is what other processes, or many updates,
-are for: sharding with its offloading, parallel dimensions and communication, statistics of batch
+update the contract's optimizer and clipping. Left out is what other processes, or many updates, are
+for: sharding with its offloading, parallel dimensions and communication, statistics of batch
 normalisation over processes (`sync` is then `local`), the schedule, averaging, skipped and rewound
 updates, evaluations and checkpoints.
 """
@@ -46,7 +46,7 @@ SMOOTHING = 0.9
 
 @dataclass(frozen=True)
 class Subject:
-    """What is probed.
+    """The subject of the probe.
 
     Attributes:
         task: Fitted.
@@ -107,7 +107,7 @@ def probe_batch_sizes(
     """Time updates at growing sizes; ends before one that does not fit into memory.
 
     Args:
-        subject: What is probed.
+        subject: The subject of the probe.
         sizes: Rows of an update, ascending.
         seconds: How long each size is measured, at least three updates.
     """

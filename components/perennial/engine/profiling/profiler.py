@@ -1,4 +1,4 @@
-"""Profiler: traces a few updates of each rank, and lets the first say what limits them."""
+"""Profiler: traces a few updates of each rank; the first rank reports the bottleneck."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ COMPUTING = (
 
 
 class DataClock(Protocol):
-    """Tells how long this rank has waited for batches since the training began."""
+    """Measures how long this rank has waited for batches since the training began."""
 
     @property
     def seconds_waited(self) -> float:

@@ -1,1 +1,1 @@
-"""What happens when a training goes wrong: numbers, processes, slow ranks."""
+"""Reactions to faults of a training: non-finite numbers, spikes, hangs, slow ranks."""

@@ -1,4 +1,4 @@
-"""Guard: is an update to be trusted, and what happens if not?"""
+"""Guard: decides whether to apply, skip, rewind or fail an update."""
 
 import logging
 import math
@@ -19,33 +19,33 @@ logger = logging.getLogger(__name__)
 
 
 class Judgement(Enum):
-    """What to do with the update whose gradient has just been computed."""
+    """The verdict on the update whose gradient has just been computed."""
 
     APPLY = "apply"
     RESCALE = "rescale"
-    """Float16 overflowed: leave it out, the scale is halved. It still counts as a step."""
+    """Float16 overflowed: skip it and halve the scale. It still counts as a step."""
     SKIP = "skip"
-    """Leave it out and put its batch on record; it still counts as a step."""
+    """Skip it and record its batch; it still counts as a step."""
     STOP = "stop"
-    """Put its batch on record and fail."""
+    """Record its batch and fail."""
     REWIND = "rewind"
-    """Go back to the last checkpoint before the spike and leave out the batches since."""
+    """Return to the last checkpoint before the spike and skip the batches since."""
 
 
 @dataclass
 class Guard:
-    """Judges every update whose loss and gradient norm are read; all ranks judge the same.
+    """Decides on every update whose loss and gradient norm are read; the same on all ranks.
 
     Attributes:
         anomalies: The contract's policy.
         scale: Halved when float16 gradients overflow.
-        spikes: Knows the recent course of the loss.
-        skipped: Updates left out because they were not finite.
+        spikes: Detector with the recent losses.
+        skipped: Updates skipped because they were not finite.
         rewinds: Returns to a checkpoint because of a spike.
         spike_start: The step at which the last spike began.
         trusted_step: The checkpoint that the last rewind returned to.
-        bad_step: The first update that was not finite when one was last judged so.
-        unread: Losses that no judgement has seen, of consecutive steps.
+        bad_step: The first update that was not finite, at the latest detection.
+        unread: Losses of consecutive steps that have not been checked yet.
     """
 
     anomalies: Anomalies
@@ -60,7 +60,7 @@ class Guard:
 
     @classmethod
     def resume(cls, section: TrainingSection, progress: Progress) -> Self:
-        """The guard as it was when a checkpoint was taken."""
+        """Restore the guard from a checkpoint."""
         return cls(
             section.anomalies,
             LossScale(
@@ -72,7 +72,7 @@ class Guard:
         )
 
     def record(self, progress: Progress) -> Progress:
-        """The progress with what the guard must remember."""
+        """Return the progress with the guard's state."""
         return progress.model_copy(
             update={
                 "num_skipped": self.skipped,
@@ -86,12 +86,12 @@ class Guard:
 
     @property
     def needs_every_step(self) -> bool:
-        """Whether waiting for the logging step would be too late."""
+        """Whether the update must be checked before the next logging step."""
         return self.scale.is_dynamic or self.anomalies.not_finite == "skip"
 
     @property
     def may_stop_anywhere(self) -> bool:
-        """Whether a signal may end an interval of losses that are read together.
+        """Whether a signal may split an interval of losses that are read together.
 
         Not where a spike rewinds: it would be seen earlier and leave out other batches than in a
         training that was not stopped.
@@ -99,7 +99,7 @@ class Guard:
         return self.anomalies.spike != "rewind"
 
     def judge(self, step: int, losses: Sequence[float], norm: float) -> Judgement:
-        """What to do with update `step` (counted from 1).
+        """Decide on update `step` (counted from 1).
 
         Args:
             step: The update whose gradient has just been computed.
@@ -139,10 +139,10 @@ class Guard:
         return Judgement.APPLY
 
     def begin_rewind(self) -> int:
-        """Count a return to a checkpoint; the step from which on checkpoints are corrupt.
+        """Count a rewind; return the step from which checkpoints are corrupt.
 
-        The update before the first bad loss may be the one that spoilt the weights, unless a good
-        loss came of these weights before.
+        The update before the first bad loss may have corrupted the weights, unless they gave a good
+        loss before.
 
         Raises:
             TrainingFailedError: there have been too many.
@@ -158,7 +158,7 @@ class Guard:
         return max(self.spike_start - 1, self.trusted_step + 1)
 
     def no_way_back(self) -> TrainingFailedError:
-        """There is no checkpoint from before the spike."""
+        """Return the error that no checkpoint from before the spike exists."""
         return TrainingFailedError(
             f"the loss jumped at step {self.spike_start}, before the first checkpoint",
             action="lower training.evaluate_every_steps, or the learning rate",

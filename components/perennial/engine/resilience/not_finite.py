@@ -1,4 +1,4 @@
-"""Not finite: which rank's rows, and which tensor first, turned into NaN or infinity?"""
+"""Not finite: finds the rank, rows and first tensor with NaN or infinity."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ SHOWN = 5
 
 
 class NotFinite(Section):
-    """What one rank saw of an update that is not finite."""
+    """One rank's record of an update that is not finite."""
 
     rank: int
     step: int
@@ -29,20 +29,20 @@ class NotFinite(Section):
     is_loss_finite: bool
     gradients: tuple[str, ...]
     """Parameters whose gradient, or this rank's part of it, is not finite. In the order of the
-    backward pass: the trouble began at the first of them, or in the loss."""
+    backward pass: the first of them, or the loss, is the origin."""
     rows: tuple[int, ...]
     """This rank's rows of the batch, as positions in the encoded training split."""
 
     @property
     def file_name(self) -> str:
-        """One file per rank and step: a training that skips may meet several."""
+        """Return the file name per rank and step: a training that skips may write several."""
         return f"not-finite-step-{self.step}-rank-{self.rank}.json"
 
 
 def collect(
     world: World, model: nn.Module, folder: Path, *, step: int, loss: float, rows: Indices
 ) -> list[NotFinite]:
-    """Write down what this rank sees, and learn what the others do.
+    """Write this rank's record, and gather those of the other ranks.
 
     Args:
         world: All ranks call together.
@@ -62,7 +62,7 @@ def collect(
 
 
 def bad_gradients(model: nn.Module) -> list[str]:
-    """Names of the parameters whose gradient is not finite here, last layer first."""
+    """Return the parameters whose gradient is not finite on this rank, last layer first."""
     return [
         name.removeprefix("module.")  # of DDP
         for name, parameter in reversed(list(model.named_parameters()))
@@ -73,12 +73,12 @@ def bad_gradients(model: nn.Module) -> list[str]:
 def failure(
     step: int, skipped: int, seen: Sequence[NotFinite], *, seen_at: int
 ) -> TrainingFailedError:
-    """What a person needs to know.
+    """Return the error message.
 
     Args:
         step: The first bad update.
-        skipped: Updates left out before.
-        seen: What each rank saw.
+        skipped: Updates skipped before.
+        seen: The record of each rank.
         seen_at: The update at which it was noticed.
     """
     noticed = f" (the first bad loss; noticed at step {seen_at})" if seen_at > step else ""
@@ -95,7 +95,7 @@ def failure(
 
 
 def describe(seen: Iterable[NotFinite]) -> str:
-    """Which gradients, in one line."""
+    """Describe the gradients that are not finite, in one line."""
     names = list(dict.fromkeys(name for each in seen for name in each.gradients))
     if not names:
         return "every gradient is finite"

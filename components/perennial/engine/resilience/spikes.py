@@ -1,8 +1,8 @@
-"""Spikes: has the loss left its recent course, and for good? Imports no torch.
+"""Spikes: detects a lasting jump of the loss. Imports no torch.
 
-A loss is suspect when it lies above the median of the window by more than chance and by more than
-a fluctuation that matters; a spike is a run of suspects. Median and median deviation, unlike mean
-and variance, are not moved by the outliers that they are to find.
+A loss is suspect when it lies above the median of the window by more than chance and by more than a
+fluctuation that matters; a spike is a run of suspects. Median and median deviation, unlike mean and
+variance, are not moved by the outliers that they are to find.
 """
 
 from bisect import bisect_left, insort
@@ -23,7 +23,7 @@ RISE = 0.5
 
 
 class SpikeState(Section):
-    """What the detector remembers; saved with every checkpoint."""
+    """State of the detector; saved with every checkpoint."""
 
     recent: tuple[float, ...] = ()
     """The window of losses, oldest first."""
@@ -38,7 +38,7 @@ class SpikeDetector:
 
     Args:
         window: Losses to compare with.
-        state: Where an earlier attempt got to.
+        state: State of an earlier attempt.
     """
 
     def __init__(self, window: int, state: SpikeState) -> None:
@@ -67,7 +67,7 @@ class SpikeDetector:
         return True
 
     def is_suspect(self, loss: float) -> bool:
-        """Whether a loss lies too far above the window."""
+        """Whether a loss is too far above the window."""
         if len(self._sorted) < (self._recent.maxlen or 0):
             return False
         median = self.median

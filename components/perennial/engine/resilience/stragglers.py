@@ -1,7 +1,7 @@
-"""Stragglers: which process do all others wait for?
+"""Stragglers: finds the process that all others wait for.
 
-Timers of forward and backward pass cannot tell, for every rank waits inside them. The time spent
-in collectives does: the rank that waits least is the one waited for.
+Timers of forward and backward pass do not show it, because every rank waits inside them. The time
+spent in collectives does: the rank that waits least is the one waited for.
 """
 
 import logging
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 class StragglerProbe:
-    """Traces a few steps now and then, and compares the ranks.
+    """Traces a few steps at intervals, and compares the ranks.
 
     Args:
         settings: How often.
         world: All ranks call every method at the same step.
-        samples: Of earlier attempts.
+        samples: Samples of earlier attempts.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class StragglerProbe:
             self._trace.start()
 
     def after(self, step: int) -> None:
-        """End it; behind the sample's last step, compare."""
+        """End the trace; after the sample's last step, compare the ranks."""
         if not self._start:
             return
         self._seconds.append(self._now() - self._start)
@@ -99,13 +99,13 @@ class StragglerProbe:
         )  # fmt: skip
         before = self.samples[-1].slow_rank if self.samples else None
         self.samples = (*self.samples, sample)
-        # Once is chance: another program may have had the processor.
+        # One sample may be chance: another program may have used the processor.
         if sample.slow_rank is not None and sample.slow_rank == before and self._world.is_first:
             logger.warning("step=%d %s", step, describe(sample))
 
 
 def slow_rank(waits: list[float], step_seconds: float) -> int | None:
-    """The rank that waits least, if all others wait notably longer; else None.
+    """Return the rank that waits least if all others wait clearly longer; else None.
 
     Args:
         waits: Seconds per step in collectives, by rank.
@@ -116,7 +116,7 @@ def slow_rank(waits: list[float], step_seconds: float) -> int | None:
 
 
 def describe(sample: CollectiveWaits) -> str:
-    """A sample with a slow rank, in words."""
+    """Describe a sample with a slow rank."""
     waits = list(sample.wait_seconds)
     own = waits.pop(sample.slow_rank or 0)
     others = statistics.median(waits)

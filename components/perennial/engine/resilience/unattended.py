@@ -1,8 +1,8 @@
-"""Unattended: ends a training that no launcher follows any more.
+"""Unattended: stops a training that no launcher monitors any more.
 
 Its step was killed, and what should have deleted the job did not run: Kubeflow runs no exit task a
-second time when a failed run is retried. The launcher writes a sign of life into the store; where
-it stops changing, the first rank asks all to stop at a checkpoint.
+second time when a failed run is retried. The launcher writes a heartbeat into the store; when it
+stops changing, the first rank makes all ranks stop at a checkpoint.
 """
 
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def ending_unattended(job: TrainingJob, rank: int) -> Iterator[None]:
-    """Ask this process to stop, as a signal does, when nobody has followed it for too long."""
+    """Stop this process, as a signal does, when its launcher sent no heartbeat for too long."""
     if rank > 0 or not job.attempt or not job.unattended_seconds:
         yield
         return

@@ -1,8 +1,9 @@
-"""Watchdog: does the training stand still, where, and which rank are the others waiting for?
+"""Watchdog: detects a hang, where it is, and which rank the others wait for.
 
-A thread of every rank watches how long the current part of a step takes. Ranks tell each other by
-files: those that stand still cannot take part in a collective. The thread needs the interpreter's
-lock; a rank whose main thread never gives it back leaves no file, and is named for that.
+A thread of every rank watches how long the current part of a step takes. Ranks exchange their state
+by files, because a rank that hangs cannot take part in a collective. The thread needs the
+interpreter's lock; a rank whose main thread never releases it writes no file, and is named for
+that.
 """
 
 import faulthandler
@@ -33,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 
 class Hang(Section):
-    """Where one rank stands."""
+    """State of one rank."""
 
     rank: int
     step: int
     """Updates finished."""
     phase: Phase
-    """What it is doing since."""
+    """Its current phase."""
     collectives: int
     """Started by this process: of ranks at one step, the one with the fewest is behind."""
 
@@ -51,12 +52,12 @@ class _Current(NamedTuple):
 
 
 class Watchdog:
-    """Watches one rank, and says on disk that the attempt got as far as a finished step.
+    """Watches one rank, and writes the marker of the attempt's first finished step.
 
     Args:
         settings: The contract's policy.
-        job: Where `errors/` and the marker of the first step lie.
-        world: This rank among all.
+        job: Job with `errors/` and the marker of the first step.
+        world: This rank and the process group.
     """
 
     def __init__(self, settings: WatchdogSection, job: TrainingJob, world: World) -> None:
@@ -73,7 +74,7 @@ class Watchdog:
             self._thread.start()
 
     def begin(self, phase: Phase, step: int) -> None:
-        """The part of the loop that begins now, after `step` updates."""
+        """Set the current phase of the loop, after `step` updates."""
         now, before = time.monotonic(), self._current
         if before is not None:
             durations = self._durations[before.phase]
@@ -92,10 +93,10 @@ class Watchdog:
             self._thread.join()
 
     def limit(self, phase: Phase) -> float | None:
-        """Seconds that a phase may take; None before one has ended: it may be compiling.
+        """Return the limit of a phase in seconds; None before one has ended: it may be compiling.
 
-        A checkpoint has no limit. How long a disk or a store takes says nothing about the next
-        time, and the processes wait together: to end them would repeat the same write for ever.
+        A checkpoint has no limit. The duration of a write does not predict the next one, and the
+        processes wait together: ending them would repeat the same write endlessly.
         """
         durations = list(self._durations[phase])
         if not durations or phase == "checkpoint" or self._settings.hang_factor is None:
@@ -120,7 +121,7 @@ class Watchdog:
                 self._fail(current, seconds)
 
     def _report(self, current: _Current, limit: float) -> None:
-        """Leave this rank's place and stacks, then say who is behind."""
+        """Write this rank's state and stack traces, then report which rank is behind."""
         own = Hang(
             rank=self._world.rank, step=current.step, phase=current.phase,
             collectives=collectives_started(),
@@ -141,7 +142,7 @@ class Watchdog:
             logger.error("%s", describe(read_hangs(folder), self._world.size))
 
     def _fail(self, current: _Current, seconds: float) -> None:
-        """End this process, whose main thread cannot be reached."""
+        """End this process, whose main thread does not respond."""
         with single_attempts():
             fetch_errors(self._job)
         seen = read_hangs(self._job.errors)
@@ -165,12 +166,12 @@ class Watchdog:
 
 
 def read_hangs(folder: Path) -> list[Hang]:
-    """Where the ranks that wrote it down stand."""
+    """Load the states that ranks have written."""
     return [Hang.from_json(path.read_bytes()) for path in folder.glob("hang-rank-*.json")]
 
 
 def behind(seen: Iterable[Hang], world_size: int) -> set[int]:
-    """The ranks that the others wait for; empty when all are equally far."""
+    """Return the ranks that the others wait for; empty when all are equally far."""
     places = {each.rank: (each.step, each.collectives) for each in seen}
     silent = set(range(world_size)) - set(places)
     if silent:
@@ -180,7 +181,7 @@ def behind(seen: Iterable[Hang], world_size: int) -> set[int]:
 
 
 def describe(seen: list[Hang], world_size: int) -> str:
-    """Who stands where, in one line."""
+    """Describe the state of every rank, in one line."""
     late = behind(seen, world_size)
     places = "; ".join(_place(each) for each in sorted(seen, key=lambda each: each.rank))
     if not late:
@@ -192,7 +193,7 @@ def describe(seen: list[Hang], world_size: int) -> str:
 
 
 def collectives_started() -> int:
-    """By this process, in all its groups."""
+    """Count the collectives that this process started, in all its groups."""
     if not dist.is_initialized():
         return 0
     return sum(

@@ -24,7 +24,7 @@ NANOSECONDS = 1e9
 
 
 class ServedModel:
-    """A model that answers raw rows: encoded by its own task, predicted as the gate saw it.
+    """A model for raw rows: encoded by its own task, predicted as in the gate's evaluation.
 
     Args:
         task: With its fitted state.
@@ -40,7 +40,7 @@ class ServedModel:
     def predict(
         self, model_input: pd.DataFrame, params: dict[str, object] | None = None
     ) -> pd.DataFrame:
-        """One line of named predictions per row, in order.
+        """Return one line of named predictions per row, in order.
 
         Raises:
             MlflowException: rows that the model cannot take; a server answers with status 400.
@@ -56,7 +56,7 @@ class ServedModel:
 
 
 def _load_pyfunc(path: str) -> ServedModel:
-    """Called by MLflow with the folder of the version's files."""
+    """Load the model; called by MLflow with the folder of the version's files."""
     folder = Path(path)
     with user_code("loading the model"):
         task, model = load_model(folder, scoring_device())
@@ -65,7 +65,7 @@ def _load_pyfunc(path: str) -> ServedModel:
 
 
 def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np.float64]:
-    """What the evaluation predicts of rows, shape [N, K], as many at a time as the task allows."""
+    """Return the evaluation's predictions of rows, shape [N, K], in batches."""
     device = next((tensor.device for tensor in model.parameters()), scoring_device())
     parts = []
     for start in range(0, rows.height, task.scoring_rows):
@@ -77,7 +77,7 @@ def predict_rows(task: Task, model: nn.Module, rows: pl.DataFrame) -> NDArray[np
 
 
 def prediction_names(task: Task, width: int) -> list[str]:
-    """The task's own names of its predictions, else `prediction`, or numbered ones.
+    """Return the task's names of its predictions, else `prediction`, or numbered names.
 
     Raises:
         BadDataError: the task names more or fewer than it predicts.
@@ -95,10 +95,10 @@ def prediction_names(task: Task, width: int) -> list[str]:
 
 
 def typed_rows(frame: pd.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """The columns that the model was trained on, in the types it was trained on.
+    """Return the columns that the model was trained on, in their training types.
 
     Raises:
-        BadDataError: there is no row, a column is missing, or one holds other things.
+        BadDataError: there is no row, a column is missing, or a value does not fit its type.
     """
     if frame.empty:
         raise BadDataError("there are no rows to predict", action="send at least one row")
@@ -129,7 +129,7 @@ def _typed(values: "pd.Series[object]", name: str, dtype: pl.DataType) -> pl.Ser
 
 
 def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Requests have dates and times as ISO text."""
+    """Parse dates and times, which requests contain as ISO text."""
     if dtype == pl.Date:
         return found.str.to_date()
     if dtype == pl.Time:
@@ -141,7 +141,7 @@ def _from_text(found: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def _loses(found: pl.Series, dtype: pl.DataType) -> bool:
-    """Whether polars would read numbers out of text, or cut fractions off, without a word."""
+    """Whether polars would silently parse numbers from text, or truncate fractions."""
     if dtype.is_numeric() and not found.dtype.is_numeric():
         return True
     is_cut = dtype.is_integer() and found.dtype.is_float()
