@@ -220,9 +220,9 @@ def test_dropout_draws_the_masks_of_a_single_process_in_a_tensor_group(root, alo
         (
             SmallDecoderOptions(kv_heads=1),
             {"parallelism": {"context": 2}},
-            "model.options.kv_heads = 1 cannot be divided",
+            "model.options.kv_heads = 1 is not divisible",
         ),
-        (DENSE, {"parallelism": {"expert": 2}}, "gives no `experts`"),
+        (DENSE, {"parallelism": {"expert": 2}}, "has no `experts`"),
         (
             SmallDecoderOptions(experts=3),
             {"parallelism": {"expert": 2}},
