@@ -230,7 +230,7 @@ class SmallerVocabulary(Rebuilt):
         return model
 
 
-@language("initial_loss", "last layer starts too large")
+@language("initial_loss", "initial weights are too large")
 class HugeInit(Rebuilt):
     """the output layer starts fifty times too large"""
 

@@ -13,7 +13,7 @@ from planted import Bug, planted, require_caught
 from workshop import results_of
 
 BUGS: list[Bug] = []
-TIES = "equal scores count as won"
+TIES = "ties count as wins"
 
 
 @planted(BUGS, "metric_direction", TIES, material="captions", rows=600)

@@ -186,7 +186,7 @@ class HalfAGroup(ImageTextContrastive):
         return self.settings.candidates // 2
 
 
-@planted(BUGS, "metric_direction", "wrong way", **PAIRS)
+@planted(BUGS, "metric_direction", "declared wrongly", **PAIRS)
 class RankFromBelow(ImageTextContrastive):
     """the rank counts the captions that are worse, so that the best has the last place"""
 

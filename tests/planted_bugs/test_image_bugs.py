@@ -59,7 +59,7 @@ class MergedClasses(ImageClassification):
         return with_label(super().encode(rows), lambda codes: codes.where(codes != 8, 3))
 
 
-@planted(BUGS, "labels", "another class", material="digits", outcome="warned")
+@planted(BUGS, "labels", "counted in another order", material="digits", outcome="warned")
 class ClassesOffByOne(ImageClassification):
     """class codes count from one, the last is the first"""
 

@@ -89,7 +89,7 @@ class DeadRelu(Rebuilt):
         return model
 
 
-@planted(BUGS, "initial_loss", "starts too large", material="digits")
+@planted(BUGS, "initial_loss", "initial weights are too large", material="digits")
 class HugeHead(Rebuilt):
     """the head starts at a thousand times its size"""
 

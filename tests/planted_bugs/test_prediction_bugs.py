@@ -75,7 +75,7 @@ def test_labels_in_a_column_of_their_own_pass(check, workshop):
     assert result.outcome == "passed", (result.measured, result.hint)
 
 
-@planted("metric_direction", "see the rare class", outcome="warned")
+@planted("metric_direction", "reflect the rare class", outcome="warned")
 class AccuracyOfTheRare(Leaving):
     """one in forty leaves, and accuracy alone judges"""
 
@@ -90,7 +90,7 @@ class AccuracyOfTheRare(Leaving):
         return batch
 
 
-@planted("prediction_detail", "rounds, cuts, thresholds")
+@planted("prediction_detail", "rounds, clips, thresholds")
 class Thresholded(Leaving):
     """predict returns classes, 0 or 1, where probabilities are asked for"""
 
@@ -98,7 +98,7 @@ class Thresholded(Leaving):
         return (output > 0).float()
 
 
-@planted("prediction_detail", "rounds, cuts, thresholds")
+@planted("prediction_detail", "rounds, clips, thresholds")
 class OneDecimal(Leaving):
     """probabilities are rounded to one decimal"""
 
@@ -106,7 +106,7 @@ class OneDecimal(Leaving):
         return (torch.sigmoid(output) * 10).round() / 10
 
 
-@planted("prediction_detail", "rounds, cuts, thresholds", material="digits")
+@planted("prediction_detail", "rounds, clips, thresholds", material="digits")
 class OneHot(ImageClassification):
     """predict returns the likeliest digit as certain"""
 

@@ -292,7 +292,7 @@ class SixteenDigits(Mended, ImageClassification):
         model.head = nn.Linear(model.head.in_features, 16)
 
 
-@planted(BUGS, "output_form", "takes the wrong ones", material="regression", outcome="warned")
+@planted(BUGS, "output_form", "uses the wrong ones", material="regression", outcome="warned")
 class UnusedOutputs(Mended, TabularRegression):
     """three outputs of which the loss takes the first"""
 

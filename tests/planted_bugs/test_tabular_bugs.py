@@ -356,7 +356,7 @@ class ColumnOfPredictions(TabularClassification):
         return torch.sigmoid(output)
 
 
-@planted("metric_direction", "the wrong way round")
+@planted("metric_direction", "declared wrongly")
 class FlippedMetric(TabularClassification):
     """a metric's direction is declared the wrong way round"""
 
@@ -400,7 +400,7 @@ class OwnSeed(Rebuilt):
         return model
 
 
-@planted("initial_loss", "last layer starts too large")
+@planted("initial_loss", "initial weights are too large")
 class HugeInit(Rebuilt):
     """the last layer starts at a hundred times its usual size"""
 

@@ -167,4 +167,4 @@ def test_every_other_label_that_is_always_the_same_fails(examine, bug):
 def test_a_loss_that_ignores_its_label_fails(examine):
     results = examine(LossIgnoresTheLabel)
     assert results["loss_floor"].outcome == "failed"
-    assert "labels do not enter" in results["loss_floor"].hint
+    assert "labels are not used" in results["loss_floor"].hint

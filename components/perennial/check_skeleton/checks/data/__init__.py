@@ -1,1 +1,1 @@
-"""Checks of rows and tensors: is what enters the model what the rows say, and nothing else?"""
+"""Checks of rows and tensors: the model's inputs contain what the rows hold, nothing else."""

@@ -31,7 +31,7 @@ PROBED_ROWS = 256
 NEIGHBOUR_ROWS = 2048
 NEIGHBOURS = 9
 DRAWS = 2
-# A class turns into another where most of its wrong answers, once augmented, are that one class: on
+# A class turns into another if most of its wrong predictions, once augmented, are that class: on
 # digits, 0.9 of those for sixes turned upside down. Noise of up to two deviations, and shifts of up
 # to three pixels, scatter them or send several classes to one place: no alarm in 80 runs.
 TURNED_SHARE = 0.75
@@ -352,8 +352,8 @@ def _turned(plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]) -> list[
     """Return pairs of classes of which the first is classified as the second once augmented.
 
     Args:
-        plain: Labels and answers before.
-        augmented: Labels and answers after.
+        plain: Labels and predictions before.
+        augmented: Labels and predictions after.
     """
     classes = int(max(each.max() for each in (*plain, *augmented))) + 1
     counts = []

@@ -43,7 +43,7 @@ CLEAR_ERRORS = 5.0
 SHARED_WINDOWS = 0.1
 # Validation labels that occur in training windows, which a random split of windows causes.
 KNOWN_TARGETS = 0.3
-# Copied rows, and the chance of agreement below which they are no coincidence.
+# Copied rows, and the chance of agreement below which they are not a coincidence.
 COPIED_ROWS = 0.05
 NO_CHANCE = 1e-6
 

@@ -1,4 +1,4 @@
-"""Claims: predictions corrected for a weight, and bytes counted, against what the data say."""
+"""Compare claims with the data: corrections for class weights, byte counts, accuracy alone."""
 
 import math
 
@@ -11,22 +11,22 @@ from perennial.check_skeleton.made_up_inputs import RefusedInputsError
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.task import LABEL, WEIGHT, Task
 
-# In logits: what a weight of 1.35 moves a constant's best answer by.
+# In logits: the shift of the best constant that a weight of 1.35 causes.
 LEAST_SHIFT = 0.3
 SAME_SHIFT = 0.1
 COUNTED_ROWS = 32
 FEWEST_CHARACTERS = 8
-# Escapes and other normal forms make a byte two at times.
+# Escapes and other normal forms sometimes turn one byte into two.
 MOST_BYTES = 1.5
 RARE = 0.05
 BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 
 
 def doubled_correction(subject: Subject) -> str:
-    """What says that a correction for weights of classes goes the wrong way; or nothing.
+    """Describe a correction for class weights in the wrong direction; empty if there is none.
 
-    Of one answer for all, the weighted loss makes another than the plain one. Predictions either
-    undo that, or leave it as it is; where they do it once more, its sign is wrong.
+    The best constant of the weighted loss differs from that of the plain loss. Predictions either
+    undo that shift or keep it; if they double it, the sign of the correction is wrong.
     """
     task, batch = subject.task, probe(subject)
     output = output_of(subject, batch)
@@ -50,13 +50,13 @@ def doubled_correction(subject: Subject) -> str:
     if abs(shift) < LEAST_SHIFT or not is_doubled:
         return ""
     return (
-        f"the best single answer to the training's loss is predicted as {found[1]:.2g}, to the "
-        f"plain loss as {found[0]:.2g}, where {share:.2g} are"
+        f"the training loss's best constant is predicted as {found[1]:.2g}, the plain loss's as "
+        f"{found[0]:.2g}, but {share:.2g} of the labels are 1"
     )
 
 
 def counts_too_many_bytes(subject: Subject) -> str:
-    """What says that a text is counted with more bytes than it has; or nothing."""
+    """Describe texts counted with more bytes than they have; empty if there are none."""
     task, text = subject.task, subject.task.columns.label
     if "bytes" not in task.statistics or subject.validation_rows[text].dtype != pl.String:
         return ""
@@ -64,14 +64,14 @@ def counts_too_many_bytes(subject: Subject) -> str:
     rows = rows.head(min(COUNTED_ROWS, task.scoring_rows))
     if rows.height < FEWEST_CHARACTERS:
         return ""
-    # Shorter than a context, and each by another length: what is added to all of them is no slope.
+    # Shorter than a context, and of different lengths: a constant added to all has no slope.
     cut = [each[: FEWEST_CHARACTERS + place % FEWEST_CHARACTERS]
            for place, each in enumerate(rows[text])]  # fmt: skip
     texts = pl.Series(text, cut, dtype=pl.String)
     try:
         batch = task.encode(rows.with_columns(texts))
         found = task.statistic(output_of(subject, batch), batch).double()
-    except Exception:  # a task may take no shorter texts
+    except Exception:  # a task may reject shorter texts
         return ""
     column = found.reshape(rows.height, -1)[:, list(task.statistics).index("bytes")]
     weights = batch.get(WEIGHT, torch.ones(rows.height)).double()
@@ -79,11 +79,11 @@ def counts_too_many_bytes(subject: Subject) -> str:
     slope = float(np.polyfit(have, counted, 1)[0])
     if slope <= MOST_BYTES:
         return ""
-    return f"of {rows.height} texts, {slope:.2g} bytes are counted for each byte that they have"
+    return f"for {rows.height} texts, {slope:.2g} bytes are counted for each actual byte"
 
 
 def blind_to_the_rare(subject: Subject) -> str:
-    """What says that accuracy alone judges classes of which one is nearly all; or nothing."""
+    """Describe imbalanced classes that only accuracy-like metrics judge; empty if balanced."""
     task = subject.task
     if task.kind not in ("binary", "multiclass") or not set(task.metrics) <= BLIND:
         return ""
@@ -91,4 +91,4 @@ def blind_to_the_rare(subject: Subject) -> str:
     most = float(counts.max() / counts.sum())
     if 1 - most >= RARE:
         return ""
-    return f"always answering the most common class is right in {most:.1%}"
+    return f"always predicting the most common class is {most:.1%} accurate"

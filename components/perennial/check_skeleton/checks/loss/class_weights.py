@@ -1,4 +1,4 @@
-"""Class weights: how hard training pulls at each class, against how often the class occurs."""
+"""Check `class_weights`: the gradient of each class, compared with its frequency."""
 
 import numpy as np
 import torch
@@ -9,45 +9,47 @@ from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT
 
-# Label smoothing and margins pull at all classes alike; weights by the inverse frequency of classes
+# Label smoothing and margins affect all classes alike; weights by the inverse frequency of classes
 # at 60 and 40 % differ by half.
 EQUAL_PULL = 1.2
 UNEQUAL_SHARES = 1.5
-# Weights by inverse frequency make classes count alike; beyond, the rare ones count several times.
+# Weights by inverse frequency balance the classes; beyond that, rare ones dominate.
 MOST_OVERDONE = 3.0
 FEWEST_CLASSES = 4
 MOST_CLASSES = 64
 
 
 def class_weights(subject: Subject) -> CheckResult:
-    """Do weights of the classes fit how often the classes occur?"""
+    """Check that class weights fit the classes' frequencies."""
     judge = Judge(
         "class_weights",
-        expected="the same pull at each class where outputs favour none, or a stronger one at "
-        "rarer classes",
-        source="weights that are inverted, in another order, or applied twice train without an "
-        "error and cost the classes that they are meant for",
+        expected="at outputs of zero, the same gradient for each class, or a larger one for rarer "
+        "classes",
+        source="weights that are inverted, in another order, or applied twice raise no error and "
+        "harm the classes that they are meant for",
         tolerance=f"{EQUAL_PULL:g} times, and {MOST_OVERDONE:g} times beyond inverse frequency",
     )
     task = subject.task
     if task.kind not in ("binary", "multiclass"):
-        return judge.skipped("the labels are no classes")
+        return judge.skipped("the labels are not classes")
     codes, counts = np.unique(subject.train[LABEL].long().numpy(), return_counts=True)
     if len(codes) < 2 or len(codes) > MOST_CLASSES:
-        return judge.skipped(f"{len(codes)} classes")
+        return judge.skipped(
+            f"the sample has {len(codes)} classes, 2 to {MOST_CLASSES} can be compared"
+        )
     try:
         pulls = np.array([_pull(subject, int(code)) for code in codes])
-    except Exception as error:  # a loss may take no outputs of zero, as one of probabilities
-        return judge.skipped(f"no loss at outputs of zero: {type(error).__name__}: {error}")
+    except Exception as error:  # a loss may reject outputs of zero, as one of probabilities
+        return judge.skipped(f"the loss rejects outputs of zero: {type(error).__name__}: {error}")
     if not np.isfinite(pulls).all() or pulls.min() <= 0:
-        return judge.skipped("the loss is not finite at outputs of zero, or does not pull there")
+        return judge.skipped("at outputs of zero, the loss is not finite or has no gradient")
     shares = counts / counts.sum()
     found = {
         "share": dict(zip(map(str, codes), np.round(shares, 4).tolist(), strict=True)),
         "pull": dict(zip(map(str, codes), np.round(pulls / pulls.min(), 4).tolist(), strict=True)),
     }
     if pulls.max() <= EQUAL_PULL * pulls.min():
-        return judge.passed("all classes weigh alike", **found)
+        return judge.passed("all classes have the same weight", **found)
     return _judged(judge, codes, shares, pulls, found)
 
 
@@ -68,9 +70,9 @@ def _judged(
         heavy, light = int(pulls.argmax()), int(pulls.argmin())
         return judge.warned(
             f"class {codes[heavy]} weighs {pulls[heavy] / pulls[light]:.3g} times as much as class "
-            f"{codes[light]}, and occurs about as often",
+            f"{codes[light]}, but occurs about as often",
             hint="weights are for classes of unequal frequency: are they from other data, or in "
-            "another order? Right where one mistake costs more",
+            "another order? Correct if mistakes differ in cost",
             **found,
         )
     along = float(np.corrcoef(np.log(shares), np.log(pulls))[0, 1])
@@ -85,13 +87,13 @@ def _judged(
     if len(codes) >= FEWEST_CLASSES and likeness > 0.9 and along > -0.3:
         return judge.warned(
             f"{shown}; weights and frequencies correlate by {along:.2g}",
-            hint="the weights have the spread of inverse frequencies, in another order than the "
-            "class codes: names sorted in one place and counted in another?",
+            hint="the weights look like inverse frequencies, but in another order than the class "
+            "codes: are class names sorted in one place and counted in another?",
             **found,
         )
     if ratio > MOST_OVERDONE * spread:
         return judge.warned(
-            f"{shown}, {ratio / spread:.3g} times what makes up for its frequency",
+            f"{shown}, {ratio / spread:.3g} times the weight that balances its frequency",
             hint="rare classes are weighted twice: by `weight` and by the loss, or by a squared "
             "frequency",
             **found,
@@ -100,7 +102,7 @@ def _judged(
 
 
 def _pull(subject: Subject, code: int) -> float:
-    """The gradient's length at outputs of zero for this label, times the class's mean weight."""
+    """Return the gradient's norm at outputs of zero for a label, times its mean weight."""
     task, batch = subject.task, probe(subject)
     free = torch.zeros_like(output_of(subject, batch)).requires_grad_()
     labelled = {**batch, LABEL: torch.full_like(batch[LABEL], code)}

@@ -1,4 +1,4 @@
-"""The loss before the first update, against theory and against the best constant."""
+"""Check the loss before the first update: `initial_loss` and `initial_bias`."""
 
 import math
 
@@ -12,19 +12,19 @@ from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, inputs_of
 
-# A start that costs half as much again as the best constant spends its first updates on the
-# label's mean: zero logits at 10 % positives do (0.69 against 0.33), at 30 % (0.61) they do not.
+# With an initial loss 1.5 times the best constant's, the first updates only learn the label's
+# mean. Zero logits at 10 % positives are above it (0.69 against 0.33), at 30 % (0.61) below.
 COSTLY_START = 1.5
 NOISE_ERRORS = 3.0
-# Deviation of outputs over examples: logits of 2 nats apart cost a fifth of ln 2 before learning.
+# Deviation of outputs over examples: logits 2 nats apart raise the initial loss by ln 2 / 5.
 WILD_OUTPUTS = 2.0
-# Standardised inputs keep within a few deviations, raw pixels and amounts do not.
+# Standardised inputs lie within a few deviations, raw pixels and amounts do not.
 LARGE_INPUTS = 100.0
 SAME_NUMBER = 0.05
 
 
 def initial_loss(subject: Subject) -> CheckResult:
-    """Is the first loss what theory says?"""
+    """Check that the initial loss matches theory."""
     tolerance = subject.settings.initial_loss_tolerance
     judge = Judge(
         "initial_loss",
@@ -42,7 +42,7 @@ def initial_loss(subject: Subject) -> CheckResult:
     measured = scored.mean_loss()
     error = float(losses.std(ddof=1) / math.sqrt(len(losses)))
     shown = f"{measured:.4g} ± {error:.2g}, theory {theory:.4g}"
-    # Of losses that go below zero, theory may be next to nothing: their spread is the measure.
+    # If losses go below zero, theory may be close to zero: compare with their spread instead.
     size = max(abs(theory), float(losses.std())) if losses.min() < 0 else abs(theory)
     if abs(measured - theory) > tolerance * size + NOISE_ERRORS * error:
         return judge.failed(
@@ -52,19 +52,21 @@ def initial_loss(subject: Subject) -> CheckResult:
 
 
 def initial_bias(subject: Subject) -> CheckResult:
-    """Does the output start at the label's prior?"""
+    """Check that the initial output matches the label's prior."""
     judge = Judge(
         "initial_bias",
-        expected=f"first loss below {COSTLY_START:g} times the best constant's",
+        expected=f"initial loss below {COSTLY_START:g} times the best constant's",
         source="guides: initialise the final bias to the label's mean or prior",
     )
     if is_per_token(output_of(subject, head_of(subject.train, 2)), subject.train[LABEL][:2]):
-        return judge.skipped("models of tokens have no bias in their last layer, by custom")
+        return judge.skipped("models of tokens usually have no bias in their last layer")
     constant, best = _constant(subject)
     measured = score_in_parts(subject.task, subject.build_model(), subject.train).mean_loss()
     shown = f"{measured:.4g}, best constant {best:.4g}"
     if best <= 0:
-        return judge.skipped("the loss goes below zero, so its best constant is no measure")
+        return judge.skipped(
+            "the loss goes below zero, so it cannot be compared with the best constant"
+        )
     if not measured <= COSTLY_START * best:
         return judge.warned(
             shown,
@@ -77,7 +79,7 @@ def initial_bias(subject: Subject) -> CheckResult:
 
 
 def _cause(subject: Subject, measured: float, theory: float) -> str:
-    """What most likely moved the first loss."""
+    """Return the most likely cause of the initial loss."""
     constant, best = _constant(subject)
     fact = f"; the best constant is {constant} with loss {best:.4g}"
     batch = probe(subject)
@@ -90,24 +92,23 @@ def _cause(subject: Subject, measured: float, theory: float) -> str:
                 f"the inputs are not normalised: values up to {largest:.3g} reach the model{fact}"
             )
         return (
-            f"the last layer starts too large: outputs vary by {spread:.3g} between examples, and "
-            f"nothing is learned yet{fact}"
+            f"the last layer's initial weights are too large: outputs vary by {spread:.3g} between "
+            f"examples before training{fact}"
         )
-    if told := _told_by_the_number(subject, measured, theory):
-        return f"{told}{fact}"
+    if cause := _recognise_number(subject, measured, theory):
+        return f"{cause}{fact}"
     if abs(measured - best) <= abs(theory - best):
         return (
-            "expected_initial_loss does not belong to these labels and this loss: check its number "
-            f"of classes, its prior and what the loss adds up{fact}"
+            "expected_initial_loss does not fit these labels and this loss: check its number of "
+            f"classes, its prior and the terms of the loss{fact}"
         )
     return (
-        "check the number of classes that the model scores, the label's encoding and the last "
-        f"layer's bias{fact}"
+        f"check the model's number of classes, the label's encoding and the last layer's bias{fact}"
     )
 
 
-def _told_by_the_number(subject: Subject, measured: float, theory: float) -> str:
-    """What a loss gives away that is another dimension's logarithm, or so many times theory."""
+def _recognise_number(subject: Subject, measured: float, theory: float) -> str:
+    """Explain a loss that is another dimension's logarithm, or a multiple of theory."""
     sizes = output_of(subject, head_of(subject.train, 2)).shape[1:]
     for dimension, size in enumerate(sizes[:-1], start=1):
         if size > 1 and math.isclose(measured, math.log(size), rel_tol=SAME_NUMBER):
@@ -119,7 +120,7 @@ def _told_by_the_number(subject: Subject, measured: float, theory: float) -> str
 
 
 def _constant(subject: Subject) -> tuple[list[float], float]:
-    """The output that is best for every sampled row, and its loss."""
+    """Return the best constant output for the sampled rows, and its loss."""
     output = output_of(subject, probe(subject))
     constant, loss = best_constant(subject, output, subject.train)
     return [round(value, 4) for value in constant.flatten().tolist()[:16]], loss

@@ -1,7 +1,7 @@
-"""Known metrics: what the usual names mean, computed by scikit-learn or from the definition.
+"""Known metrics: the usual names, computed by scikit-learn or from the definition.
 
-Some names have several honest meanings: F1 of the second class, or the mean over classes. A metric
-is right if one of them fits on every set of predictions.
+Some names have several valid meanings: F1 of the second class, or the mean over classes. A metric
+is correct if one of them matches on every set of predictions.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from sklearn import metrics
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Quantities = Mapping[str, float]
-"""What was computed → its value."""
+"""Quantity → its value."""
 
 AVERAGES = ("macro", "weighted", "micro")
 _THRESHOLDED = {"f1": metrics.f1_score, "precision": metrics.precision_score,
@@ -62,7 +62,7 @@ _ALIASES = {
 
 
 def meanings_of(metric: str) -> tuple[str, ...]:
-    """The quantities that a metric of this name may be; one that nobody computes has none."""
+    """Return the quantities that a metric of this name may be."""
     name = metric.lower().replace("-", "_").replace(" ", "_")
     for average in AVERAGES:
         name = f"{average}_{name[: -len(average) - 1]}" if name.endswith(f"_{average}") else name
@@ -75,10 +75,10 @@ def meanings_of(metric: str) -> tuple[str, ...]:
 
 
 def class_quantities(chances: Floats, labels: Floats) -> Quantities:
-    """What scikit-learn says of class probabilities [N, C]."""
+    """Return scikit-learn's metrics of class probabilities [N, C]."""
     truth, classes = labels.astype(np.int64), chances.shape[1]
     answers = chances.argmax(axis=1) if classes > 2 else (chances[:, 1] >= 0.5).astype(np.int64)
-    # One column for each class would fill the memory where there are thousands of them.
+    # One column per class would exhaust the memory with thousands of classes.
     squares = np.sum(chances**2, axis=1) - 2 * chances[np.arange(len(truth)), truth] + 1
     found = {
         "log_loss": metrics.log_loss(truth, chances, labels=list(range(classes))),
@@ -99,7 +99,7 @@ def class_quantities(chances: Floats, labels: Floats) -> Quantities:
 
 
 def answer_quantities(answers: Codes, truth: Codes, classes: int) -> Quantities:
-    """What scikit-learn says of answers, shape [N], without a probability."""
+    """Return scikit-learn's metrics of predicted classes [N], without probabilities."""
     found = {
         "accuracy": metrics.accuracy_score(truth, answers),
         "error_rate": 1 - metrics.accuracy_score(truth, answers),
@@ -121,7 +121,7 @@ def answer_quantities(answers: Codes, truth: Codes, classes: int) -> Quantities:
 
 
 def number_quantities(predicted: Floats, labels: Floats) -> Quantities:
-    """What scikit-learn says of predicted numbers, shape [N]."""
+    """Return scikit-learn's metrics of predicted numbers [N]."""
     squared = float(metrics.mean_squared_error(labels, predicted))
     found = {
         "mse": squared,
@@ -152,7 +152,7 @@ def _of_second_class(chance: Floats, truth: Codes, answers: Codes) -> (
 
 
 def _areas(chances: Floats, truth: Codes) -> dict[str, float]:
-    """Means over the classes that occur, each against the rest, and over pairs of them."""
+    """Return areas averaged over the classes that occur, one against the rest, and over pairs."""
     counts = np.bincount(truth, minlength=chances.shape[1])
     present = np.flatnonzero(counts)
     found = {}
@@ -166,7 +166,7 @@ def _areas(chances: Floats, truth: Codes) -> dict[str, float]:
 
 
 def _one_vs_one(chances: Floats, truth: Codes) -> float:
-    """By its definition: scikit-learn takes half a minute for the pairs of a hundred classes."""
+    """Return the one-vs-one ROC AUC by definition; scikit-learn takes 30 s for 100 classes."""
     members = [chances[truth == code] for code in range(chances.shape[1])]
     areas = []
     for one, other in permutations(range(len(members)), 2):

@@ -1,4 +1,4 @@
-"""From outputs to predictions: each from its own output, as finely, as the loss reads it."""
+"""Check `prediction_detail`: predictions keep the outputs' detail, as the loss defines it."""
 
 import math
 
@@ -14,7 +14,7 @@ from perennial.engine.task import LABEL, Batch
 
 # Outputs of one number run from -4 to 4, where probabilities run from 2 to 98 %.
 WIDEST = 4.0
-# Of 256 different outputs: two decimals leave 100 values, a limit at 10 % makes half of them equal.
+# Of 256 different outputs: two decimals leave 100 values, clipping at 10 % makes half equal.
 KEPT_SHARE = 0.5
 APART = 0.05
 MOST_ALIKE = 0.2
@@ -28,32 +28,32 @@ SAME_LOSS = 0.01
 
 
 def prediction_detail(subject: Subject) -> CheckResult:
-    """Do predictions keep what the outputs say, each its own, as the loss understands it?"""
+    """Check that predictions keep the detail of their own outputs, on the loss's scale."""
     judge = Judge(
         "prediction_detail",
-        expected="for different outputs different predictions, each from its own output, and "
-        "probabilities at which the loss balances",
-        source="a proper loss is least where the probability is right, so its gradients for each "
-        "label tell what an output means",
+        expected="different predictions for different outputs, each from its own output, and "
+        "probabilities at which the expected gradient of the loss is zero",
+        source="a proper loss is minimal at the true probability, so its gradients for each label "
+        "determine the probability that an output stands for",
         tolerance=f"{KEPT_SHARE:.0%} different; log odds within {LEAST_RATIO:g} to "
         f"{LARGEST_RATIO:g} times the loss's",
     )
     task = subject.task
     if task.kind == "statistic":
-        return judge.skipped("the task measures examples and predicts nothing of them")
+        return judge.skipped("the task measures examples and makes no predictions")
     batch = probe(subject)
     try:
         outputs = _different_outputs(subject, batch)
         with torch.no_grad():
             predicted = task.predict(outputs)
             part = task.predict(outputs[: len(outputs) // 3])
-    except Exception as error:  # outputs that no model gave may be none that the task knows
-        return judge.skipped(f"predict takes no made-up outputs: {type(error).__name__}: {error}")
+    except Exception as error:  # the task may reject outputs that no model made
+        return judge.skipped(f"predict rejects made-up outputs: {type(error).__name__}: {error}")
     if not torch.allclose(part, predicted[: len(part)], rtol=1e-4, atol=1e-6):
         return judge.failed(
-            "a prediction changes when others are left out of its batch",
+            "a prediction changes if other examples are removed from its batch",
             hint="predict uses its batch: look for min, max, mean, softmax or a rank over "
-            "dimension 0. Served alone, an example gets another answer",
+            "dimension 0. Served alone, an example gets a different prediction",
         )
     return _judged_detail(judge, subject, predicted) or _judged_odds(
         judge, subject, outputs, predicted, batch
@@ -61,13 +61,13 @@ def prediction_detail(subject: Subject) -> CheckResult:
 
 
 def _different_outputs(subject: Subject, batch: Batch) -> Tensor:
-    """As many outputs as examples, of the model's shape, all different and none extreme."""
+    """Return as many outputs as examples, all different and none extreme."""
     template = output_of(subject, batch)
     if subject.task.kind == "regression":
         ideal = best_outputs(subject).ideal.reshape(len(template), -1)
         places = torch.linspace(0.02, 0.98, len(template), dtype=ideal.dtype)
         spread = torch.quantile(ideal, places, dim=0)
-        # Labels that repeat, as stars do, would make outputs alike.
+        # Labels that repeat, such as star ratings, would make outputs equal.
         apart = APART * places[:, None] * (spread[-1] - spread[0])
         return (spread + apart).reshape(template.shape)
     if template[0].numel() == 1:
@@ -77,12 +77,12 @@ def _different_outputs(subject: Subject, batch: Batch) -> Tensor:
 
 
 def _judged_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckResult | None:
-    """What is to be said about predictions that are alike; None where they differ."""
+    """Judge predictions that are equal although outputs differ; None if enough differ."""
     rows = predicted.flatten(1).numpy() if predicted.ndim > 1 else predicted.numpy()[:, None]
     wanted = len(rows)
     if subject.task.kind == "regression":
         labels = subject.train[LABEL].double().numpy()
-        # Counts may well be rounded, and the label's own repeats are no loss.
+        # Counts may well be rounded, and the label's own repeats are not a loss of detail.
         is_whole = bool((labels == np.round(labels)).all())
         wanted = min(wanted, len(np.unique(labels))) if is_whole else wanted
         _, times = np.unique(rows[:, 0], return_counts=True)
@@ -95,9 +95,9 @@ def _judged_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckRe
     if len(times) >= KEPT_SHARE * wanted and alike <= MOST_ALIKE + own:
         return None
     return judge.failed(
-        f"{shown}, {alike:.0%} of them one and the same",
-        hint="predict rounds, cuts, thresholds or saturates what the model says: ranking metrics, "
-        "log loss and thresholds need all of it. Return probabilities, or values, as they are",
+        f"{shown}, {alike:.0%} of them equal",
+        hint="predict rounds, clips, thresholds or saturates the model's outputs: ranking metrics, "
+        "log loss and thresholds need full precision. Return unrounded probabilities or values",
         different=len(times),
         alike=round(alike, 4),
     )
@@ -106,7 +106,7 @@ def _judged_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckRe
 def _judged_odds(
     judge: Judge, subject: Subject, outputs: Tensor, predicted: Tensor, batch: Batch
 ) -> CheckResult:
-    kept = judge.passed(f"{len(outputs)} different outputs, as many different predictions")
+    kept = judge.passed(f"{len(outputs)} different outputs give as many different predictions")
     if subject.task.kind == "regression" or outputs.ndim > 2:
         return kept
     balanced = _balanced_probabilities(subject, outputs, batch)
@@ -116,7 +116,7 @@ def _judged_odds(
     ratio = _ratio_of_odds(given.double(), balanced)
     if ratio is None:
         return kept
-    shown = f"log odds of the predictions are {ratio:.3g} times those at which the loss balances"
+    shown = f"the predictions' log odds are {ratio:.3g} times those that the loss implies"
     if LEAST_RATIO <= ratio <= LARGEST_RATIO:
         return judge.passed(shown, ratio=round(ratio, 4))
     return judge.failed(
@@ -128,9 +128,9 @@ def _judged_odds(
 
 
 def _balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor | None:
-    """The chances [B, C] of the labels under which no output would be better, in mean.
+    """Return label probabilities [B, C] for which each output is optimal; None if unknown.
 
-    There the gradients for the labels, weighted by their chances, add up to nothing.
+    For these, the gradients for the labels, weighted by their probabilities, add up to zero.
     """
     labels, is_binary = batch[LABEL], subject.task.kind == "binary"
     classes = 2 if is_binary else int(outputs.shape[1])
@@ -144,7 +144,7 @@ def _balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> 
             (gradient,) = torch.autograd.grad(losses.sum(), free)
             gradients.append(gradient.double().reshape(len(gradient), -1))
             costs.append(losses.detach().double())
-    except Exception:  # a loss may know its labels from elsewhere, or take probabilities only
+    except Exception:  # a loss may get its labels elsewhere, or accept probabilities only
         return None
     each, cost = torch.stack(gradients, dim=1), torch.stack(costs, dim=1)  # [B, C, D], [B, C]
     if not bool(torch.isfinite(each).all()) or not bool(each.any()):
@@ -155,22 +155,23 @@ def _balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> 
         products + (ridge + 1e-30) * torch.eye(classes), torch.ones(len(each), classes).double()
     )
     balanced = found / found.sum(dim=1, keepdim=True)
-    # Focal losses, margins, smoothed labels and weighted classes are no likelihoods, by design.
+    # Focal losses, margins, smoothed labels and class weights are not likelihoods, by design.
     likelihood = -balanced.clamp_min(1e-12).log()
     is_likelihood = (likelihood - cost).abs() <= SAME_LOSS * (1 + cost.abs())
     return balanced if float(is_likelihood.double().mean()) > 0.95 else None
 
 
 def _ratio_of_odds(given: Tensor, balanced: Tensor) -> float | None:
-    """Slope between the log odds of two classes each; None where too few are neither 0 nor 1."""
+    """Return the slope between log odds of pairs of classes; None if too few are clear."""
     least, most = CLEAR_ODDS
     pairs = []
     for first in range(balanced.shape[1] - 1):
-        two, said = balanced[:, first : first + 2], given[:, first : first + 2]
+        two, predicted = balanced[:, first : first + 2], given[:, first : first + 2]
         share = two[:, 1] / two.sum(dim=1)
-        is_clear = (two > 0).all(dim=1) & (share > least) & (share < most) & (said > 0).all(dim=1)
+        is_inner = (share > least) & (share < most)
+        is_clear = is_inner & (two > 0).all(dim=1) & (predicted > 0).all(dim=1)
         if int(is_clear.sum()) >= FEWEST_PROBES:
-            odds = [each[is_clear, 1].log() - each[is_clear, 0].log() for each in (two, said)]
+            odds = [each[is_clear, 1].log() - each[is_clear, 0].log() for each in (two, predicted)]
             # A constant moves the odds of a pair where classes are weighted.
             pairs.append(torch.stack([each - each.mean() for each in odds]))
     if not pairs:

@@ -1,4 +1,4 @@
-"""The loss, examined apart from the model."""
+"""Check the loss apart from the model."""
 
 import numpy as np
 import torch
@@ -22,11 +22,11 @@ from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
-# Label smoothing of 0.1 keeps 15 to 29 % of the constant's loss for 1,000 to 2 classes; softmax or
-# sigmoid applied twice keeps 45 to 75 % (both from their formulas). 40 lies between.
+# Label smoothing of 0.1 leaves 15 to 29 % of the constant's loss for 1,000 to 2 classes; softmax
+# or sigmoid applied twice leaves 45 to 75 % (both from their formulas). 40 lies between.
 HIGHEST_FLOOR = 0.4
 ZERO_LOSS = 0.05
-# Smoothing of 0.3 keeps 24 % of the loss with two classes, 12 % with ten; other labels keep all.
+# Smoothing of 0.3 leaves 24 % of the loss with two classes, 12 % with ten; wrong labels leave all.
 MISLED = 0.6
 ROUNDING = 1e-5
 AGREED = 0.1
@@ -36,11 +36,11 @@ NEAR, FAR = 3.0, 30.0
 
 
 def per_example_losses(subject: Subject) -> CheckResult:
-    """Does the loss give one finite number per example, from that example alone?"""
+    """Check that the loss gives one finite number per example, from that example alone."""
     judge = Judge(
         "per_example_losses",
         expected="finite losses of shape [B], the same for a batch as for its halves",
-        source="the engine averages over the global batch; accumulation is exact only then",
+        source="the engine averages over the global batch; gradient accumulation relies on it",
     )
     task, batch = subject.task, probe(subject)
     rows = len(batch[LABEL])
@@ -59,7 +59,7 @@ def per_example_losses(subject: Subject) -> CheckResult:
             hint="use reduction='none' and keep one loss per example; the engine averages",
         )
     if not bool(torch.isfinite(losses).all()):
-        # The noise on the weights may be too much for exponentials; the model itself counts.
+        # The noise on the weights may overflow exponentials; what matters is the model itself.
         output = output_of(subject, batch)
         losses = task.losses(output, batch)
     if not bool(torch.isfinite(losses).all()):
@@ -71,7 +71,7 @@ def per_example_losses(subject: Subject) -> CheckResult:
 
 
 def _judged_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
-    """Losses of halves, of one group alone, and in reverse order must be those of the batch."""
+    """Check that losses of halves, of one group and in reverse order equal the batch's."""
     task, rows = subject.task, len(output)
     losses = task.losses(output, batch)
     group = task.scored_together
@@ -82,30 +82,32 @@ def _judged_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
         return judge.failed(
             f"losses of a batch and of its halves differ by up to {difference:.3g}",
             hint="the loss mixes examples: look for batch means, sorting or a wrong dimension"
-            + ("; or it compares more of them than `scored_together` says" if group > 1 else ""),
+            + ("; or it compares more than `scored_together` examples" if group > 1 else ""),
         )
     first = slice(0, group)
     alone = task.losses(output[first], rows_of(batch, first))
     if difference := _difference(alone, losses[first]):
         return judge.failed(
-            f"losses of the first {group} differ by up to {difference:.3g} without the rest",
-            hint="the loss compares examples with each other: let `scored_together` say how many",
+            f"losses of the first {group} examples differ by up to {difference:.3g} without the "
+            "rest",
+            hint="the loss compares examples with each other: set `scored_together` to their "
+            "number",
         )
     if difference := _order_matters(task.losses, output, batch, group):
         return judge.failed(
             f"losses differ by up to {difference:.3g} when the same examples come in reverse order",
-            hint="each output is compared with another example's answer: look for a shift, an "
-            "index that is off by one, answers off the diagonal, or examples left out",
+            hint="each output is compared with another example's label: look for a shift, an "
+            "index that is off by one, labels off the diagonal, or examples left out",
         )
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
 
 
 def training_losses(subject: Subject) -> CheckResult:
-    """Does what is minimised lead to what is measured?"""
+    """Check that minimising the training loss also minimises the measured loss."""
     judge = Judge(
         "training_losses",
-        expected=f"outputs that minimise `training_losses` keep less than {MISLED:.0%} of the best "
-        "constant's loss, and teach every example",
+        expected=f"outputs that minimise `training_losses` have less than {MISLED:.0%} of the best "
+        "constant's loss, and every example has a gradient",
         source="guides: wrong labels and clipped losses fail silently; checks and evaluation see "
         "`losses` only",
     )
@@ -127,8 +129,8 @@ def training_losses(subject: Subject) -> CheckResult:
         return judge.failed(
             f"training losses differ by up to {difference:.3g} when the same examples come in "
             "reverse order",
-            hint="each output is compared with another example's answer: look for a shift, an "
-            "index that is off by one, answers off the diagonal, or examples left out",
+            hint="each output is compared with another example's label: look for a shift, an "
+            "index that is off by one, labels off the diagonal, or examples left out",
         )
     if is_per_token(output, batch[LABEL]):
         return judge.passed(f"one per example, mean {float(losses.mean()):.4g}")
@@ -136,22 +138,22 @@ def training_losses(subject: Subject) -> CheckResult:
 
 
 def _judged_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
-    """Where free outputs end that minimise the training's loss, by the loss that is measured."""
+    """Judge outputs that minimise the training loss by the measured loss."""
     task = subject.task
     free = free_outputs(subject, output, batch)
-    # Examples that are compared get no gradient where all outputs are alike.
+    # Examples that are compared get no gradient if all outputs are equal.
     start = output if task.scored_together > 1 else free.constant.expand_as(output)
     reached, least = minimised(subject, task.training_losses, (start.clone(),), batch)
     with torch.no_grad():
         loss = float(mean_loss(task.losses(reached, batch), batch))
     share = (loss - free.floor) / max(free.constant_loss - free.floor, 1e-12)
     most = free.constant_loss
-    shown = f"at its minimum the loss is {loss:.4g}, of the best constant's {most:.4g}"
+    shown = f"at the training loss's minimum the loss is {loss:.4g}, best constant {most:.4g}"
     if share > MISLED:
         return judge.failed(
-            f"{shown}, where {free.floor:.4g} can be reached",
+            f"{shown}, but {free.floor:.4g} can be reached",
             hint="training_losses and losses disagree on the labels: their order, their shift, a "
-            "wrong dimension, or labels that do not enter",
+            "wrong dimension, or unused labels",
         )
     if task.scored_together > 1:
         return judge.passed(shown)
@@ -167,21 +169,21 @@ def _judged_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch
         most = float(mean_loss(task.training_losses(free.constant.expand_as(output), batch), batch))
     if least > HIGHEST_FLOOR * most:
         return judge.warned(
-            f"{shown}, but the training's own loss falls from {most:.4g} to {least:.4g} only",
-            hint="sigmoid or softmax is applied before a loss that applies it; right for label "
+            f"{shown}, but the training loss falls only from {most:.4g} to {least:.4g}",
+            hint="sigmoid or softmax is applied before a loss that applies it; correct for label "
             "smoothing of more than 0.2",
         )
     return judge.passed(shown)
 
 
 def _difference(first: Tensor, second: Tensor) -> float:
-    """The largest difference, 0 where it is rounding."""
+    """Return the largest difference; 0 if it is rounding."""
     largest = float((first - second).abs().max())
     return largest if largest > ROUNDING * (1 + float(second.abs().max())) else 0.0
 
 
 def _order_matters(losses: Losses, output: Tensor, batch: Batch, group: int) -> float:
-    """How much losses depend on the order of examples; reversing keeps whole groups together."""
+    """Return how much losses depend on the examples' order; groups stay together."""
     rows = max(len(output) // group, 1) * group
     batch, output = rows_of(batch, slice(rows)), output[:rows]
     back = torch.arange(len(output)).flip(0)
@@ -189,10 +191,10 @@ def _order_matters(losses: Losses, output: Tensor, batch: Batch, group: int) -> 
 
 
 def loss_floor(subject: Subject) -> CheckResult:
-    """Can the loss reach zero at all, whatever the model?"""
+    """Check that the loss can reach zero, whatever the model."""
     judge = Judge(
         "loss_floor",
-        expected=f"free outputs bring the loss below {ZERO_LOSS:.0%} of the best constant's",
+        expected=f"the best outputs have a loss below {ZERO_LOSS:.0%} of the best constant's",
         source="guides: overfit to zero loss; thresholds from the formulas of label smoothing and "
         "of softmax applied twice",
     )
@@ -204,28 +206,28 @@ def loss_floor(subject: Subject) -> CheckResult:
     if free.constant_loss < 0 or free.floor < 0:
         shown = f"floor {free.floor:.4g}, best constant {free.constant_loss:.4g}"
         if subject.task.kind == "regression" and labels_off(subject, free.ideal) < AGREED:
-            return judge.passed(f"{shown}: below zero, and least where the labels are predicted")
+            return judge.passed(f"{shown}: below zero, and minimal where the labels are predicted")
         return judge.warned(
             shown,
-            hint="is a sign wrong? Right for log-densities and for Poisson losses without their "
-            "constant; add it, so that zero is the best",
+            hint="is a sign wrong? Correct for log-densities and for Poisson losses without their "
+            "constant term; add it, so that the minimum is zero",
         )
     if share > HIGHEST_FLOOR and not _is_inner(subject, free):
         return judge.failed(
             measured,
             hint="no output fits the labels: sigmoid or softmax is applied before a loss that "
-            "applies it, labels do not enter, or the loss is clipped",
+            "applies it, labels are not used, or the loss is clipped",
         )
     if share > ZERO_LOSS:
         return judge.warned(
             measured,
-            hint="the loss has a floor; right for label smoothing, wrong for a clipped loss",
+            hint="the loss has a floor; correct for label smoothing, wrong for a clipped loss",
         )
     return judge.passed(measured)
 
 
 def loss_not_clipped(subject: Subject) -> CheckResult:
-    """Do badly wrong examples still teach?"""
+    """Check that badly wrong examples still have a gradient."""
     judge = Judge(
         "loss_not_clipped",
         expected="a gradient for every example, however wrong its output",
@@ -252,7 +254,7 @@ def loss_not_clipped(subject: Subject) -> CheckResult:
 
 
 def _leaves_silent(subject: Subject, free: FreeOutputs, batch: Batch, domain: OutputDomain) -> bool:
-    """Whether the training's loss has no gradient for some badly wrong outputs of a domain."""
+    """Whether the training loss has no gradient for some badly wrong outputs of a domain."""
     norms, _ = _gradients(subject, subject.task.training_losses, free, batch, domain)
     return any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR)
 
@@ -260,18 +262,20 @@ def _leaves_silent(subject: Subject, free: FreeOutputs, batch: Batch, domain: Ou
 def _gradients(
     subject: Subject, losses: Losses, free: FreeOutputs, batch: Batch, domain: OutputDomain
 ) -> tuple[dict[float, Tensor], float]:
-    """Distance from the best constant, away from the label → norm of each example's gradient.
+    """Measure gradients of outputs moved away from their labels.
 
-    With it, the mean loss at the largest distance.
+    If the model's outputs are bounded, distances apply before the bounding function, and the
+    largest is left out: such functions are flat there anyway.
 
-    Where the model's outputs are bounded, distances are those before the function that does it,
-    and the largest is left out: such functions are flat there in any case.
+    Returns:
+        Distance from the best constant → norm of each example's gradient; the mean loss at the
+        largest distance.
     """
     is_bounded = domain.kind not in ("free", "log_probabilities")
     constant, ideal = domain.free(free.constant), domain.free(free.ideal)
     away = constant - ideal
     length = away.reshape(len(away), -1).norm(dim=1)
-    # Examples whose label is the best constant lie nowhere off it.
+    # For examples whose label is the best constant there is no direction away from it.
     apart = length > 1e-3 * float(length.max())
     unit = away / length.clamp_min(1e-12).reshape(-1, *[1] * (away.ndim - 1))
     # In units of the outputs: logits for classes, the labels' spread for regression.
@@ -288,9 +292,10 @@ def _gradients(
 
 
 def _ends_late(norms: dict[float, Tensor], most: float, free: FreeOutputs) -> bool:
-    """Whether gradients end where numbers do: logarithms cut at 1e-7, squares of probabilities.
+    """Whether gradients vanish only for numerical reasons, at a very large loss.
 
-    Those cost many times the best constant by then, these have hardly any gradient before.
+    Logarithms clipped at 1e-7 cost many times the best constant by then; squared probabilities
+    have hardly any gradient before.
     """
     fades = float(norms[10.0].median()) < FADED * float(norms[NEAR].median())
     return fades or most > LATE * free.constant_loss
@@ -299,7 +304,7 @@ def _ends_late(norms: dict[float, Tensor], most: float, free: FreeOutputs) -> bo
 def _is_inner(subject: Subject, free: FreeOutputs) -> bool:
     """Whether the loss rises beyond its minimum, as with smoothed labels.
 
-    Behind a second sigmoid or a clip it stays as it is, however far outputs go.
+    After a second sigmoid or a clip it stays constant, however far outputs go.
     """
     domain = subject.once(asked_domain)
     constant, ideal = domain.free(free.constant), domain.free(free.ideal)

@@ -1,4 +1,4 @@
-"""Measures: each metric whose name is known, computed again by other code."""
+"""Check `metric_values`: recompute each known metric with independent code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ TRIAL_ROWS = 1024
 MEASURED_ROWS = 32
 DISTINCT_ANSWERS = 24  # of the predictions with ties
 KEPT_OF_RARE = 8
-MOST_LEAN = 4.0  # beyond it, metrics differ by where they cut probabilities near 0
+MOST_LEAN = 4.0  # beyond it, metrics differ by where they clip probabilities near 0
 MADE_UP = "predictions with noise"
-# Rounding, and how probabilities near 0 are cut, move a metric by less than a thousandth. Binned
-# areas under curves (200 thresholds) lie within 1 percent; other averages and axes mostly do not.
+# Rounding, and clipping probabilities near 0, change a metric by less than a thousandth. Binned
+# areas under curves (200 thresholds) are within 1 percent; other averages and axes mostly are not.
 SAME = 1e-3
 CLOSE = 0.02
 ANSWERED = (
@@ -48,8 +48,8 @@ class Trial:
     Attributes:
         name: What is special about them.
         measured: The task's metrics.
-        quantities: What other code says.
-        given: Probabilities of class 1 and the labels, where a threshold makes the answers.
+        quantities: The same quantities by independent code.
+        given: Probabilities of class 1 and the labels, if a threshold makes the predictions.
     """
 
     name: str
@@ -59,33 +59,33 @@ class Trial:
 
 
 def metric_values(subject: Subject) -> CheckResult:
-    """Does each metric measure what its name says, over all examples at once?"""
+    """Check that each metric computes what its name means, over all examples at once."""
     judge = Judge(
         "metric_values",
         expected="metrics of a known name equal to scikit-learn's on noisy, tied and imbalanced "
         "predictions",
-        source="guides: compute the metric by other code; scikit-learn's definitions",
+        source="guides: compute the metric with independent code; scikit-learn's definitions",
         tolerance=f"{SAME:g}",
     )
     if subject.task.kind != "statistic" and len(np.unique(_labels(subject))) < 2:
-        return judge.skipped("the training sample holds one label only")
+        return judge.skipped("the training sample holds only one label")
     if bytes_counted := counts_too_many_bytes(subject):
         return judge.failed(
             bytes_counted,
-            hint="bits per byte are flattered: count the bytes of the text that each token stands "
+            hint="bits per byte are too low: count the bytes of the text that each token stands "
             "for, not those of another tokenizer's tokens",
         )
     return _compared(judge, subject)
 
 
 def _compared(judge: Judge, subject: Subject) -> CheckResult:
-    """The metrics beside other code's."""
+    """Judge the task's metrics against independent code."""
     with made_up(MADE_UP):
         trials = _trials(subject)
     names = [name for name in subject.task.metrics if name in trials[0].measured]
     known = [name for name in names if _meanings(name, trials)]
     if not known:
-        return judge.skipped(f"nothing to compare with {', '.join(subject.task.metrics)}")
+        return judge.skipped(f"no reference implementation of {', '.join(subject.task.metrics)}")
     wrong = [name for name in known if not _fits(name, trials, SAME)]
     left = sorted(set(names) - set(known))
     unknown = f"; not compared: {', '.join(left)}" if left else ""
@@ -99,21 +99,21 @@ def _compared(judge: Judge, subject: Subject) -> CheckResult:
         if len(thresholds) == len(wrong):
             return judge.warned(
                 measured,
-                hint=f"{name} takes a probability of {at:g} for a yes: say so in its name, or use "
-                "0.5",
+                hint=f"{name} counts probabilities from {at:g} as class 1: put that into its name, "
+                "or use 0.5",
                 **evidence,
             )
     if all(_fits(name, trials, CLOSE) for name in wrong):
         return judge.warned(
             measured,
-            hint="close, but not exact: averaged over parts in place of all examples, or binned?",
+            hint="close, but not exact: averaged over parts instead of all examples, or binned?",
             **evidence,
         )
     return judge.failed(measured, hint=_cause(wrong[0], trials), **evidence)
 
 
 def _labels(subject: Subject) -> Floats:
-    """Labels from all of the training sample: validation may lack a rare class."""
+    """Return labels from the whole training sample: validation may lack a rare class."""
     every = max(subject.num_rows() // TRIAL_ROWS, 1)
     labels: Floats = subject.train[LABEL][::every][:TRIAL_ROWS].double().numpy()
     return labels
@@ -136,9 +136,9 @@ def _trials(subject: Subject) -> list[Trial]:
     if task.kind == "multiclass":
         width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
     noisy = _chances(labels, width, generator)
-    # Few different answers, each given often: what a tie counts is where definitions part.
+    # Few different predictions, each repeated: definitions differ in how they count ties.
     few = noisy[:DISTINCT_ANSWERS]
-    far = (few**2).sum(axis=1) - 2 * noisy @ few.T  # squared distances, but for each row's own part
+    far = (few**2).sum(axis=1) - 2 * noisy @ few.T  # squared distances, up to a constant per row
     kept = _thinned(labels)
     made = {
         "noisy": (noisy, labels),
@@ -159,7 +159,7 @@ def _class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> Tria
 
 
 def _chances(labels: Floats, width: int, generator: np.random.Generator) -> Floats:
-    """Probabilities [N, C] that know a little and lean towards some classes."""
+    """Return noisy probabilities [N, C], biased towards some classes."""
     lean = np.minimum(0.4 * np.arange(width), MOST_LEAN)
     logits = generator.normal(scale=1.2, size=(len(labels), width)) - lean
     logits[np.arange(len(labels)), labels.astype(int)] += 1.5
@@ -177,7 +177,7 @@ def _numbers(labels: Floats, generator: np.random.Generator) -> dict[str, Floats
 
 
 def _thinned(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
-    """Which rows to keep so that every second class is rare, yet there."""
+    """Return which rows to keep so that every second class is rare, but present."""
     kept = np.ones(len(labels), dtype=np.bool_)
     for code in np.unique(labels)[1::2]:
         rows = np.flatnonzero(labels == code)
@@ -186,13 +186,13 @@ def _thinned(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 def _statistic_trial(subject: Subject) -> Trial:
-    """Outputs with noise; what other code makes of them, for tokens and for pairs of towers."""
+    """Score noisy outputs, with the task and with independent code (tokens, retrieval)."""
     task, group = subject.task, subject.task.scored_together
     rows = max(min(MEASURED_ROWS, task.scoring_rows) // group, 1) * group
     batch = head_of(subject.validation, rows)
     output = output_of(subject, batch)
     generator = torch.Generator().manual_seed(subject.seed)
-    # Outputs of an untrained model are all alike; differences between definitions need others.
+    # Outputs of an untrained model are all similar; to compare definitions, they must differ.
     spread = 2.0 * max(float(output.std()), 1.0)
     output = output + spread * torch.randn(output.shape, generator=generator)
     quantities: dict[str, float] = {}
@@ -209,7 +209,7 @@ def _statistic_trial(subject: Subject) -> Trial:
 def _token_quantities(
     task: Task, output: Tensor, batch: Batch, statistics: Floats
 ) -> dict[str, float]:
-    """From the loss of every single token that counts."""
+    """Compute quantities from the loss of every token that counts."""
     labels = wanted_tokens(task, output, batch)
     counts = (labels >= 0) & (labels < output.shape[-1])
     chances = torch.log_softmax(output.double(), dim=-1)
@@ -234,7 +234,7 @@ def _token_quantities(
 
 
 def _retrieval_quantities(output: Tensor, weights: Tensor, group: int) -> dict[str, float]:
-    """From the ranks among each group's candidates, in both directions; output [B, 2, D]."""
+    """Compute quantities from ranks within groups, in both directions; output [B, 2, D]."""
     ranks: dict[str, list[Tensor]] = {"texts": [], "pictures": []}
     for part in torch.split(output.double(), group):
         products = part[:, 0] @ part[:, 1].T
@@ -254,7 +254,7 @@ def _retrieval_quantities(output: Tensor, weights: Tensor, group: int) -> dict[s
 
 
 def _meanings(metric: str, trials: Sequence[Trial]) -> list[str]:
-    """The quantities that the metric may be and that every trial has."""
+    """Return the quantities that the metric may be and that every trial has."""
     return [name for name in meanings_of(metric) if all(name in t.quantities for t in trials)]
 
 
@@ -273,7 +273,7 @@ def _is(metric: str, quantity: str, trials: Sequence[Trial], tolerance: float = 
 
 
 def _threshold(metric: str, trials: Sequence[Trial]) -> float | None:
-    """The probability from which class 1 is the answer, if that explains the metric."""
+    """Return the threshold for class 1 that explains the metric; None if none does."""
 
     def fits(trial: Trial, at: float) -> bool:
         if trial.given is None:
@@ -289,7 +289,7 @@ def _threshold(metric: str, trials: Sequence[Trial]) -> float | None:
 
 
 def _difference(metric: str, trials: Sequence[Trial]) -> str:
-    """Both numbers, of the trial and the meaning that tell most."""
+    """Describe the largest difference from the most similar quantity."""
 
     def gap(trial: Trial, name: str) -> float:
         return abs(trial.measured[metric] - trial.quantities[name])
@@ -298,17 +298,17 @@ def _difference(metric: str, trials: Sequence[Trial]) -> str:
     nearest = min(names, key=lambda name: sum(gap(trial, name) for trial in trials))
     worst = max(trials, key=lambda trial: gap(trial, nearest))
     return (
-        f"{metric} is {worst.measured[metric]:.4g} on {worst.name} predictions where {nearest} is "
+        f"{metric} is {worst.measured[metric]:.4g} on {worst.name} predictions, but {nearest} is "
         f"{worst.quantities[nearest]:.4g}"
     )
 
 
 def _cause(metric: str, trials: Sequence[Trial]) -> str:
-    # Its own kind first: the area of hard answers is the balanced accuracy as well.
+    # Its own kind first: the ROC area of predicted classes equals the balanced accuracy.
     for name in sorted(trials[0].quantities, key=lambda name: metric not in name):
         if _is(metric, name, trials):
-            return f"{metric} computes {name}: mend score, or call the metric so"
+            return f"{metric} computes {name}: fix score, or rename the metric"
     return (
-        f"look at score: is {metric} taken along the wrong axis, averaged over parts in place of "
-        "all examples, over the wrong class, or of answers where probabilities are meant?"
+        f"check score: is {metric} computed along the wrong axis, averaged over parts instead of "
+        "all examples, for the wrong class, or from predicted classes instead of probabilities?"
     )

@@ -1,4 +1,4 @@
-"""The model's output: what the loss expects, wide enough for the labels, and able to reach them."""
+"""Check `output_form`: outputs fit the loss, the number of labels and their range."""
 
 import math
 from dataclasses import dataclass
@@ -31,27 +31,27 @@ from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
-# As in `loss_floor`: a second softmax or sigmoid keeps 45 to 75 % of the constant's loss, label
-# smoothing of 0.1 keeps 15 to 29 %, and what reaches less than 5 % is no hindrance.
+# As in `loss_floor`: a second softmax or sigmoid leaves 45 to 75 % of the constant's loss, label
+# smoothing of 0.1 leaves 15 to 29 %, and less than 5 % does no harm.
 FAILING_SHARE = 0.4
 DOUBTFUL_SHARE = 0.05
-# Smoothed labels cost least where outputs are less than sure.
+# With smoothed labels, the loss is minimal at less extreme outputs.
 SOFTNESS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.2)
 LARGE_LOGIT = 30.0  # the rest then has 1e-13 of the probability
-# A class of which ten examples were expected and none came is hardly one of the data's.
+# A class of which ten examples were expected and none occurred is hardly in the data.
 SURELY_SEEN = 10
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What outputs cannot leave.
+    """Bounds of a model's outputs.
 
     Attributes:
-        name: In words.
-        hint: What keeps them there.
-        lowest: Of them.
-        highest: Of them.
-        sums_to_one: Whether those of an example do.
+        name: A description.
+        hint: The likely cause and the fix.
+        lowest: The lower bound.
+        highest: The upper bound.
+        sums_to_one: Whether an example's outputs sum to 1.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Bounds:
     sums_to_one: bool = False
 
     def hold(self, outputs: Tensor) -> bool:
-        """Whether these outputs are within."""
+        """Whether these outputs are within the bounds."""
         least, most = self.lowest - ROUNDING, self.highest + ROUNDING
         is_within = bool(((outputs >= least) & (outputs <= most)).all())
         if not is_within or not self.sums_to_one:
@@ -75,44 +75,47 @@ class Bounds:
 BOUNDS = (
     Bounds(
         "probabilities that sum to one",
-        "the model ends in a softmax and the loss applies its own: return logits, and leave the "
-        "softmax to the loss and to predict",
+        "the model ends in a softmax and the loss applies another: return logits, and apply the "
+        "softmax in the loss and in predict",
         0.0, 1.0, sums_to_one=True,
     ),
     Bounds(
         "within 0 and 1",
-        "the model ends in a sigmoid; a loss with logits applies its own, and targets outside are "
-        "out of reach: return the last layer's output itself",
+        "the model ends in a sigmoid; a loss with logits applies another, and targets outside 0 to "
+        "1 are out of reach: return the last layer's output without it",
         0.0, 1.0,
     ),
     Bounds(
         "within -1 and 1",
         "the model ends in tanh, or normalises its output, which is too narrow for logits and for "
-        "targets outside: return the last layer's output itself",
+        "targets outside -1 to 1: return the last layer's output without it",
         -1.0, 1.0,
     ),
     Bounds(
         "0 or more",
-        "the model ends in a ReLU or its like: targets below zero are out of reach, and what falls "
-        "below gets no gradient. Return the last layer's output itself",
+        "the model ends in a ReLU or similar: targets below zero are out of reach, and outputs cut "
+        "to zero get no gradient. Return the last layer's output without it",
         0.0, torch.inf,
     ),
 )  # fmt: skip
 
 
 def output_form(subject: Subject) -> CheckResult:
-    """Are the outputs what the loss wants: as many as the labels need, and not squashed before?"""
+    """Check that outputs fit the loss: enough for the labels, without an extra activation."""
     judge = Judge(
         "output_form",
-        expected="an output for every class of the labels, and outputs that bring the loss near "
-        f"zero; a failure where their bounds keep {FAILING_SHARE:.0%} of the best constant's",
+        expected="an output for every class of the labels, and outputs that can bring the loss "
+        f"near zero; a failure if their bounds leave {FAILING_SHARE:.0%} of the best constant's "
+        "loss",
         source="guides: cross-entropy takes logits, softmax before it is a silent failure; "
         "thresholds from the formulas of softmax and sigmoid applied twice",
     )
     batch = head_of(probe(subject), max(PROBED_ROWS, subject.task.scored_together))
     output = output_of(subject, batch)
     if not isinstance(output, Tensor) or output.shape[:1] != (len(batch[LABEL]),):
-        return judge.skipped("the model returns no tensor by example: see per_example_losses")
+        return judge.skipped(
+            "the model does not return one row per example: see per_example_losses"
+        )
     if not bool(torch.isfinite(output).all()):
         return judge.skipped("the output is not finite: see activations")
     if subject.task.scored_together > 1:
@@ -122,7 +125,7 @@ def output_form(subject: Subject) -> CheckResult:
         return judge.failed(
             narrow,
             hint="the last layer has too few outputs for the classes or tokens that occur: count "
-            "them in fit(train), and build the layer from that count",
+            "them in fit(train), and size the layer by that count",
         )
     return _judged_bounds(judge, subject, batch, output) or _judged_width(judge, subject, output)
 
@@ -130,7 +133,7 @@ def output_form(subject: Subject) -> CheckResult:
 def _judged_bounds(
     judge: Judge, subject: Subject, batch: Batch, output: Tensor
 ) -> CheckResult | None:
-    """What is to be said about a function behind the last layer; None if nothing is."""
+    """Judge an activation after the last layer; None if there is none."""
     pushed = pushed_outputs(subject, batch)
     if pushed is None:
         return None
@@ -142,17 +145,17 @@ def _judged_bounds(
         share, shown, is_doubtful = *_regression_share(subject, bounds, output, batch), True
     else:
         share, shown = _classes_share(subject, bounds, targets, output, batch)
-        is_doubtful = False  # what label smoothing keeps is no concern of the model's
-    measured = f"outputs are always {bounds.name}; there the loss stays at {shown} ({share:.0%})"
+        is_doubtful = False  # the floor of label smoothing is not the model's fault
+    measured = f"outputs are always {bounds.name}, where the loss is at least {shown} ({share:.0%})"
     if share > FAILING_SHARE:
         return judge.failed(measured, hint=bounds.hint, share=share)
     if share > DOUBTFUL_SHARE and is_doubtful:
         return judge.warned(measured, hint=bounds.hint, share=share)
-    return judge.passed(f"outputs are always {bounds.name}, as the loss wants them")
+    return judge.passed(f"outputs are always {bounds.name}, as the loss expects")
 
 
 def _targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | None:
-    """1 where an output stands for the right answer, else 0; None where outputs are no classes."""
+    """Return one-hot targets for outputs that are classes; None for other outputs."""
     labels = batch[LABEL]
     if is_per_token(output, labels):
         return functional.one_hot(labels.long().clamp_min(0), output.shape[-1]).to(output.dtype)
@@ -167,7 +170,7 @@ def _targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | None:
 def _classes_share(
     subject: Subject, bounds: Bounds, targets: Tensor, output: Tensor, batch: Batch
 ) -> tuple[float, str]:
-    """The least loss found within the bounds over the untrained model's, and both in words."""
+    """Return the least loss within the bounds over the untrained model's, and a description."""
     middle = 1 / targets.shape[-1] if bounds.sums_to_one else 0.5
     width = min(bounds.highest, LARGE_LOGIT) - bounds.lowest
     best = math.inf
@@ -183,7 +186,7 @@ def _classes_share(
 def _regression_share(
     subject: Subject, bounds: Bounds, output: Tensor, batch: Batch
 ) -> tuple[float, str]:
-    """How much of what can be learned the bounds keep from being so, and the losses in words."""
+    """Return the share of the possible improvement that bounds prevent, and a description."""
     free = free_outputs(subject, output, batch)
     within = free.ideal.clamp(bounds.lowest, bounds.highest)
     best = float(mean_loss(subject.task.losses(within, batch), batch))
@@ -194,22 +197,22 @@ def _regression_share(
 
 
 def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
-    """What is to be said about outputs that nothing needs."""
+    """Judge outputs that are not needed."""
     shape = f"shape [B{''.join(f', {size}' for size in output.shape[1:])}]"
     unused = _unused_columns(subject, output)
     if unused:
         return judge.warned(
             f"{len(unused)} of {output.shape[1]} outputs never enter the loss: {unused[:8]}",
-            hint="the last layer has too many outputs, or the loss takes the wrong ones",
+            hint="the last layer has too many outputs, or the loss uses the wrong ones",
         )
     extra = _classes_without_labels(subject, output)
     if extra and (merged := _merged_values(subject, output.shape[1])):
         return judge.failed(
             f"{output.shape[1]} outputs for as many values of the label column, but {merged} have "
             f"one code, and no label is {extra[:8]}",
-            hint="labels that begin at 0 are shifted as if they began at 1, cut off, or looked up "
-            "by a name that is missing: give each value a code of its own, or, if the classes are "
-            "merged on purpose, the model fewer outputs",
+            hint="labels that begin at 0 are shifted as if they began at 1, clipped, or looked up "
+            "by a missing name: give each value its own code, or, if the classes are "
+            "merged on purpose, give the model fewer outputs",
         )
     if extra:
         return judge.warned(
@@ -221,15 +224,15 @@ def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult
 
 
 def _too_narrow(subject: Subject, output: Tensor) -> str:
-    """Which labels have no output, or nothing."""
+    """Describe labels without an output; empty if there are none."""
     task, labels = subject.task, subject.train[LABEL]
     per_token = has_row_per_label(output, labels[: len(output)]) and not labels.is_floating_point()
     if task.kind != "multiclass" and not per_token:
         return ""
     largest = max(int(subject.train[LABEL].max()), int(subject.validation[LABEL].max()))
     if per_token and largest >= output.shape[-1] and _takes_any_label(subject, output):
-        return ""  # numbers of a forecast, and a row of quantiles for each
-    # Ordinal models have one output fewer than classes: what they predict counts.
+        return ""  # forecasts with a row of quantiles for each number
+    # Ordinal models have one output fewer than classes, so predictions are counted.
     width = output.shape[-1] if per_token else task.predict(output).shape[-1]
     if largest < width:
         return ""
@@ -237,7 +240,7 @@ def _too_narrow(subject: Subject, output: Tensor) -> str:
 
 
 def _takes_any_label(subject: Subject, output: Tensor) -> bool:
-    """Whether the loss takes labels beyond the last output: then outputs are no scores of codes."""
+    """Whether the loss accepts labels beyond the last output, which then is not a class."""
     labels = subject.train[LABEL]
     large = (labels == labels.max()).flatten(1).any(dim=1).nonzero().flatten()[:1]
     try:
@@ -248,21 +251,21 @@ def _takes_any_label(subject: Subject, output: Tensor) -> bool:
 
 
 def _unused_columns(subject: Subject, output: Tensor) -> list[int]:
-    """Columns of outputs [B, O] that get no gradient from any example."""
+    """Return columns of outputs [B, O] that get no gradient from any example."""
     if output.ndim != 2:
         return []
     task, batch = subject.task, head_of(probe(subject), len(output))
     free = (output + 0.1 * torch.randn_like(output)).requires_grad_()
     if subject.once(asked_domain).kind != "free":
         free = output.clone().requires_grad_()
-    # A head of its own may serve what is minimised only.
+    # A separate head may be used only by the training loss.
     total = task.losses(free, batch).sum() + task.training_losses(free, batch).sum()
     (gradient,) = torch.autograd.grad(total, free)
     return (~(gradient != 0).any(dim=0)).nonzero().flatten().tolist()
 
 
 def _classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
-    """Classes that the model takes for as likely as others, and that no sampled label names."""
+    """Return classes that the model considers likely but that no sampled label has."""
     if subject.task.kind != "multiclass" or output.ndim != 2:
         return []
     predicted = subject.task.predict(output)
@@ -278,7 +281,7 @@ def _classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
 
 
 def _merged_values(subject: Subject, width: int) -> list[object]:
-    """Values of the label column that share a code although each value has an output."""
+    """Return values of the label column that share a code although each has an output."""
     raw, codes = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if raw.dtype.is_nested() or raw.n_unique() != width or codes.ndim != 1:
         return []
@@ -290,22 +293,22 @@ def _merged_values(subject: Subject, width: int) -> list[object]:
 
 
 def _judged_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -> CheckResult:
-    """Whether pairs [B, 2, D] of directions can be told apart at their scale."""
+    """Judge whether pairs of directions [B, 2, D] are scaled enough to be distinguished."""
     group = subject.task.scored_together
     rows, width = len(output), output.shape[-1]
     if output.ndim != 3 or output.shape[1] != 2 or width < group or rows % group:
-        return judge.skipped("the task compares examples, and its outputs are no pairs of vectors")
+        return judge.skipped("the task compares examples, but its outputs are not pairs of vectors")
     lengths = output.norm(dim=2, keepdim=True)
     stirred = _of(stirred_model(subject), batch).norm(dim=2, keepdim=True)
     bounded = _spread(lengths) < ROUNDING and _spread(stirred) < ROUNDING
     if not bounded:
-        return judge.passed(f"pairs of vectors of {width} numbers, free in length")
-    # Every pair on an axis of its own: as far from all others as directions can be, nearly.
+        return judge.passed(f"pairs of vectors of {width} numbers, of any length")
+    # Every pair on its own axis: nearly as far apart as directions can be.
     axes = torch.eye(width, dtype=output.dtype)[torch.arange(rows) % group]
     apart = axes[:, None, :] * lengths
     together = torch.ones_like(output) / width**0.5 * lengths
     best, alike = (float(subject.task.losses(each, batch).mean()) for each in (apart, together))
-    shown = f"pairs on axes of their own cost {best:.4g}, pairs all alike {alike:.4g}"
+    shown = f"the loss is {best:.4g} for orthogonal pairs and {alike:.4g} for equal pairs"
     if best > FAILING_SHARE * alike:
         return judge.failed(
             shown,
@@ -316,7 +319,7 @@ def _judged_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) 
 
 
 def _spread(lengths: Tensor) -> float:
-    """How far the lengths of each side lie apart, as a share of their mean."""
+    """Return the range of each side's lengths, relative to their mean."""
     return float(((lengths.amax(dim=0) - lengths.amin(dim=0)) / lengths.mean(dim=0)).max())
 
 

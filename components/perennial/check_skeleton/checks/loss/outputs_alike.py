@@ -1,4 +1,4 @@
-"""Outputs that are all alike: a metric must not take them for good ones."""
+"""Constant outputs, which no metric should score as good."""
 
 from collections.abc import Sequence
 
@@ -14,22 +14,22 @@ from perennial.check_skeleton.token_outputs import is_per_token
 from perennial.engine.task import LABEL, WEIGHT
 
 Floats = NDArray[np.float64]
-# Of the way from the start to the loss's minimum; ties counted by their expected rank stay near 0.
+# Share of the improvement from start to minimum; with ties at their expected rank, near 0.
 FLATTERED_SHARE = 0.9
 
 
 def flattered_statistic(subject: Subject, best: dict[str, float], start: dict[str, float]) -> str:
-    """The metric of a `statistic` task that likes constant outputs, with its values; or nothing.
+    """Describe a `statistic` task's metric that scores constant outputs as good; empty if none.
 
     Args:
-        subject: Whose metrics.
-        best: The metrics where the loss is least.
+        subject: The subject whose metrics are checked.
+        best: The metrics at the loss's minimum.
         start: The metrics of the untrained model.
     """
     task, batch = subject.task, probe(subject)
     is_ranked = task.scored_together > 1
     if not is_ranked and len(np.unique(batch[LABEL].numpy())) < 2:
-        return ""  # one answer is right for all
+        return ""  # one prediction is right for all
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     found: list[dict[str, float]] = []
     try:
@@ -37,7 +37,7 @@ def flattered_statistic(subject: Subject, best: dict[str, float], start: dict[st
             outputs = subject.once(output_domain).outputs(constant)
             statistics = task.statistic(outputs, batch).double().numpy()
             found.append(task.score(statistics, weights))
-    except Exception:  # a task may refuse outputs that no model of its own gives
+    except Exception:  # a task may reject outputs that its model cannot give
         return ""
     for name, value in best.items():
         sign = 1 if task.metrics[name] == "maximize" else -1
@@ -47,14 +47,14 @@ def flattered_statistic(subject: Subject, best: dict[str, float], start: dict[st
         way, begun = sign * (value - start[name]), sign * start[name]
         if is_perfect or (is_ranked and most - begun > FLATTERED_SHARE * way):
             return (
-                f"{name} is {sign * most:.4g} for outputs that are all alike, and {value:.4g} "
-                "where the loss is least"
+                f"{name} is {sign * most:.4g} for constant outputs, and {value:.4g} at the loss's "
+                "minimum"
             )
     return ""
 
 
 def _constants(output: Tensor, labels: Tensor) -> Sequence[Tensor]:
-    """One output for all examples whose products and distances are exact: ones, and a unit."""
+    """Return constant outputs with exact products and distances: ones, and a unit vector."""
     ones, unit = torch.ones_like(output), torch.zeros_like(output)
     unit[..., 0] = 1.0
     return (ones,) if is_per_token(output, labels) else (ones, unit)
@@ -63,15 +63,15 @@ def _constants(output: Tensor, labels: Tensor) -> Sequence[Tensor]:
 def flattered_metric(
     subject: Subject, labels: Floats, perfect: Floats, scores: dict[str, float]
 ) -> str:
-    """The metric of predictions that likes constant ones, whichever, with its value; or nothing.
+    """Describe a metric that scores every constant prediction as perfect; empty if none.
 
-    One constant may well be perfect by a measure: the mean by the bias, the prior by calibration.
+    A single constant may well be perfect: the mean by the bias, the prior by calibration.
 
     Args:
-        subject: Whose metrics.
-        labels: Of the rows, [N].
+        subject: The subject whose metrics are checked.
+        labels: The labels, [N].
         perfect: The labels as predictions.
-        scores: The metrics of these.
+        scores: The metrics of `perfect`.
     """
     task, flattered = subject.task, set(scores)
     try:
@@ -85,20 +85,20 @@ def flattered_metric(
                 if (1 if task.metrics[name] == "maximize" else -1) * (found[name] - right[name])
                 >= 0
             }
-    except Exception:  # a score may be made for many different predictions
+    except Exception:  # a score may require many different predictions
         return ""
     name = next(iter(sorted(flattered)), "")
     shown = f"{name} is {scores[name]:.4g} for perfect predictions, and no worse" if name else ""
-    return shown and f"{shown} for any that are all alike"
+    return shown and f"{shown} for any constant prediction"
 
 
 def _predictions(
     kind: str, labels: Floats, perfect: Floats
 ) -> list[tuple[Floats, NDArray[np.bool_]]]:
-    """Constant predictions, and the rows on which they are judged."""
+    """Return constant predictions, each with the rows on which it is scored."""
     every = np.ones(len(labels), dtype=np.bool_)
     if kind == "multiclass":
-        # Without the class that comes first, which is the answer where all are equal.
+        # Also without the first class, which argmax predicts if all are equal.
         even = np.full_like(perfect, 1 / perfect.shape[1])
         return [(even, rows) for rows in (every, labels != 0)]
     values = [0.2, 0.5, 0.8]

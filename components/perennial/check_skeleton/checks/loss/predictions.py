@@ -1,4 +1,4 @@
-"""Predictions and metrics: of the declared form, and agreeing with the loss on what is right."""
+"""Check `predictions` and `metric_direction`: declared forms, in agreement with the loss."""
 
 from collections.abc import Mapping
 
@@ -25,12 +25,12 @@ _FORMS = {
     "binary": "P(label = 1) of shape [B], and the labels at the loss's minimum",
     "multiclass": "class probabilities of shape [B, C], and the labels at the loss's minimum",
     "regression": "values of shape [B] in the label's unit, and the labels at the loss's minimum",
-    "statistic": "finite statistics of shape [B] or [B, K], each of its own example",
+    "statistic": "finite statistics of shape [B] or [B, K], each from its own example",
 }
 
 
 def predictions(subject: Subject) -> CheckResult:
-    """Do predictions have the declared form, and agree with the loss about what is right?"""
+    """Check that predictions have the declared form and agree with the loss."""
     judge = Judge(
         "predictions",
         expected=_FORMS[subject.task.kind],
@@ -51,29 +51,34 @@ def predictions(subject: Subject) -> CheckResult:
     if task.kind == "regression":
         off = best - _one_each(labels)
         error = float(np.sqrt(np.mean(off**2)) / max(float(np.std(labels)), 1e-12))
-        agree, shown = error < 0.1, f"off by {error:.2g} standard deviations of the label"
+        agree, shown = (
+            error < 0.1,
+            f"predictions are off by {error:.2g} standard deviations of the label",
+        )
     else:
         chance = best if task.kind == "multiclass" else np.stack([1 - best, best], axis=1)
         own = chance[np.arange(len(labels)), labels.astype(int)]
         agree = bool(np.quantile(own, 0.05) > 0.8)
-        shown = f"the right class gets {float(own.mean()):.2f} on average"
+        shown = (
+            f"the predicted probability of the right class is {float(own.mean()):.2f} on average"
+        )
     if not agree and task.kind == "regression" and _scored_as_well(task, best, labels):
         return judge.warned(
-            f"at the loss's minimum {shown}, which none of the metrics sees",
-            hint="right for a median, a rank or a time that is known in part; otherwise scale the "
-            "predictions back in predict",
+            f"at the loss's minimum {shown}, which does not affect any metric",
+            hint="correct for a median, a rank or a censored time; otherwise scale the predictions "
+            "back in predict",
         )
     if not agree:
         return judge.failed(
             f"at the loss's minimum {shown}",
             hint="losses and predict disagree: order of classes, sigmoid or softmax twice, or a "
-            "target that is scaled in losses and not scaled back in predict",
+            "target that is scaled in losses but not scaled back in predict",
         )
     if doubled := doubled_correction(subject):
         return judge.failed(
             doubled,
-            hint="predict corrects for the weight of a class in the wrong direction: take its "
-            "logarithm from the logit where the weight is of class 1",
+            hint="predict corrects for the weight of a class in the wrong direction: subtract its "
+            "logarithm from the logit if class 1 has the weight",
         )
     return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
 
@@ -92,12 +97,12 @@ def _scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.fl
 
 
 def metric_direction(subject: Subject) -> CheckResult:
-    """Are the metrics those declared, and better for better predictions?"""
+    """Check that metrics are those declared, and better for better predictions."""
     judge = Judge(
         "metric_direction",
-        expected="each declared metric, finite, better for perfect than for shuffled predictions, "
-        "and for those that are all alike",
-        source="selection and gate follow the declared direction blindly",
+        expected="each declared metric, finite, better for perfect than for shuffled and for "
+        "constant predictions",
+        source="selection and gate rely on the declared direction",
     )
     task, generator = subject.task, np.random.default_rng(subject.seed)
     if task.kind == "statistic":
@@ -107,7 +112,7 @@ def metric_direction(subject: Subject) -> CheckResult:
     perfect = _perfect_predictions(task, labels, width)
     order = generator.permutation(len(labels))
     if len(np.unique(labels)) == 1:
-        return judge.skipped("the validation sample holds one label only")
+        return judge.skipped("the validation sample holds only one label")
     with made_up("perfect and shuffled predictions"):
         scores, shuffled = task.score(perfect, labels), task.score(perfect[order], labels)
     if not _are_declared(task, scores, perfect, labels):
@@ -121,19 +126,19 @@ def metric_direction(subject: Subject) -> CheckResult:
         values = (scores[name], shuffled[name], moved[name])
         gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
         if gain == 0:
-            # A total or a bias does not see the pairing; predictions off the labels it must see.
+            # A total or a bias does not depend on the pairing, but must react to wrong predictions.
             wrong = task.score(_moved_predictions(task, perfect), labels)[name]
             gain = values[0] - wrong if direction == "maximize" else wrong - values[0]
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
                 f"{name} ({direction}) is {values[0]:.4g} for perfect and {values[1]:.4g} for "
                 "shuffled predictions",
-                hint="its direction is declared the wrong way round, or it does not use the labels",
+                hint="its direction is declared wrongly, or it does not use the labels",
             )
         if not np.isclose(values[0], values[2]):
             return judge.failed(
                 f"{name} depends on the rows' order",
-                hint="score all examples alike; over the classes, argmax and mean take axis 1",
+                hint="score must treat all examples alike; argmax and mean over classes use axis 1",
             )
     flattered = flattered_metric(subject, labels, perfect, scores)
     return _judged_blindness(judge, subject) or _judged_ties(judge, flattered, scores)
@@ -144,9 +149,9 @@ def _judged_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
     if not blind:
         return None
     return judge.warned(
-        f"{blind}; no metric but {', '.join(subject.task.metrics)} judges",
-        hint="add average_precision, roc_auc or log_loss, which see the rare class, and let the "
-        "gate judge by one of them",
+        f"{blind}; the only metrics are {', '.join(subject.task.metrics)}",
+        hint="add average_precision, roc_auc or log_loss, which reflect the rare class, and use "
+        "one of them in the gate",
     )
 
 
@@ -163,14 +168,14 @@ def _judged_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckR
     alone = task.statistic(output[:group], head_of(batch, group))
     if not torch.allclose(alone, found[:group], rtol=1e-4, atol=1e-6):
         return judge.failed(
-            "the statistic of an example depends on others in its batch",
-            hint="measure each example by itself; `score` sees all of them together",
+            "the statistic of an example depends on other examples in its batch",
+            hint="measure each example by itself; `score` receives all of them together",
         )
     return judge.passed(f"shape {list(found.shape)}")
 
 
 def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
-    """The metrics at the loss's minimum, at the start, in another order, and under weights."""
+    """Judge metrics at the loss's minimum, at the start, in another order and with weights."""
     task, batch = subject.task, probe(subject)
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     outputs = best_outputs(subject).ideal, output_of(subject, batch)
@@ -191,30 +196,30 @@ def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
         gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
-                f"{name} ({direction}) is {values[0]:.4g} where the loss is least and "
+                f"{name} ({direction}) is {values[0]:.4g} at the loss's minimum and "
                 f"{values[1]:.4g} at the start",
-                hint="its direction is declared the wrong way round",
+                hint="its direction is declared wrongly",
             )
         if not np.isclose(worse[name], moved[name]):
             return judge.failed(
-                f"{name} depends on the rows' order", hint="score all examples alike"
+                f"{name} depends on the rows' order", hint="score must treat all examples alike"
             )
         if not np.isclose(weighted[name], counted[name]):
             return judge.failed(
-                f"{name} is {weighted[name]:.4g} with weights and {counted[name]:.4g} with as many "
-                "copies of each example",
+                f"{name} is {weighted[name]:.4g} with weights, but {counted[name]:.4g} with as "
+                "many copies of each example",
                 hint="`labels` are the weights: average the statistics by them",
             )
     return _judged_ties(judge, flattered_statistic(subject, scores, worse), scores)
 
 
 def _judged_ties(judge: Judge, flattered: str, scores: Mapping[str, float]) -> CheckResult:
-    """The last question: what a metric makes of outputs that are all alike."""
+    """Fail if a metric scores constant outputs as good; pass otherwise."""
     if flattered:
         return judge.failed(
             flattered,
-            hint="equal scores count as won, so that a model without an opinion looks perfect: "
-            "rank by those ahead plus half of those that tie, or count ties as lost",
+            hint="ties count as wins, so a constant model looks perfect: rank by the scores ahead "
+            "plus half of the ties, or count ties as losses",
         )
     return judge.passed(", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
 
@@ -225,7 +230,7 @@ def _are_declared(
     predictions: NDArray[np.float64],
     labels: NDArray[np.float64],
 ) -> bool:
-    """Whether these are all metrics, but for those of the catalogue that the rows do not define."""
+    """Whether scores are the declared metrics, except those undefined on these rows."""
     missing = task.metrics.keys() - scores.keys()
     for name in list(missing):
         metric = find_metric(name)
@@ -238,7 +243,7 @@ def _are_declared(
 
 
 def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Predictions that are wrong for every example."""
+    """Return predictions that are wrong for every example."""
     moved: NDArray[np.float64] = 1.0 - perfect
     if task.kind == "regression":
         moved = perfect + perfect.std()
@@ -248,7 +253,7 @@ def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
-    """What is wrong with predictions of the initial model, or nothing."""
+    """Describe what is wrong with the initial model's predictions; empty if nothing."""
     dimensions = 2 if task.kind == "multiclass" else 1
     if predicted.ndim != dimensions or len(predicted) != rows:
         return f"predictions have shape {list(predicted.shape)} for {rows} examples"
@@ -262,7 +267,7 @@ def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
 
 
 def _one_each(labels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Labels of shape [B, 1] as [B], which is the form of predictions."""
+    """Return labels of shape [B, 1] as [B], which is the form of predictions."""
     return labels.reshape(-1) if labels.size == len(labels) else labels
 
 
