@@ -130,7 +130,7 @@ class Narrow(Leaving):
         return torch.sigmoid(output).clamp(0.1, 0.9)
 
 
-@planted("prediction_detail", "as they are", material="series")
+@planted("prediction_detail", "unrounded", material="series")
 class WholeValues(Next):
     """values are rounded to whole numbers, the labels are not whole"""
 

@@ -43,10 +43,10 @@ def augmentation(subject: Subject) -> CheckResult:
             "augment returns different results for the same generator, or uses a global generator",
             hint="draw every random number with generator=generator",
         )
-    return _judged_form(judge, subject, batch, first)
+    return _judge_form(judge, subject, batch, first)
 
 
-def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> CheckResult:
+def _judge_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> CheckResult:
     if not all(bool(torch.isfinite(tensor.double()).all()) for tensor in first.values()):
         return judge.failed(
             "augment returns values that are not finite", hint="guard its arithmetic"
@@ -72,10 +72,10 @@ def _judged_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> 
             "around",
             hint="the type has too few bits (bytes, for example): cast to float32 first, then clip",
         )
-    return _judged_changes(judge, subject.task, batch)
+    return _judge_changes(judge, subject.task, batch)
 
 
-def _judged_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
+def _judge_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
     """Judge whether augmentation changes anything at all."""
     changed, has_drawn = [], False
     for seed in range(AUGMENTED):

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS, Floats
-from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchanged_rows, judged_mixing
+from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchanged_rows, judge_mixing
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
@@ -140,14 +140,14 @@ def augmentation_keeps_labels(subject: Subject) -> CheckResult:
             hint="augment shuffles or shifts one tensor but not the others: use the same order for "
             "all tensors, labels included",
         )
-    if found := sources.is_any_mixed and judged_mixing(judge, subject, len(sources.mixed())):
+    if found := sources.is_any_mixed and judge_mixing(judge, subject, len(sources.mixed())):
         return found
     if unlabelled := sources.unlabelled():
         return judge.warned(
             f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
             hint="augment replaces labels: correct only if it changes the inputs to match",
         )
-    return _judged_answers(judge, subject)
+    return _judge_answers(judge, subject)
 
 
 def plain_evaluation(subject: Subject) -> CheckResult:
@@ -227,7 +227,7 @@ def _distance(first: Tensor, second: Tensor) -> Tensor:
     return torch.where(far > ROUNDING * size, far, 0.0).float()
 
 
-def _judged_answers(judge: Judge, subject: Subject) -> CheckResult:
+def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     """Judge how a model trained without augmentation classifies augmented examples."""
     rows = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
     if subject.task.kind not in ("binary", "multiclass"):
@@ -253,13 +253,13 @@ def _judged_answers(judge: Judge, subject: Subject) -> CheckResult:
         )
     is_lost = (kept - chance) < LOST_SHARE * (right - chance)
     return (
-        (_judged_scale(judge, subject, plain, shown) if is_lost else None)
-        or _judged_turns(judge, _turned((labels, before), (given, after)), shown)
+        (_judge_scale(judge, subject, plain, shown) if is_lost else None)
+        or _judge_turns(judge, _turned((labels, before), (given, after)), shown)
         or (judge.passed(f"{rows}; {shown}") if kept > chance else _nothing_left(judge, shown))
     )
 
 
-def _judged_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> CheckResult | None:
+def _judge_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> CheckResult | None:
     """Warn if one class is classified as another; None if none is."""
     if not pairs:
         return None
@@ -319,7 +319,7 @@ def _is_whole(labels: Tensor) -> Tensor:
     return (labels == labels.round()).reshape(len(labels), -1).all(dim=1)
 
 
-def _judged_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> CheckResult | None:
+def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> CheckResult | None:
     """Fail if augmented numbers spread much further within an example, or hardly at all.
 
     None if they do not, or if outputs stay about the same: the model may normalise examples.

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from perennial.check_skeleton.checks.data.levels import judged_levels
-from perennial.check_skeleton.checks.data.lists import judged_lists
-from perennial.check_skeleton.checks.data.merged import merged_by_mistake
+from perennial.check_skeleton.checks.data.levels import judge_levels
+from perennial.check_skeleton.checks.data.lists import judge_lists
+from perennial.check_skeleton.checks.data.merged import describe_merged_values
 from perennial.check_skeleton.checks.data.signals import (
     Numbers,
     Signal,
     groups_of,
     is_plain,
+    join_names,
     probed_rows,
-    shown,
     signal_of,
 )
 from perennial.check_skeleton.checks.data.teeth import sawtooth
@@ -77,7 +77,7 @@ def lost_values(subject: Subject) -> CheckResult:
         "and how much of the label that loses",
         tolerance=f"{LOST_SHARE:.0%} of the column's signal, {CLEAR_ERRORS:g} standard errors",
     )
-    if lost := judged_lists(judge, subject) or judged_levels(judge, subject):
+    if lost := judge_lists(judge, subject) or judge_levels(judge, subject):
         return lost
     if subject.task.kind == "statistic":
         return judge.skipped("the task measures examples: there is no single label to predict")
@@ -93,25 +93,25 @@ def lost_values(subject: Subject) -> CheckResult:
         for each in found
     }
     for name in names[:MOST_COLUMNS]:
-        if merged := merged_by_mistake(subject, rows, labels, name):
+        if merged := describe_merged_values(subject, rows, labels, name):
             return judge.failed(merged[0], hint=merged[1], **evidence)
-    return _judged_loss(judge, found) or judge.passed(
+    return _judge_loss(judge, found) or judge.passed(
         f"{len(found)} of {len(names)} columns keep the differences that predict the label",
         **evidence,
     )
 
 
-def _judged_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
+def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
     if wrapped := [each for each in found if each.period in OVERFLOWS]:
         return judge.failed(
             f"values wrap around after {wrapped[0].period:.10g}: "
-            f"{shown([each.name for each in wrapped])}",
+            f"{join_names([each.name for each in wrapped])}",
             hint="numbers overflow a type of too few bits: cast to float32 first",
         )
     if dull := [each for each in found if each.codes == 1 and each.is_loss and each.is_read]:
         return judge.failed(
-            f"all {dull[0].values} values of {shown([each.name for each in dull])} become the same "
-            f"input, although they explain {dull[0].signal.share:.1%} of the label's variance",
+            f"all {dull[0].values} values of {join_names([each.name for each in dull])} become the "
+            f"same input, although they explain {dull[0].signal.share:.1%} of the label's variance",
             hint="every value is unknown to encode (its case, spaces, type or spelling differ from "
             "the vocabulary's), cast to a whole number, clipped to one value, or overwritten",
         )
@@ -120,13 +120,17 @@ def _judged_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
         return judge.warned(
             f"{worst.values} values of {worst.name} become {worst.codes} inputs; {_part(worst)} of "
             f"its signal for the label is lost ({worst.lost.errors:.0f} standard errors)"
-            + (f"; also {shown([e.name for e in lossy if e is not worst])}" if lossy[1:] else ""),
+            + (
+                f"; also {join_names([e.name for e in lossy if e is not worst])}"
+                if lossy[1:]
+                else ""
+            ),
             hint=_cause(worst),
         )
     if broken := [each for each in found if each.period]:
         return judge.warned(
             f"values wrap around after {broken[0].period:.6g}: "
-            f"{shown([each.name for each in broken])}",
+            f"{join_names([each.name for each in broken])}",
             hint=_cause(broken[0]),
         )
     if replaced := [each for each in found if each.stand_in > STAND_IN_SHARE]:

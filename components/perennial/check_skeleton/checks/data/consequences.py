@@ -34,17 +34,17 @@ def follows_from_label(rows: pl.DataFrame, names: list[str], name: str, labels: 
     if not column.dtype.is_numeric() or column.null_count() or len(labels) < FEWEST_ROWS:
         return False
     others = [part for each in names if each != name for part in _numbers(rows[each])]
-    asked, truth = _standard(column.cast(pl.Float64).to_numpy()), _standard(labels)
-    if not others or np.var(_left(truth, asked)) > 1 - TELLING:
+    values, truth = _standard(column.cast(pl.Float64).to_numpy()), _standard(labels)
+    if not others or np.var(_residuals(truth, values)) > 1 - TELLING:
         return False
-    known = np.stack(others, axis=1)
-    told = _told(known, truth)
-    if 1 - np.var(truth - told) > MOST_OF_OTHERS:
+    features = np.stack(others, axis=1)
+    predicted = _predict_out_of_fold(features, truth)
+    if 1 - np.var(truth - predicted) > MOST_OF_OTHERS:
         return False
-    of_label, of_column = _left(truth, asked), _left(asked, truth)
-    adds = _errors(_left(told, asked), of_label)
-    lacks = _errors(_left(told, truth), of_column)
-    biased = _errors(_told(known, of_column), of_column)
+    of_label, of_column = _residuals(truth, values), _residuals(values, truth)
+    adds = _correlation_errors(_residuals(predicted, values), of_label)
+    lacks = _correlation_errors(_residuals(predicted, truth), of_column)
+    biased = _correlation_errors(_predict_out_of_fold(features, of_column), of_column)
     return adds > CLEAR and abs(lacks) < NOTHING and biased < NOTHING_OF_MANY
 
 
@@ -63,7 +63,7 @@ def _standard(values: Numbers) -> Numbers:
     return result
 
 
-def _left(values: Numbers, given: Numbers) -> Numbers:
+def _residuals(values: Numbers, given: Numbers) -> Numbers:
     """Return the residuals of a polynomial of the third degree."""
     powers = np.vander(np.clip(given, -4, 4), 4)
     powers = np.column_stack([powers, given])
@@ -71,18 +71,20 @@ def _left(values: Numbers, given: Numbers) -> Numbers:
     return result
 
 
-def _told(known: Numbers, values: Numbers) -> Numbers:
+def _predict_out_of_fold(features: Numbers, values: Numbers) -> Numbers:
     """Predict each row's value by ridge regression on the rows of the other folds."""
-    told = np.zeros_like(values)
+    predicted = np.zeros_like(values)
     for fold in range(FOLDS):
         held = np.arange(len(values)) % FOLDS == fold
-        fit, mean = known[~held], values[~held].mean()
+        fit, mean = features[~held], values[~held].mean()
         square = fit.T @ fit + RIDGE * np.eye(fit.shape[1])
-        told[held] = mean + known[held] @ np.linalg.solve(square, fit.T @ (values[~held] - mean))
-    return told
+        predicted[held] = mean + features[held] @ np.linalg.solve(
+            square, fit.T @ (values[~held] - mean)
+        )
+    return predicted
 
 
-def _errors(first: Numbers, second: Numbers) -> float:
+def _correlation_errors(first: Numbers, second: Numbers) -> float:
     """Return a correlation in standard errors."""
     if min(first.std(), second.std()) < 1e-9:
         return 0.0

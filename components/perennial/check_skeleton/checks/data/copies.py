@@ -49,7 +49,7 @@ def _agreement(column: pl.Series) -> float:
     return float((counts * (counts - 1)).sum()) / max(total * (total - 1), 1.0)
 
 
-def shared_entities(subject: Subject) -> tuple[str, float, float]:
+def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
     """Find a column whose values have one label each and occur in both splits.
 
     Returns:
@@ -70,11 +70,11 @@ def shared_entities(subject: Subject) -> tuple[str, float, float]:
         ranks = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
         # The share that as many random groups leave to explain.
         left = 1 - (values - 1) / (rows.height - 1)
-        told = signal_of(ranks, labels).share / left
+        explained = signal_of(ranks, labels).share / left
         # An amount that predicts the label does so in bins, too; an entity's name does not.
         in_order = signal_of(groups_of(column), labels).share if column.dtype.is_integer() else 0.0
         held = subject.validation_rows[name]
         shared = float(held.is_in(column.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
-        if told > SAME_LABEL and in_order < SAME_LABEL / 2 and shared > SHARED_SHARE:
-            return name, told, shared
+        if explained > SAME_LABEL and in_order < SAME_LABEL / 2 and shared > SHARED_SHARE:
+            return name, explained, shared
     return none

@@ -57,7 +57,7 @@ class Cut:
         )
 
 
-def cuts(subject: Subject) -> Iterator[Cut]:
+def find_cuts(subject: Subject) -> Iterator[Cut]:
     """Find truncated texts and lists among the features and the label."""
     label = subject.task.columns.label
     for name in dict.fromkeys([*subject.task.columns.features, label]):
@@ -71,20 +71,20 @@ def cuts(subject: Subject) -> Iterator[Cut]:
                 yield found
 
 
-def telling_end(subject: Subject, cut: Cut) -> str:
+def describe_lost_end(subject: Subject, cut: Cut) -> str:
     """Describe the cut element's signal for the label, if far above that of all kept ones."""
     if subject.task.kind == "statistic" or subject.train[LABEL].ndim > 1:
         return ""
     rows, labels = probed_rows(subject)
     parts = [_parts(each) for each in rows[cut.column].to_list()]
 
-    def told(place: int) -> float:
+    def explained(place: int) -> float:
         held = [str(each[place]) if -len(each) <= place < len(each) else "" for each in parts]
         signal = signal_of(groups_of(pl.Series(held)), labels)
         return signal.share if signal.errors > CLEAR_ERRORS else 0.0
 
     ends = range(cut.kept) if cut.is_front else range(-cut.kept, 0)
-    lost, kept = told(-1 if cut.is_front else 0), max(told(place) for place in ends)
+    lost, kept = explained(-1 if cut.is_front else 0), max(explained(place) for place in ends)
     if lost < CLEAR_SHARE or lost < 2 * kept:
         return ""
     which = "last" if cut.is_front else "first"
@@ -94,7 +94,7 @@ def telling_end(subject: Subject, cut: Cut) -> str:
     )
 
 
-def is_next(subject: Subject, cut: Cut) -> bool:
+def is_next_element(subject: Subject, cut: Cut) -> bool:
     """Whether the label is the element after the last one, which is cut off.
 
     In early prediction from the first elements, the label is something else, or the element right

@@ -22,12 +22,13 @@ TOKEN_SHARE = 0.01
 FULL = 0.95
 
 
-def misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
+def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield problems with the codes of each table, each with a hint."""
-    asked = _asked(subject, FEW_ROWS)
-    if any(_has_room(table, codes) for _, table, codes in asked):
-        asked = _asked(subject, ROWS)  # few rows do not show how many codes each field has
-    for name, table, codes in asked:
+    lookups = _record_lookups(subject, FEW_ROWS)
+    if any(_has_room(table, codes) for _, table, codes in lookups):
+        # Few rows do not show how many codes each field has.
+        lookups = _record_lookups(subject, ROWS)
+    for name, table, codes in lookups:
         if shared := _shared_fields(table, codes):
             yield (
                 f"{name}: {shared}",
@@ -46,15 +47,15 @@ def misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
             )
 
 
-def _asked(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
+def _record_lookups(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
     """Return each table with the first codes [B, T] looked up in it for so many examples."""
-    model, asked = evaluated(subject.build_model()), dict[str, Tensor]()
+    model, lookups = evaluated(subject.build_model()), dict[str, Tensor]()
     tables = {name: each for name, each in model.named_modules() if isinstance(each, nn.Embedding)}
 
     def note(name: str, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if not given or given[0].ndim != 2 or not given[0].numel():
             return None
-        asked.setdefault(name, given[0])
+        lookups.setdefault(name, given[0])
         return (given[0].clamp(0, tables[name].num_embeddings - 1), *given[1:])
 
     if not tables:
@@ -63,7 +64,7 @@ def _asked(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]
         table.register_forward_pre_hook(lambda _, given, name=name: note(name, given))
     with torch.no_grad():
         model(**inputs_of(head_of(subject.train, min(rows, subject.task.scoring_rows))))
-    return [(name or "the embedding", tables[name], codes) for name, codes in asked.items()]
+    return [(name or "the embedding", tables[name], codes) for name, codes in lookups.items()]
 
 
 def _has_room(table: nn.Embedding, codes: Tensor) -> bool:

@@ -7,9 +7,9 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.picture_reading import misreading
+from perennial.check_skeleton.checks.data.picture_reading import find_misreading
 from perennial.check_skeleton.checks.data.relative_labels import are_relative
-from perennial.check_skeleton.checks.data.reshaped import torn_apart
+from perennial.check_skeleton.checks.data.reshaped import describe_torn_input
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.subject import (
     Subject,
@@ -32,7 +32,7 @@ def encoding(subject: Subject) -> CheckResult:
         expected="a row is encoded as the same tensors every time, whatever other rows are encoded",
         source="guides: fix seeds, wrong labels are the first silent failure",
     )
-    rows = spread(subject.train_rows)
+    rows = spread_rows(subject.train_rows)
     before = generator_states()
     kept = memory_of(subject.task)
     whole = subject.task.encode(rows)
@@ -70,19 +70,19 @@ def encoding(subject: Subject) -> CheckResult:
                 "fit them in fit(train)",
                 row=index,
             )
-    return _judged_pictures(judge, subject, rows, whole)
+    return _judge_pictures(judge, subject, rows, whole)
 
 
-def _judged_pictures(
+def _judge_pictures(
     judge: Judge, subject: Subject, rows: pl.DataFrame, batch: Batch
 ) -> CheckResult:
     hint = (
         "use permute or transpose to move axes: `view` and `reshape` change the shape but keep the "
         "order of the numbers"
     )
-    if torn := torn_apart(subject):
+    if torn := describe_torn_input(subject):
         return judge.failed(torn, hint=hint)
-    found = misreading(subject, rows, batch)
+    found = find_misreading(subject, rows, batch)
     if found is None:
         return judge.passed(f"{rows.height} rows are encoded the same together, alone and again")
     if found.is_scrambled:
@@ -101,7 +101,7 @@ def serving_inputs(subject: Subject) -> CheckResult:
         expected="the same inputs without the label and every other column that is not a feature",
         source="guides: the target used as an input; training-serving skew",
     )
-    rows = spread(subject.train_rows)
+    rows = spread_rows(subject.train_rows)
     whole = inputs_of(subject.task.encode(rows))
     columns = subject.task.columns
     try:
@@ -159,7 +159,7 @@ def labels(subject: Subject) -> CheckResult:
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     is_measured = subject.task.kind == "statistic"
     if is_measured and encoded.ndim > 1:
-        return _judged_sequences(judge, subject, raw, encoded)
+        return _judge_sequences(judge, subject, raw, encoded)
     if encoded.ndim != 1 or not bool(torch.isfinite(encoded.double()).all()):
         return judge.failed(
             f"labels have shape {list(encoded.shape)} or are not finite",
@@ -170,7 +170,7 @@ def labels(subject: Subject) -> CheckResult:
     is_relative = (
         bool(twofold.height)
         and subject.task.kind != "multiclass"
-        and are_relative(subject, spread(subject.train_rows))
+        and are_relative(subject, spread_rows(subject.train_rows))
     )
     if twofold.height and not is_relative:
         value = twofold["raw"][0]
@@ -179,10 +179,10 @@ def labels(subject: Subject) -> CheckResult:
             f"{twofold.height} label values have several codes: {value!r} became {some}",
             hint="the labels are shuffled, shifted or drawn at random relative to the rows",
         )
-    return _judged_codes(judge, subject, pairs, is_relative=is_relative)
+    return _judge_codes(judge, subject, pairs, is_relative=is_relative)
 
 
-def _judged_codes(
+def _judge_codes(
     judge: Judge, subject: Subject, pairs: pl.DataFrame, *, is_relative: bool
 ) -> CheckResult:
     """Judge the codes: enough of them, in the form of the task's kind, one for each class."""
@@ -252,7 +252,7 @@ def _merged(pairs: pl.DataFrame) -> list[object]:
     return []
 
 
-def _judged_sequences(
+def _judge_sequences(
     judge: Judge, subject: Subject, raw: pl.Series, encoded: Tensor
 ) -> CheckResult:
     """Judge labels that are sequences of codes: one for each value, not the same for all."""
@@ -260,7 +260,7 @@ def _judged_sequences(
     pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
     twofold = pairs["raw"].len() - pairs["raw"].n_unique()
     if twofold and not (
-        _follows_one(raw, encoded) or are_relative(subject, spread(subject.train_rows))
+        _follows_one(raw, encoded) or are_relative(subject, spread_rows(subject.train_rows))
     ):
         return judge.failed(
             f"{twofold} label values have several sequences of codes",
@@ -287,7 +287,7 @@ def _follows_one(raw: pl.Series, encoded: Tensor) -> bool:
     return False
 
 
-def spread(rows: pl.DataFrame) -> pl.DataFrame:
+def spread_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return a few rows from the whole sample: neighbours in time are too similar."""
     return rows.gather_every(max(rows.height // PROBED_ROWS, 1)).head(PROBED_ROWS)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from perennial.check_skeleton.checks.data.encoding import differences, spread
+from perennial.check_skeleton.checks.data.encoding import differences, spread_rows
 from perennial.check_skeleton.checks.data.imports import file_of
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.trials.replay import (
@@ -41,8 +41,8 @@ def fresh_encoding(subject: Subject) -> CheckResult:
         source="the model is served and retrained in other processes, on other days: a different "
         "encoding there is training-serving skew",
     )
-    rows = spread(subject.train_rows)
-    answer = _answer(subject, rows)
+    rows = spread_rows(subject.train_rows)
+    answer = _run_replay(subject, rows)
     if answer.problem or not answer.batches:
         return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
     expected = subject.task.encode(rows)
@@ -72,10 +72,10 @@ def fresh_encoding(subject: Subject) -> CheckResult:
             hint="encode reads the clock: a row's age depends on when it is encoded, so training "
             "and serving differ. Count from a date in the row, or from a fixed date",
         )
-    return _judged_files(judge, subject, answer)
+    return _judge_files(judge, subject, answer)
 
 
-def _judged_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
+def _judge_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
     uri = subject.data.uri if subject.data else "://"
     folder = None if "://" in uri else Path(uri).resolve()
     tables = [each for each in answer.files if each.split("*")[0].endswith(TABLES) or "*" in each]
@@ -106,7 +106,7 @@ def _memory(answer: Answer) -> str:
     return ", ".join(answer.remembers[:3])
 
 
-def _answer(subject: Subject, rows: pl.DataFrame) -> Answer:
+def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
     name = type(subject.task).__module__
     if not (file := file_of(name)):
         return Answer(problem=f"the module {name} has no file to import")

@@ -6,9 +6,9 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.data.cut import cuts, is_next, telling_end
-from perennial.check_skeleton.checks.data.embeddings import misused_tables
-from perennial.check_skeleton.checks.data.twins import twin_inputs
+from perennial.check_skeleton.checks.data.cut import describe_lost_end, find_cuts, is_next_element
+from perennial.check_skeleton.checks.data.embeddings import find_misused_tables
+from perennial.check_skeleton.checks.data.twins import find_twin_inputs
 from perennial.check_skeleton.checks.model.padding import padding_of
 from perennial.check_skeleton.subject import (
     SEQUENCE_LENGTH,
@@ -44,13 +44,13 @@ def repeated_inputs(subject: Subject) -> CheckResult:
         source="guides: look at the tensors right before the model; a constant batch trains "
         "without an error",
     )
-    if twins := twin_inputs(subject):
+    if twins := find_twin_inputs(subject):
         one, other, unread = twins
         return judge.failed(
             f"{one} and {other} are the same in every row, and no input depends on {unread}",
             hint=f"copy and paste: is one of them to be made of {unread}?",
         )
-    if found := _judged_cuts(judge, subject):
+    if found := _judge_cuts(judge, subject):
         return found
     features = list(subject.task.columns.features)
     raw, encoded = subject.train_rows.select(features), inputs_of(subject.train)
@@ -77,17 +77,17 @@ def repeated_inputs(subject: Subject) -> CheckResult:
     return judge.passed(shown, **evidence)
 
 
-def _judged_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
+def _judge_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge texts and lists that are truncated at one end; None if none is."""
-    for cut in cuts(subject):
+    for cut in find_cuts(subject):
         if cut.has_room:
             return judge.failed(
                 f"{cut}, although as many positions of the tensor hold padding in every row",
                 hint="the limit that cuts texts or lists differs from the tensor's length: one of "
                 "the two is wrong, or left over from an experiment",
             )
-        if evidence := telling_end(subject, cut):
-            return (judge.failed if is_next(subject, cut) else judge.warned)(
+        if evidence := describe_lost_end(subject, cut):
+            return (judge.failed if is_next_element(subject, cut) else judge.warned)(
                 f"{cut}; {evidence}",
                 hint="the wrong end is cut off: keep the other one, `[-n:]` instead of `[:n]` for "
                 "what was read or bought last. Correct if early prediction is intended",
@@ -110,7 +110,7 @@ def input_form(subject: Subject) -> CheckResult:
             hint="map values that training did not have to a reserved code in encode; compare the "
             "vocabulary, and whether codes start at 0 or 1, with the embedding's size",
         )
-    if misused := next(misused_tables(subject), None):
+    if misused := next(find_misused_tables(subject), None):
         return judge.failed(misused[0], hint=misused[1])
     inputs = inputs_of(subject.train)
     if doubles := [name for name, tensor in inputs.items() if tensor.dtype == torch.float64]:

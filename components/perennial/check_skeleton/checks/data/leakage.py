@@ -10,15 +10,15 @@ import torch
 from perennial.check_skeleton.checks.data.copies import (
     BEYOND_CHANCE,
     expected_by_chance,
-    shared_entities,
+    find_shared_entity,
 )
 from perennial.check_skeleton.checks.data.encoding import REBUILT
 from perennial.check_skeleton.checks.data.repeats import copied_share, multiplied_share
 from perennial.check_skeleton.checks.data.signals import is_free_text
 from perennial.check_skeleton.checks.data.windows import (
     are_interleaved,
-    known_targets,
-    shared_windows,
+    find_known_targets,
+    find_shared_windows,
 )
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
@@ -115,7 +115,7 @@ def split_overlap(subject: Subject) -> CheckResult:
             chance=chance,
         )
     expected = expected_by_chance(subject) if overlap > COPIED_SHARE else 1.0
-    if copied := _judged_copies(judge, subject, overlap, expected):
+    if copied := _judge_copies(judge, subject, overlap, expected):
         return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
         return judge.warned(
@@ -134,10 +134,10 @@ def split_overlap(subject: Subject) -> CheckResult:
             overlap=overlap,
             expected=expected,
         )
-    return _judged_relations(judge, subject) or judge.passed(shown, overlap=overlap, chance=chance)
+    return _judge_relations(judge, subject) or judge.passed(shown, overlap=overlap, chance=chance)
 
 
-def _judged_copies(
+def _judge_copies(
     judge: Judge, subject: Subject, overlap: float, expected: float
 ) -> CheckResult | None:
     """Fail if rows were multiplied; natural repeats have another pattern."""
@@ -167,15 +167,15 @@ def _judged_copies(
     )
 
 
-def _judged_relations(judge: Judge, subject: Subject) -> CheckResult | None:
+def _judge_relations(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge rows that are not copies but reveal rows of the other split."""
-    return _judged_windows(judge, subject) or _judged_entities(judge, subject)
+    return _judge_windows(judge, subject) or _judge_entities(judge, subject)
 
 
-def _judged_windows(judge: Judge, subject: Subject) -> CheckResult | None:
+def _judge_windows(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge overlapping windows of one series; validation may share values with the past."""
     is_random = are_interleaved(subject)
-    column, known = known_targets(subject)
+    column, known = find_known_targets(subject)
     if known > KNOWN_TARGETS:
         report = judge.failed if is_random else judge.warned
         return report(
@@ -188,7 +188,7 @@ def _judged_windows(judge: Judge, subject: Subject) -> CheckResult | None:
             "split.period, or shorter windows",
             known=known,
         )
-    column, share = shared_windows(subject) if is_random else ("", 0.0)
+    column, share = find_shared_windows(subject) if is_random else ("", 0.0)
     if share > SHARED_WINDOWS:
         return judge.warned(
             f"half of the window in {column} is in a training window for {share:.0%} of the "
@@ -200,8 +200,8 @@ def _judged_windows(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
-def _judged_entities(judge: Judge, subject: Subject) -> CheckResult | None:
-    entity, explained, shared = shared_entities(subject)
+def _judge_entities(judge: Judge, subject: Subject) -> CheckResult | None:
+    entity, explained, shared = find_shared_entity(subject)
     if entity:
         return judge.warned(
             f"{entity} explains {explained:.0%} of the label's variance, and {shared:.0%} of the "

@@ -20,7 +20,7 @@ BINS = 16
 TOLD_BINS = 0.25
 
 
-def judged_levels(judge: Judge, subject: Subject) -> CheckResult | None:
+def judge_levels(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge pictures of whose numbers the model distinguishes only a few; None for others."""
     batch = inputs_of(subject.balanced(ROWS))
     for name, tensor in batch.items():
@@ -29,15 +29,15 @@ def judged_levels(judge: Judge, subject: Subject) -> CheckResult | None:
         values = np.unique(tensor.double().numpy())
         if len(values) < BINS or not np.isfinite(values).all():
             continue
-        told = _told_apart(stirred_model(subject), batch, name, values)
-        if told is None:
+        levels = _find_levels(stirred_model(subject), batch, name, values)
+        if levels is None:
             continue
         numbers = tensor.double().numpy()
-        read = np.searchsorted(told, numbers, side="right").astype(np.float64)
+        read = np.searchsorted(levels, numbers, side="right").astype(np.float64)
         kept = bits_of(read) / max(bits_of(numbers), 1e-9)
-        if kept < KEPT_BITS and len(told) > 1:
+        if kept < KEPT_BITS and len(levels) > 1:
             return (judge.failed if commonest(read) > ALIKE else judge.warned)(
-                f"the model distinguishes {len(told)} of {len(values)} different numbers in "
+                f"the model distinguishes {len(levels)} of {len(values)} different numbers in "
                 f"{name}, {kept:.0%} of their bits; {commonest(read):.0%} of them look the same to "
                 "it",
                 hint="an integer division, a cast or a limit before the first layer: divide with "
@@ -46,7 +46,7 @@ def judged_levels(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
-def _told_apart(model: nn.Module, batch: Batch, name: str, values: Numbers) -> list[float] | None:
+def _find_levels(model: nn.Module, batch: Batch, name: str, values: Numbers) -> list[float] | None:
     """Return the lowest number of each group of indistinguishable ones; None if many groups."""
     with torch.no_grad():
         before = model(**batch)

@@ -44,7 +44,7 @@ class NumberMap:
     common: float
 
 
-def judged_lists(judge: Judge, subject: Subject) -> CheckResult | None:
+def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge what becomes of numbers in lists; None if they keep their information."""
     for found in _maps(subject):
         shown = (

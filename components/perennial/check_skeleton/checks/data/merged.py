@@ -59,7 +59,7 @@ class Values:
         return len(np.unique(self.codes))
 
 
-def merged_by_mistake(
+def describe_merged_values(
     subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str
 ) -> tuple[str, str] | None:
     """Describe values merged by mistake, with a hint; None if it may be by design."""
@@ -76,7 +76,7 @@ def merged_by_mistake(
         return None
     if 1 < values.inputs <= len(values.numbers) / 2:
         return _reduced(subject, rows, labels, values, base)
-    if unknown.any() and (lost := _lost(subject, rows, labels, values)):
+    if unknown.any() and (lost := _describe_loss(subject, rows, labels, values)):
         first, last = values.numbers[unknown][[0, -1]]
         return (
             f"{name} from {first} to {last}, {values.shares[unknown].sum():.0%} of the rows, has "
@@ -139,7 +139,7 @@ def _reduced(
     hint = "look for a modulo or a limit meant for another column, or left over from an experiment"
     if _vectors(subject, base, values) >= RESERVED * count:
         return f"{shown}; the embedding has a vector for each", hint
-    lost = _lost(subject, rows, labels, values) if period else ""
+    lost = _describe_loss(subject, rows, labels, values) if period else ""
     return (f"{shown}; {lost}", hint) if lost else None
 
 
@@ -162,7 +162,7 @@ def _period(values: Values) -> int:
     return 0
 
 
-def _lost(subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values) -> str:
+def _describe_loss(subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values) -> str:
     """Describe the label's variance that the values explain beyond all inputs; empty if none."""
     every = max(subject.num_rows() // ROWS, 1)
     tensors = [each[::every][:ROWS] for each in inputs_of(subject.train).values()]
@@ -170,9 +170,9 @@ def _lost(subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values)
     forest = RandomForestRegressor(
         30, min_samples_leaf=4, max_features=0.5, oob_score=True, random_state=0
     ).fit(wide[:, :WIDEST].numpy(), labels[:, 0] if labels.shape[1] == 1 else labels)
-    told = forest.oob_prediction_.reshape(labels.shape)
+    predicted = forest.oob_prediction_.reshape(labels.shape)
     places = np.searchsorted(values.numbers, rows[values.column].cast(pl.Int64).to_numpy())
-    lost = signal_of(places, labels - told, values.codes[places])
+    lost = signal_of(places, labels - predicted, values.codes[places])
     if lost.errors < CLEAR_ERRORS or lost.share < WORTH_SHARE:
         return ""
     return (

@@ -75,7 +75,7 @@ class Mixing:
         )
 
 
-def judged_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | None:
+def judge_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | None:
     """Judge whether labels are mixed like their rows; None if no mistake was found.
 
     Args:
@@ -207,10 +207,12 @@ def _counted(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
         one, two = parts[inputs[parts].argsort(descending=True)].tolist()
         if labels[one] == labels[two]:
             continue
-        apart, told = float(inputs[one] - inputs[two]), given[[one, two]] / given.sum()
+        apart, label_shares = float(inputs[one] - inputs[two]), given[[one, two]] / given.sum()
         if apart > CLEARLY_MORE:
-            counts[0] += int(told[0] - told[1] > CLEARLY_MORE)
-            counts[1] += int(told[1] - told[0] > CLEARLY_MORE and float(told.min()) > 0)
+            counts[0] += int(label_shares[0] - label_shares[1] > CLEARLY_MORE)
+            counts[1] += int(
+                label_shares[1] - label_shares[0] > CLEARLY_MORE and float(label_shares.min()) > 0
+            )
         is_convex = abs(float(inputs.sum()) - 1) < ROUNDING
         if is_convex and bool(found.is_blend[row, [one, two]].all()):
             counts[2] += 1

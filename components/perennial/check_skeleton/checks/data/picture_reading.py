@@ -57,7 +57,7 @@ class Misreading:
         )
 
 
-def misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misreading | None:
+def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misreading | None:
     """Find the wrong order in which the pictures of these rows were encoded, if any."""
     agreements: dict[str, list[float]] = {}
     for index in range(min(rows.height, COMPARED)):

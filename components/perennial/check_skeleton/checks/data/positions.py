@@ -24,7 +24,7 @@ ROUNDING = 1e-4
 MOST_EQUAL = 0.25
 
 
-def known_position(subject: Subject) -> str:
+def describe_label_position(subject: Subject) -> str:
     """Describe the position of the inputs, raw or encoded, that is the label; empty if none.
 
     Skipped for a single number, of which the label may be a function by design.
@@ -86,12 +86,12 @@ def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
         return none
     finite = np.isfinite(numbers).all(axis=0)
     deviation = np.where(finite, np.where(finite, numbers, 0.0).std(axis=0), 0.0)
-    asked = np.flatnonzero(deviation > 0)
-    scaled = (numbers[:, asked] - numbers[:, asked].mean(axis=0)) / deviation[asked]
+    varying = np.flatnonzero(deviation > 0)
+    scaled = (numbers[:, varying] - numbers[:, varying].mean(axis=0)) / deviation[varying]
     truth = (label - label.mean()) / label.std()
     correlation = truth @ scaled / len(truth)
     left = np.abs(truth[:, None] - scaled * np.sign(correlation)).max(axis=0, initial=0.0)
-    found = asked[left < ROUNDING]
+    found = varying[left < ROUNDING]
     return found if len(found) <= max(MOST_EQUAL * numbers.shape[1], 1) else none
 
 

@@ -34,16 +34,16 @@ SAME = 0.999
 OTHER = 0.9
 
 
-def torn_apart(subject: Subject) -> str:
+def describe_torn_input(subject: Subject) -> str:
     """Describe the input that was reshaped instead of permuted; empty if none."""
     batch = inputs_of(head_of(subject.train, ROWS))
     for name, tensor in (*batch.items(), *_taken(subject, batch)):
         numbers = tensor[: max(BUDGET // max(tensor[0].numel(), 1), FEWEST_ROWS)].double().numpy()
         if len(numbers) < FEWEST_ROWS or not np.isfinite(numbers).all():
             continue
-        if numbers.ndim == 4 and (found := _torn_picture(numbers)):
+        if numbers.ndim == 4 and (found := _describe_torn_picture(numbers)):
             return f"{name} is {found}"
-        if numbers.ndim == 3 and (found := _torn_table(subject, numbers)):
+        if numbers.ndim == 3 and (found := _describe_torn_table(subject, numbers)):
             return f"{name} is {found}"
     return ""
 
@@ -80,7 +80,7 @@ def _taken(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
     ]  # fmt: skip
 
 
-def _torn_picture(pictures: Numbers) -> str:
+def _describe_torn_picture(pictures: Numbers) -> str:
     """Describe another shape in which the pictures are far smoother; empty if none."""
     first, _, last = shape = pictures.shape[1:]
     if (first in CHANNELS) == (last in CHANNELS) or sorted(shape)[1] < SHORTEST_SIDE:
@@ -113,7 +113,7 @@ def _roughness(pictures: Numbers, channels: int) -> Numbers:
     return found
 
 
-def _torn_table(subject: Subject, encoded: Numbers) -> str:
+def _describe_torn_table(subject: Subject, encoded: Numbers) -> str:
     """Describe raw values [P, Q] that fill an input of Q x P in their old order; empty if none."""
     rows, wide = encoded.shape[1:]
     is_patched = any(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.units import other_unit
+from perennial.check_skeleton.checks.data.units import describe_other_unit
 from perennial.check_skeleton.subject import (
     Subject,
     distinct_examples,
@@ -35,7 +35,7 @@ def input_scale(subject: Subject) -> CheckResult:
     distinct = len(distinct_examples(inputs))
     if found := _broken(judge, subject) or _constant(judge, subject, distinct):
         return found
-    if other := other_unit(subject):
+    if other := describe_other_unit(subject):
         return judge.failed(other[0], hint=other[1])
     names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
     columns = [column for name in names for column in _columns(name, subject.train)]

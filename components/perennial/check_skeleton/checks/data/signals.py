@@ -113,7 +113,7 @@ def is_free_text(column: pl.Series) -> bool:
     return float(column.str.count_matches(r"\s+").mean() or 0.0) >= 3  # type: ignore[arg-type]
 
 
-def shown(names: Sequence[str], most: int = 4) -> str:
+def join_names(names: Sequence[str], most: int = 4) -> str:
     """Join column names, abbreviated after the first few."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

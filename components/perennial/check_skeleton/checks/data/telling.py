@@ -8,15 +8,15 @@ import polars as pl
 
 from perennial.check_skeleton.checks.data.borders import is_cut_at_borders
 from perennial.check_skeleton.checks.data.consequences import follows_from_label
-from perennial.check_skeleton.checks.data.positions import known_position
+from perennial.check_skeleton.checks.data.positions import describe_label_position
 from perennial.check_skeleton.checks.data.reading import is_read
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     Numbers,
     groups_of,
     is_plain,
+    join_names,
     probed_rows,
-    shown,
     signal_of,
 )
 from perennial.check_skeleton.subject import Subject
@@ -75,7 +75,7 @@ def telling_columns(subject: Subject) -> CheckResult:
     if columns.label in columns.features or subject.task.reconstructs_inputs:
         return judge.skipped("the label is a feature by design")
     if subject.task.kind == "statistic":
-        return _judged_position(judge, subject) or judge.skipped("there is no single label")
+        return _judge_position(judge, subject) or judge.skipped("there is no single label")
     frame, labels = probed_rows(subject)
     codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
     rows = Rows(
@@ -87,10 +87,10 @@ def telling_columns(subject: Subject) -> CheckResult:
     }
     best = max(found, key=lambda name: found[name], default="")
     return (
-        _judged_copies(judge, rows)
-        or _judged_definition(judge, rows, found)
-        or _judged_position(judge, subject)
-        or _judged_shares(judge, rows, found)
+        _judge_copies(judge, rows)
+        or _judge_definition(judge, rows, found)
+        or _judge_position(judge, subject)
+        or _judge_shares(judge, rows, found)
         or judge.passed(
             f"the best single predictor is {best}: {found[best]:.1%} of the label's variance"
             if best
@@ -99,7 +99,7 @@ def telling_columns(subject: Subject) -> CheckResult:
     )
 
 
-def _judged_copies(judge: Judge, rows: Rows) -> CheckResult | None:
+def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
     """Judge columns that are the label under another name."""
     label = rows.frame[rows.subject.task.columns.label]
     same = [name for name in rows.names if _is_label(rows.frame[name], label, rows.labels)]
@@ -107,13 +107,13 @@ def _judged_copies(judge: Judge, rows: Rows) -> CheckResult | None:
         return None
     report = judge.failed if _matters(rows, same) else judge.warned
     return report(
-        f"the label of every row is determined by {shown(same)}",
+        f"the label of every row is determined by {join_names(same)}",
         hint="it is the label under another name or in another unit: remove it from the features",
     )
 
 
-def _judged_position(judge: Judge, subject: Subject) -> CheckResult | None:
-    place = known_position(subject)
+def _judge_position(judge: Judge, subject: Subject) -> CheckResult | None:
+    place = describe_label_position(subject)
     if not place:
         return None
     return judge.failed(
@@ -123,7 +123,7 @@ def _judged_position(judge: Judge, subject: Subject) -> CheckResult | None:
     )
 
 
-def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
+def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
     """Fail on columns that determine every class, or that only the label explains."""
     telling = sorted(
         (
@@ -136,8 +136,8 @@ def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Che
     if counted := [n for n in telling if not rows.is_number and _numbers(rows, n)]:
         if _matters(rows, counted):
             return judge.failed(
-                f"{found[counted[0]]:.1%} of the label's variance is explained by {shown(counted)} "
-                "alone, and each row has a different number",
+                f"{found[counted[0]]:.1%} of the label's variance is explained by "
+                f"{join_names(counted)} alone, and each row has a different number",
                 hint="a row's number is its position, and the rows were sorted by the label: list "
                 "the column under data.ids, and shuffle the export",
             )
@@ -151,7 +151,7 @@ def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Che
                 if defining
                 else "empty in one class only: "
             )
-            + shown(defining + absent),
+            + join_names(defining + absent),
             hint="the label was made from it, or it is written after the outcome is known: remove "
             "it from the features",
         )
@@ -159,7 +159,7 @@ def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Che
         late = [n for n in telling if follows_from_label(rows.frame, rows.names, n, rows.codes)]
         if late and _matters(rows, late):
             return judge.failed(
-                f"{found[late[0]]:.1%} of the label's variance is explained by {shown(late)} "
+                f"{found[late[0]]:.1%} of the label's variance is explained by {join_names(late)} "
                 "alone; the label explains it, and no other column does",
                 hint="a noisy copy of the outcome, or a consequence of it: columns known before "
                 "the outcome depend on the other features, too. Remove it from the features",
@@ -167,7 +167,7 @@ def _judged_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Che
     return None
 
 
-def _judged_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
+def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
     frame = rows.frame
     empty = {
         name: signal_of(np.where(frame[name].is_null().to_numpy(), NONE, 0), rows.labels).share
@@ -179,13 +179,13 @@ def _judged_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRe
         by_absence = empty.get(first, 0.0) > TELLING_SHARE
         return judge.warned(
             f"{max(found[first], empty.get(first, 0.0)):.1%} of the label's variance is explained "
-            f"by {'missing values of ' if by_absence else ''}{shown(telling)} alone",
+            f"by {'missing values of ' if by_absence else ''}{join_names(telling)} alone",
             hint="is it known when the prediction is made? If it is written after the outcome is "
             "known, remove it from the features, or declare data.available_at",
         )
     if counting := [name for name in rows.names if _counts(frame[name])]:
         return judge.warned(
-            f"row numbers among the features: {shown(counting)}",
+            f"row numbers among the features: {join_names(counting)}",
             hint="a row's number is its position, and labels may be sorted: list the column under "
             "data.ids",
         )

@@ -13,7 +13,7 @@ ROWS = 64
 MOST_COLUMNS = 64
 
 
-def twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
+def find_twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
     """Find two inputs that are equal in every row, and a feature that no input depends on."""
     inputs = inputs_of(subject.train)
     twins = [
@@ -23,11 +23,11 @@ def twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
         and torch.equal(inputs[one], inputs[other])
         and bool((inputs[one] != inputs[one][:1]).any())
     ]
-    unread = _unread(subject) if twins else ""
+    unread = _find_unread(subject) if twins else ""
     return (*twins[0], unread) if unread else None
 
 
-def _unread(subject: Subject) -> str:
+def _find_unread(subject: Subject) -> str:
     """Return a feature whose exchange between rows changes no input; empty if none."""
     rows, label = subject.train_rows.head(ROWS), subject.task.columns.label
     before = inputs_of(subject.task.encode(rows))

@@ -54,7 +54,7 @@ class Scaling:
         )
 
 
-def other_unit(subject: Subject) -> tuple[str, str] | None:
+def describe_other_unit(subject: Subject) -> tuple[str, str] | None:
     """Describe a column normalised with another unit's or column's statistics, with a hint."""
     found = _scalings(subject)
     for each in found:
@@ -211,12 +211,12 @@ def _affine(subject: Subject, column: pl.Series, raw: list[Numbers]) -> tuple[fl
 def _line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float] | None:
     """Return the mean and deviation that explain how one number changed in each row."""
     moved = before != after
-    told = (moved.sum(axis=1) == 1) & (steps[:, 0] != steps[:, 1])
-    if told.sum() < FEWEST_ROWS:
+    is_single = (moved.sum(axis=1) == 1) & (steps[:, 0] != steps[:, 1])
+    if is_single.sum() < FEWEST_ROWS:
         return None
-    at = moved[told].argmax(axis=1)[:, None]
-    old, new = steps[told].T
-    first, second = (np.take_along_axis(each[told], at, 1)[:, 0] for each in (before, after))
+    at = moved[is_single].argmax(axis=1)[:, None]
+    old, new = steps[is_single].T
+    first, second = (np.take_along_axis(each[is_single], at, 1)[:, 0] for each in (before, after))
     slopes = (second - first) / (new - old)
     starts = first - slopes * old
     slope, start = float(np.median(slopes)), float(np.median(starts))

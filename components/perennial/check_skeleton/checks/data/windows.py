@@ -36,7 +36,7 @@ def are_interleaved(subject: Subject) -> bool:
     return changes > AS_AT_RANDOM * 2 * share * (1 - share)
 
 
-def shared_windows(subject: Subject) -> tuple[str, float]:
+def find_shared_windows(subject: Subject) -> tuple[str, float]:
     """Return the list column whose windows overlap most across the splits, and their share."""
     found = [("", 0.0)]
     for name, train, held in _windows(subject):
@@ -51,7 +51,7 @@ def shared_windows(subject: Subject) -> tuple[str, float]:
     return max(found, key=lambda each: each[1])
 
 
-def known_targets(subject: Subject) -> tuple[str, float]:
+def find_known_targets(subject: Subject) -> tuple[str, float]:
     """Return the column whose training windows hold validation labels, and the share of rows.
 
     A validation window's end is searched in training windows; the number after it there must be

@@ -22,7 +22,7 @@ RARE = 0.05
 BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 
 
-def doubled_correction(subject: Subject) -> str:
+def describe_doubled_correction(subject: Subject) -> str:
     """Describe a correction for class weights in the wrong direction; empty if there is none.
 
     The best constant of the weighted loss differs from that of the plain loss. Predictions either
@@ -55,7 +55,7 @@ def doubled_correction(subject: Subject) -> str:
     )
 
 
-def counts_too_many_bytes(subject: Subject) -> str:
+def describe_miscounted_bytes(subject: Subject) -> str:
     """Describe texts counted with more bytes than they have; empty if there are none."""
     task, text = subject.task, subject.task.columns.label
     if "bytes" not in task.statistics or subject.validation_rows[text].dtype != pl.String:
@@ -82,7 +82,7 @@ def counts_too_many_bytes(subject: Subject) -> str:
     return f"for {rows.height} texts, {slope:.2g} bytes are counted for each actual byte"
 
 
-def blind_to_the_rare(subject: Subject) -> str:
+def describe_imbalance(subject: Subject) -> str:
     """Describe imbalanced classes that only accuracy-like metrics judge; empty if balanced."""
     task = subject.task
     if task.kind not in ("binary", "multiclass") or not set(task.metrics) <= BLIND:

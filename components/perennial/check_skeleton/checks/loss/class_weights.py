@@ -50,10 +50,10 @@ def class_weights(subject: Subject) -> CheckResult:
     }
     if pulls.max() <= EQUAL_PULL * pulls.min():
         return judge.passed("all classes have the same weight", **found)
-    return _judged(judge, codes, shares, pulls, found)
+    return _judge_weights(judge, codes, shares, pulls, found)
 
 
-def _judged(
+def _judge_weights(
     judge: Judge,
     codes: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
     shares: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",

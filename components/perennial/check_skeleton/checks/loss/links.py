@@ -55,7 +55,7 @@ def prediction_detail(subject: Subject) -> CheckResult:
             hint="predict uses its batch: look for min, max, mean, softmax or a rank over "
             "dimension 0. Served alone, an example gets a different prediction",
         )
-    return _judged_detail(judge, subject, predicted) or _judged_odds(
+    return _judge_detail(judge, subject, predicted) or _judge_odds(
         judge, subject, outputs, predicted, batch
     )
 
@@ -76,7 +76,7 @@ def _different_outputs(subject: Subject, batch: Batch) -> Tensor:
     return 2 * torch.randn(template.shape, generator=generator)
 
 
-def _judged_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckResult | None:
+def _judge_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckResult | None:
     """Judge predictions that are equal although outputs differ; None if enough differ."""
     rows = predicted.flatten(1).numpy() if predicted.ndim > 1 else predicted.numpy()[:, None]
     wanted = len(rows)
@@ -103,7 +103,7 @@ def _judged_detail(judge: Judge, subject: Subject, predicted: Tensor) -> CheckRe
     )
 
 
-def _judged_odds(
+def _judge_odds(
     judge: Judge, subject: Subject, outputs: Tensor, predicted: Tensor, batch: Batch
 ) -> CheckResult:
     kept = judge.passed(f"{len(outputs)} different outputs give as many different predictions")

@@ -67,10 +67,10 @@ def per_example_losses(subject: Subject) -> CheckResult:
             f"{int((~torch.isfinite(losses)).sum())} of {rows} initial losses are not finite",
             hint="look for log(0), division by zero and NaN inputs",
         )
-    return _judged_mixing(judge, subject, output, batch)
+    return _judge_mixing(judge, subject, output, batch)
 
 
-def _judged_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
+def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
     """Check that losses of halves, of one group and in reverse order equal the batch's."""
     task, rows = subject.task, len(output)
     losses = task.losses(output, batch)
@@ -134,10 +134,10 @@ def training_losses(subject: Subject) -> CheckResult:
         )
     if is_per_token(output, batch[LABEL]):
         return judge.passed(f"one per example, mean {float(losses.mean()):.4g}")
-    return _judged_minimum(judge, subject, output, batch)
+    return _judge_minimum(judge, subject, output, batch)
 
 
-def _judged_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
+def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
     """Judge outputs that minimise the training loss by the measured loss."""
     task = subject.task
     free = free_outputs(subject, output, batch)

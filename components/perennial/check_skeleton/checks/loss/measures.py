@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perennial.check_skeleton.checks.loss.claims import counts_too_many_bytes
+from perennial.check_skeleton.checks.loss.claims import describe_miscounted_bytes
 from perennial.check_skeleton.checks.loss.known_metrics import (
     Floats,
     Quantities,
@@ -69,7 +69,7 @@ def metric_values(subject: Subject) -> CheckResult:
     )
     if subject.task.kind != "statistic" and len(np.unique(_labels(subject))) < 2:
         return judge.skipped("the training sample holds only one label")
-    if bytes_counted := counts_too_many_bytes(subject):
+    if bytes_counted := describe_miscounted_bytes(subject):
         return judge.failed(
             bytes_counted,
             hint="bits per byte are too low: count the bytes of the text that each token stands "

@@ -119,7 +119,7 @@ def output_form(subject: Subject) -> CheckResult:
     if not bool(torch.isfinite(output).all()):
         return judge.skipped("the output is not finite: see activations")
     if subject.task.scored_together > 1:
-        return _judged_pairs(judge, subject, batch, output)
+        return _judge_pairs(judge, subject, batch, output)
     narrow = _too_narrow(subject, output)
     if narrow:
         return judge.failed(
@@ -127,10 +127,10 @@ def output_form(subject: Subject) -> CheckResult:
             hint="the last layer has too few outputs for the classes or tokens that occur: count "
             "them in fit(train), and size the layer by that count",
         )
-    return _judged_bounds(judge, subject, batch, output) or _judged_width(judge, subject, output)
+    return _judge_bounds(judge, subject, batch, output) or _judge_width(judge, subject, output)
 
 
-def _judged_bounds(
+def _judge_bounds(
     judge: Judge, subject: Subject, batch: Batch, output: Tensor
 ) -> CheckResult | None:
     """Judge an activation after the last layer; None if there is none."""
@@ -196,7 +196,7 @@ def _regression_share(
     return (best - free.floor) / room, f"{best:.4g} of {free.constant_loss:.4g}"
 
 
-def _judged_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
+def _judge_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
     """Judge outputs that are not needed."""
     shape = f"shape [B{''.join(f', {size}' for size in output.shape[1:])}]"
     unused = _unused_columns(subject, output)
@@ -292,7 +292,7 @@ def _merged_values(subject: Subject, width: int) -> list[object]:
     return shared.filter(pl.col("code") == shared["code"].first())["raw"].to_list()
 
 
-def _judged_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -> CheckResult:
+def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -> CheckResult:
     """Judge whether pairs of directions [B, 2, D] are scaled enough to be distinguished."""
     group = subject.task.scored_together
     rows, width = len(output), output.shape[-1]

@@ -18,7 +18,9 @@ Floats = NDArray[np.float64]
 FLATTERED_SHARE = 0.9
 
 
-def flattered_statistic(subject: Subject, best: dict[str, float], start: dict[str, float]) -> str:
+def find_flattered_statistic(
+    subject: Subject, best: dict[str, float], start: dict[str, float]
+) -> str:
     """Describe a `statistic` task's metric that scores constant outputs as good; empty if none.
 
     Args:
@@ -60,7 +62,7 @@ def _constants(output: Tensor, labels: Tensor) -> Sequence[Tensor]:
     return (ones,) if is_per_token(output, labels) else (ones, unit)
 
 
-def flattered_metric(
+def find_flattered_metric(
     subject: Subject, labels: Floats, perfect: Floats, scores: dict[str, float]
 ) -> str:
     """Describe a metric that scores every constant prediction as perfect; empty if none.

@@ -7,10 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perennial.check_skeleton.checks.loss.claims import blind_to_the_rare, doubled_correction
+from perennial.check_skeleton.checks.loss.claims import (
+    describe_doubled_correction,
+    describe_imbalance,
+)
 from perennial.check_skeleton.checks.loss.outputs_alike import (
-    flattered_metric,
-    flattered_statistic,
+    find_flattered_metric,
+    find_flattered_statistic,
 )
 from perennial.check_skeleton.free_outputs import best_outputs, output_of, probe
 from perennial.check_skeleton.made_up_inputs import made_up
@@ -39,7 +42,7 @@ def predictions(subject: Subject) -> CheckResult:
     task, batch = subject.task, probe(subject)
     output = output_of(subject, batch)
     if task.kind == "statistic":
-        return _judged_statistics(judge, subject, output)
+        return _judge_statistics(judge, subject, output)
     predicted = task.predict(output).detach().double().numpy()
     labels = batch[LABEL].double().numpy()
     wrong = _wrong_form(task, predicted, len(labels))
@@ -74,7 +77,7 @@ def predictions(subject: Subject) -> CheckResult:
             hint="losses and predict disagree: order of classes, sigmoid or softmax twice, or a "
             "target that is scaled in losses but not scaled back in predict",
         )
-    if doubled := doubled_correction(subject):
+    if doubled := describe_doubled_correction(subject):
         return judge.failed(
             doubled,
             hint="predict corrects for the weight of a class in the wrong direction: subtract its "
@@ -106,7 +109,7 @@ def metric_direction(subject: Subject) -> CheckResult:
     )
     task, generator = subject.task, np.random.default_rng(subject.seed)
     if task.kind == "statistic":
-        return _judged_measures(judge, subject)
+        return _judge_measures(judge, subject)
     labels = subject.validation[LABEL].double().numpy()
     width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
     perfect = _perfect_predictions(task, labels, width)
@@ -140,12 +143,12 @@ def metric_direction(subject: Subject) -> CheckResult:
                 f"{name} depends on the rows' order",
                 hint="score must treat all examples alike; argmax and mean over classes use axis 1",
             )
-    flattered = flattered_metric(subject, labels, perfect, scores)
-    return _judged_blindness(judge, subject) or _judged_ties(judge, flattered, scores)
+    flattered = find_flattered_metric(subject, labels, perfect, scores)
+    return _judge_blindness(judge, subject) or _judge_ties(judge, flattered, scores)
 
 
-def _judged_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
-    blind = blind_to_the_rare(subject)
+def _judge_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
+    blind = describe_imbalance(subject)
     if not blind:
         return None
     return judge.warned(
@@ -155,7 +158,7 @@ def _judged_blindness(judge: Judge, subject: Subject) -> CheckResult | None:
     )
 
 
-def _judged_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
+def _judge_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
     task, batch = subject.task, probe(subject)
     rows = len(batch[LABEL])
     found = task.statistic(output, batch)
@@ -174,7 +177,7 @@ def _judged_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckR
     return judge.passed(f"shape {list(found.shape)}")
 
 
-def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
+def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     """Judge metrics at the loss's minimum, at the start, in another order and with weights."""
     task, batch = subject.task, probe(subject)
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
@@ -210,10 +213,10 @@ def _judged_measures(judge: Judge, subject: Subject) -> CheckResult:
                 "many copies of each example",
                 hint="`labels` are the weights: average the statistics by them",
             )
-    return _judged_ties(judge, flattered_statistic(subject, scores, worse), scores)
+    return _judge_ties(judge, find_flattered_statistic(subject, scores, worse), scores)
 
 
-def _judged_ties(judge: Judge, flattered: str, scores: Mapping[str, float]) -> CheckResult:
+def _judge_ties(judge: Judge, flattered: str, scores: Mapping[str, float]) -> CheckResult:
     """Fail if a metric scores constant outputs as good; pass otherwise."""
     if flattered:
         return judge.failed(
