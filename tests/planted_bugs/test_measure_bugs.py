@@ -45,7 +45,7 @@ class FourBytesForEach(CausalLanguageModel):
         return torch.stack([found[:, 0], torch.full_like(found[:, 1], 4.0)], dim=1)
 
 
-@planted(BUGS, "metric_values", "probability of 0.3", material="binary", outcome="warned")
+@planted(BUGS, "metric_values", "probabilities from 0.3", material="binary", outcome="warned")
 class LowThreshold(TabularClassification):
     """accuracy counts a probability of 0.3 as a yes"""
 

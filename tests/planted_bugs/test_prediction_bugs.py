@@ -122,7 +122,7 @@ class Hot(Leaving):
         return torch.sigmoid(100 * output)
 
 
-@planted("prediction_detail", "cuts")
+@planted("prediction_detail", "clips")
 class Narrow(Leaving):
     """probabilities are cut at 10 and 90 %"""
 
