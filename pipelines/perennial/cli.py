@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Validate everything that can be known without running, and print the resolved contract."""
+    """Validate the contract without running it, and print it with every default."""
     from perennial.registry_commands.power_estimate import power_estimate_lines
     from perennial.snapshot_data.manifest import take_snapshot
 
@@ -87,7 +87,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def probe(options: argparse.Namespace) -> int:
-    """Measure on this machine which micro-batch size or learning rate to take."""
+    """Measure on this machine a good micro-batch size or learning rate."""
     from perennial.probe import probe_batch_size, probe_lr
 
     contract = load_beside_its_task(options.contract)
@@ -102,7 +102,7 @@ def probe(options: argparse.Namespace) -> int:
 
 
 def sanity(options: argparse.Namespace) -> int:
-    """Look for silent bugs in the task on this machine, as the pipeline does before it trains."""
+    """Run the sanity checks of the task on this machine, as the pipeline does before training."""
     from perennial.console import Console
     from perennial.sanity.answers import Sanity, closing_lines, result_lines
 
@@ -128,7 +128,7 @@ def sanity(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train a challenger and let the gate decide; continues an unfinished run of this contract."""
+    """Train a challenger and evaluate it; continues an unfinished run of this contract."""
     contract = load_beside_its_task(options.contract)
     check_task(contract)
     if options.replay:
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def monitor(options: argparse.Namespace) -> int:
-    """Look for drift and decay in new data; train again if there is evidence for it."""
+    """Check new data for drift and decay; retrain if needed."""
     contract = load_beside_its_task(options.contract)
     check_task(contract)
     return _execute(options, contract, "drift_monitoring")

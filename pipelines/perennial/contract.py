@@ -22,33 +22,33 @@ from perennial.validate_data.config import ExpectationsSection
 
 
 class Contract(Section):
-    """Everything Perennial needs to know to keep one model trained."""
+    """The training contract of one model."""
 
     model: ModelSection
-    """Which model, and the task that defines it."""
+    """The model and the task that defines it."""
     data: DataSection
     """The stream of data and what its columns mean."""
     split: SplitSection = Field(default_factory=SplitSection)
-    """Which rows train, choose and judge."""
+    """Rows for training, validation and test."""
     expectations: ExpectationsSection = Field(default_factory=ExpectationsSection)
-    """What the data must look like."""
+    """Limits that the data must meet."""
     skeleton: SkeletonSection = Field(default_factory=SkeletonSection)
-    """The checks before training."""
+    """The sanity checks before training."""
     training: TrainingSection = Field(default_factory=TrainingSection)
-    """How to train."""
+    """Training: steps, batch sizes, optimizer, parallelism."""
     resources: ResourcesSection = Field(default_factory=ResourcesSection)
-    """What to train on."""
+    """Processes, machines and budgets of the training."""
     selection: SelectionSection = Field(default_factory=SelectionSection)
-    """How to choose the checkpoint."""
+    """Selection of the checkpoint."""
     gate: GateSection = Field(default_factory=GateSection)
-    """What a challenger must prove."""
+    """Conditions for promoting a challenger."""
     registry: RegistrySection = Field(default_factory=RegistrySection)
-    """How versions are recorded."""
+    """Registration of model versions."""
     triggers: TriggersSection = Field(default_factory=TriggersSection)
-    """When to train again."""
+    """Triggers of a retraining."""
 
     def metric_names(self) -> dict[str, str]:
-        """Where a metric is named → the metric; the task must have each of them."""
+        """Return option → metric that it names; the task must have each of them."""
         # What selection chooses by becomes training's too: the error names where it is written.
         named = {
             "selection.metric": self.selection.metric,
@@ -109,7 +109,7 @@ def _require_recordable(task: str, metrics: Iterable[str]) -> None:
     if unfit:
         raise BadTaskError(
             f"the metrics of {task} cannot be recorded by MLflow",
-            evidence=f"unfit names: {', '.join(map(repr, unfit))}",
+            evidence=f"invalid names: {', '.join(map(repr, unfit))}",
             action="name them by letters, digits, spaces and any of _ - . / only",
         )
 
@@ -131,7 +131,7 @@ def _with_absolute_uri(contract: Contract, path: Path) -> Contract:
 
 
 def _with_shared_metric(contract: Contract) -> Contract:
-    """What selection chooses by is what training must have kept the best of."""
+    """Use the metric of selection for the best checkpoints that training keeps."""
     metric = contract.training.metric or contract.selection.metric
     training = contract.training.model_copy(update={"metric": metric})
     return contract.model_copy(update={"training": training})
@@ -178,7 +178,7 @@ def _cross_field_problems(path: Path, text: str, contract: Contract) -> Iterator
 
 
 def _baseline_problems(place: str, contract: Contract) -> Iterator[Problem]:
-    """Baselines that nobody will have measured when the gate asks for them: nothing could pass."""
+    """Yield baselines in `gate.must_beat` that no step measures, so that nothing could pass."""
     gate, human = contract.gate, contract.skeleton.human
     for name in gate.must_beat:
         other = f'must_beat without "{name}"'

@@ -1,4 +1,4 @@
-"""Explanations: what a person can do about errors that libraries raise."""
+"""Explanations: remedies for errors that libraries raise."""
 
 from perennial.contracts.errors import PerennialError
 
@@ -38,7 +38,7 @@ def explained(error: Exception) -> PerennialError | None:
 
 
 def _missing_extra(error: ModuleNotFoundError) -> PerennialError | None:
-    """What to install; None for a module that no extra brings.
+    """Return what to install; None for a module that no extra brings.
 
     Args:
         error: What the import raised.

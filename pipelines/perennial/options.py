@@ -56,7 +56,7 @@ class Option:
     chosen: str = ""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Yield the description for people."""
         default = f"default: {self.default}" if self.default else "required"
         if self.chosen:
             head = f"{self.path} = {self.chosen}{'   (the default)' if self.default else ''}"
@@ -170,7 +170,7 @@ def _written(default: object, tag: str) -> str:
 
 
 def _in_words(schema: Schema, definitions: Mapping[str, Schema]) -> str:
-    """What a JSON schema accepts."""
+    """Return what a JSON schema accepts, in words."""
     if "$ref" in schema:
         found = definitions[str(schema["$ref"]).rpartition("/")[2]]
         return "section" if "properties" in found else _in_words(found, definitions)

@@ -1,4 +1,4 @@
-"""Overview: which model is in production, why, and what the runs did."""
+"""Overview: the model in production, and the results of the runs."""
 
 from collections.abc import Iterator
 
@@ -62,20 +62,20 @@ def _last_summary(home: Home, runs: list[RunRecord], step: str) -> str:
 
 
 def _verdict_word(home: Home, run: RunRecord) -> str:
-    """`promoted`, `kept champion`, `no retraining`, or the step that failed."""
+    """Return `Promoted`, `Champion kept`, `Not retrained`, or the step that failed."""
     folder = home.folder(run.run_id)
     retraining, promoted = "", None
     for record in step_records(folder):
         outputs = folder / "steps" / record.key
         if record.status == "failed":
-            return f"{record.step} failed"
+            return f"Failed: {record.step}"
         if record.step == "decide_retraining" and (outputs / "decision").is_dir():
             decision = RetrainingDecision.read(outputs / "decision")
-            retraining = f"retrained: {decision.trigger}" if decision.retrain else "no retraining"
+            retraining = f"Retrained: {decision.trigger}" if decision.retrain else "Not retrained"
         if record.step == "evaluate_model" and (outputs / "verdict").is_dir():
             promoted = Verdict.read(outputs / "verdict").promote
         if record.step == "register_model" and (outputs / "registration").is_dir():
             # The champion may have moved, and then not been beaten.
             promoted = CHAMPION in Registration.read(outputs / "registration").aliases
-    gate = {True: "promoted", False: "champion kept", None: ""}[promoted]
+    gate = {True: "Promoted", False: "Champion kept", None: ""}[promoted]
     return ", ".join(word for word in (retraining, gate) if word)

@@ -50,7 +50,7 @@ def sizes_up_to(largest: int, rows: int) -> list[int]:
     sizes = [2**power for power in range(3, 24) if 2**power <= limit]
     if not sizes:
         raise PerennialError(
-            f"there is nothing to probe: the training split has {rows} rows, --max is {largest}",
+            f"not enough rows to probe: the training split has {rows} rows, --max is {largest}",
             action="probe with at least 8 of both",
         )
     return sizes
@@ -78,7 +78,7 @@ def learning_rate_page(points: Sequence[RatePoint], contract: Contract) -> Page:
     """The picture of a range test."""
     rate = suggested_rate(points)
     summary = (
-        f"take learning_rate = {rate:.2g}" if rate else "the loss never fell: no rate to suggest"
+        f"take learning_rate = {rate:.2g}" if rate else "the loss never fell: no rate is suggested"
     )
     page = Page("Learning rate probe", outcome="neutral" if rate else "warned", summary=summary)
     series = {

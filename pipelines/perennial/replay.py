@@ -18,7 +18,7 @@ from perennial.snapshot_data.manifest import list_partitions
 
 
 class ReplayState(Artifact):
-    """How far a replay has come. File tree: `replay.json`, `data/` (what has arrived)."""
+    """State of a replay. File tree: `replay.json`, `data/` (what has arrived)."""
 
     file_name: ClassVar[str] = "replay.json"
 
@@ -57,7 +57,7 @@ class Replay:
         """The same contract on the growing copy."""
 
     def arrivals(self, first: int, until: int | None) -> Iterator[Arrival]:
-        """Let partitions arrive, and yield after each arrival what must be run.
+        """Add partitions, and yield after each arrival what must be run.
 
         An arrival counts as handled once the next one is asked for; an interrupted replay goes on
         with the arrival that was not handled.

@@ -58,7 +58,7 @@ class RunRecord(Artifact):
     model: str
     contract_digest: str
     code_digest: str
-    """Of the sources when the run was made; with other sources nothing of it could be reused."""
+    """Digest of the sources when the run was made; with other sources nothing can be reused."""
     status: RunStatus
     created: datetime
     attempts: int
@@ -73,7 +73,7 @@ class RunRecord(Artifact):
 
 @dataclass(frozen=True)
 class Home:
-    """Where a laptop keeps what a cluster has services for: object store, MLflow, runs."""
+    """Home folder of local runs: object store, MLflow, run folders."""
 
     path: Path
 
@@ -133,7 +133,7 @@ class Home:
         matching = self._runs_of(contract, pipeline, code)
         if not matching:
             raise PerennialError(
-                "there is no earlier run of exactly this contract and code to start from",
+                "no earlier run has exactly this contract and code",
                 evidence=f"{len(self.runs())} runs in {self.path}",
                 action="run it once without --from",
             )
@@ -273,7 +273,7 @@ def _task_sources(module: str, search_path: Sequence[Path]) -> tuple[Path, list[
 
 
 def age(moment: float) -> str:
-    """How long ago a moment was, in words."""
+    """Return how long ago a moment was, in words."""
     seconds = max(time.time() - moment, 0.0)
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:

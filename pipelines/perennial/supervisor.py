@@ -46,7 +46,7 @@ GRACE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Launch:
-    """What a run needs to know besides its contract.
+    """Arguments of a run besides its contract.
 
     Attributes:
         home: Store, tracking database and runs.
@@ -136,7 +136,7 @@ def _end(driver: subprocess.Popen[bytes], lease: RunLease, console: Console) -> 
     if driver.poll() is not None and lease.wait_for_members(0.0):
         return  # nobody is left, and the group's number may be somebody else's by now
     if driver.poll() is None:
-        console.note("stopping: a training in progress writes a checkpoint first")
+        console.note("stopping; a training in progress saves a checkpoint first")
     for kind, patience in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(driver.pid, kind)

@@ -104,7 +104,7 @@ def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:
 
 
 def _no_toml(path: Path, text: str, message: str) -> Problem:
-    """The line that cannot be read, as it stands there."""
+    """Return the problem of the line that cannot be read, with its text."""
     match = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
     number = int(match.group(1)) if match else len(lines)
@@ -166,7 +166,7 @@ def _plain(value: object) -> JsonValue:
 
 
 def first_sentence(text: str | None) -> str:
-    """What a documentation begins with."""
+    """Return the first sentence of a documentation."""
     return re.split(r"(?<=[.;:])\s", " ".join((text or "").split()))[0].rstrip(";:")
 
 

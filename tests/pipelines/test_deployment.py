@@ -267,7 +267,7 @@ def test_a_run_is_followed_through_an_outage_of_the_server(served, without_pause
 
     server.is_away = True
     assert follow(site, run, shown.append, sleep=sleep).was_canceled
-    assert "the run goes on, and so does the waiting" in shown[0]
+    assert "the run continues; still waiting" in shown[0]
     assert len(shown) == 2
 
 

@@ -100,8 +100,8 @@ def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
     assert champion(project).version in perennial(project, "status")
     listed = perennial(project, "runs")
     assert listed.count("continuous_training") == 2
-    assert "promoted" in listed
-    assert "no retraining" in listed
+    assert "Promoted" in listed
+    assert "Not retrained" in listed
     assert perennial(project, "report", "--no-open").strip().endswith("report.html")
 
 

@@ -110,5 +110,5 @@ def test_a_connection_that_is_lost_is_said_and_the_other_pods_are_told(cluster):
             fake.faults.drop_streams = True
         elif line.startswith("   the connection was lost"):
             fake.faults.drop_streams = False
-    assert [line for line in told if "call again for the rest" in line]
+    assert [line for line in told if "run the command again for the rest" in line]
     assert told[-1] == "step 100 of 300"

@@ -20,7 +20,7 @@ class Resource:
 
     @property
     def root(self) -> str:
-        """Where the API server serves the group."""
+        """Path at which the API server serves the group."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def __str__(self) -> str:

@@ -111,7 +111,7 @@ class Cluster:
         return cls(configuration, found, persistence=persistence)
 
     def twin(self) -> "Cluster":
-        """The same cluster over connections of its own, which nobody else can be using."""
+        """Return the cluster with connections of its own, which no other thread uses."""
         return Cluster(
             self._configuration, self.namespace, pod=self._pod, persistence=self._persistence
         )

@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a store may take. boto3 itself retries within these limits."""
+    """Time limits for a store. boto3 itself retries within these limits."""
 
     connect_s: float = 15.0
     silence_s: float = 60.0
     """Between two bytes of an answer."""
     call_s: float = 600.0
-    """For a whole call with all its retries, such as a listing with all its pages."""
+    """Limit for a whole call with all its retries, such as a listing with all its pages."""
     bytes_per_s: float = 256 * 1024
     """A transfer may take longer by its size at this rate."""
     log_every_s: float = 15.0

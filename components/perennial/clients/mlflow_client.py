@@ -30,7 +30,7 @@ from perennial.contracts.errors import PerennialError
 
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 20
-"""How long another process may lock the database; MLflow waits as long for each statement."""
+"""Seconds that another process may lock the database; MLflow waits as long for each statement."""
 # User and password of an address, which must not be shown.
 PASSWORD = re.compile(r"//[^/@\s]*@")
 # How MLflow's client words that there was no answer.

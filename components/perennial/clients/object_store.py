@@ -52,7 +52,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list_everything(self) -> Sequence[TreeEntry]:
-        """Whatever lies below the root, hidden or not, readable or not.
+        """Return every entry below the root, hidden or not, readable or not.
 
         Raises:
             PerennialError: the store cannot be listed.

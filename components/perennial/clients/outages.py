@@ -54,7 +54,7 @@ _is_single: ContextVar[bool] = ContextVar("single attempt", default=False)
 
 
 def outage_seconds() -> float:
-    """How long a run waits for a service that does not answer.
+    """Return the seconds that a run waits for a service that does not answer.
 
     Raises:
         PerennialError: the environment names no number of seconds.
@@ -74,7 +74,7 @@ def outage_seconds() -> float:
 
 @dataclass(frozen=True)
 class Persistence:
-    """How long to try again what failed for a reason that passes."""
+    """Retry budget for errors that pass."""
 
     budget_seconds: float = field(default_factory=outage_seconds)
     first_pause_seconds: float = 0.5
@@ -111,7 +111,7 @@ def waiting_out_outages() -> Iterator[None]:
 
 @contextmanager
 def single_attempts() -> Iterator[None]:
-    """What is asked for in this block is not worth waiting for, or there is no time for it."""
+    """Try each call in this block once, without waiting for outages."""
     token = _is_single.set(True)
     try:
         yield
@@ -131,7 +131,7 @@ def outlast(
 
     Args:
         call: What to do.
-        persistence: How long; by default as the environment says, and not at all at a prompt.
+        persistence: How long; by default as in the environment, and not at all at a prompt.
         clock: Measures and waits.
 
     Raises:

@@ -39,12 +39,12 @@ CONFLICT, NOT_FOUND = 409, 404
 BUSY = (429, 502, 503, 504)
 HINTS: Mapping[int, str] = {
     400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
-    401: "the credentials are missing or expired: look at [auth] of the profile",
-    403: "the account may not do this in the namespace: look at the role bindings in k8s/",
-    404: "look at `pipelines_url` of the profile: it ends where /apis/v2beta1 begins",
+    401: "the credentials are missing or expired: check [auth] of the profile",
+    403: "the account may not do this in the namespace: check the role bindings in k8s/",
+    404: "check `pipelines_url` of the profile: it ends where /apis/v2beta1 begins",
 }
 LOGIN = (
-    "a login page answers like this: look at [auth] of the profile, whose credentials may have "
+    "a login page answers like this: check [auth] of the profile, whose credentials may have "
     "expired, and at `pipelines_url`, which ends where /apis/v2beta1 begins"
 )
 
@@ -58,12 +58,12 @@ class UnreachableError(PerennialError):
 
 
 class GoneError(PerennialError):
-    """What was asked for does not exist on the server."""
+    """The requested object does not exist on the server."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """How the server is reached.
+    """Address and credentials of the server.
 
     Attributes:
         url: Where /apis/v2beta1 lies below.
@@ -360,14 +360,14 @@ def _explained(doing: str, url: str) -> Iterator[None]:
         raise UnreachableError(
             f"the pipeline server cannot be reached to {doing}",
             evidence=f"{url}: {error}",
-            action="look at `pipelines_url` and `ca_file` of the profile, and at the network",
+            action="check `pipelines_url` and `ca_file` of the profile, and the network",
         ) from error
 
 
 def _refused(doing: str, url: str, error: kfp_server_api.ApiException) -> PerennialError:
     kinds = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}
     kind = kinds.get(error.status or 0, PerennialError)
-    usual = LOGIN if error.status in REDIRECTS else "look at the log of the deployment ml-pipeline"
+    usual = LOGIN if error.status in REDIRECTS else "see the log of the deployment ml-pipeline"
     return kind(
         f"the pipeline server refuses to {doing}",
         evidence=f"{url}: {error.status} {error.reason}: {_message(error.body)}",

@@ -1,4 +1,4 @@
-"""What a Kubeflow Pipelines server holds, as values: versions, schedules, runs."""
+"""Records of a Kubeflow Pipelines server: versions, schedules, runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Schedule:
 
     @property
     def age(self) -> tuple[datetime, str]:
-        """Orders schedules by their creation, the same way for everybody who looks."""
+        """Orders schedules by their creation, equal for every reader."""
         return self.created_at, self.schedule_id
 
 
@@ -89,7 +89,7 @@ class PipelineRun:
 
 @dataclass(frozen=True)
 class NewRun:
-    """What a run is started from."""
+    """Request to start a run."""
 
     name: str
     version: PipelineVersion
@@ -101,7 +101,7 @@ class NewRun:
 
 @dataclass(frozen=True)
 class NewSchedule(NewRun):
-    """What a recurring run is created from."""
+    """Request to create a recurring run."""
 
     cron: str = ""
     """Six fields: seconds, minutes, hours, day of the month, month, day of the week; UTC."""
@@ -112,7 +112,7 @@ class NewSchedule(NewRun):
 
 
 def version_reference(version: PipelineVersion) -> kfp_server_api.V2beta1PipelineVersionReference:
-    """How a version is named in a request."""
+    """Return the reference to a version in a request."""
     # Both are needed, against the description of the API.
     return kfp_server_api.V2beta1PipelineVersionReference(
         pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
@@ -120,7 +120,7 @@ def version_reference(version: PipelineVersion) -> kfp_server_api.V2beta1Pipelin
 
 
 def runtime_config(parameters: Mapping[str, str], root: str) -> kfp_server_api.V2beta1RuntimeConfig:
-    """With what a run is started."""
+    """Return the runtime configuration of a run: parameters and pipeline root."""
     return kfp_server_api.V2beta1RuntimeConfig(
         parameters=dict(parameters), pipeline_root=root or None
     )

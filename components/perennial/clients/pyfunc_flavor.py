@@ -1,4 +1,4 @@
-"""Pyfunc flavour: what MLflow wants beside a model's files, so that its tools serve raw rows."""
+"""Pyfunc flavour: MLflow's files beside a model's own, so that its tools serve raw rows."""
 
 import base64
 import json
@@ -87,7 +87,7 @@ def write_flavor(
 
 
 def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:
-    """How MLflow writes a column's type.
+    """Return MLflow's name of a column's type.
 
     `any` where its own types would refuse what training took: whole numbers that may be missing,
     which pandas keeps as fractions, categories, times with a zone, and what has no name there.
@@ -96,7 +96,7 @@ def column(name: str, dtype: pl.DataType, nullable: bool) -> ColSpec:
 
 
 def refusal(error: Exception) -> MlflowException:
-    """What the caller of a served model did wrong, so that a server answers with its words."""
+    """Error of the caller of a served model; the server answers with its message."""
     return MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE)
 
 

@@ -17,7 +17,7 @@ _MISSING_CODES = ("404", "NoSuchKey")
 
 
 class DamagedError(Exception):
-    """What arrived is not what the store has; another attempt may help."""
+    """A download differs from the stored object; another attempt may help."""
 
 
 @contextmanager

@@ -268,7 +268,7 @@ class S3ObjectStore(ObjectStore):
             )
 
     def _parts(self, key: str, file: Path, head: Answer) -> "Sequence[Callable[[], None]]":
-        """What several connections do to fill a file, each part by part."""
+        """Return the work of several connections, which fill a file part by part."""
         size = head["ContentLength"]
         starts = iter(range(0, max(size, 1), _PART_BYTES))
         taking = threading.Lock()

@@ -33,7 +33,7 @@ class StoredRecord(Generic[Content]):
     if_damaged: str
 
     def read(self) -> Content | None:
-        """What is stored; None before the first write.
+        """Return the stored value; None before the first write.
 
         Raises:
             PerennialError: it is damaged, or of another version.

@@ -74,7 +74,7 @@ class Tracking(ABC):
 
     @abstractmethod
     def artifact_uri(self, path: str) -> str:
-        """Where the content uploaded below `path` lies."""
+        """Return the address of the content uploaded below `path`."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -179,7 +179,7 @@ class RunFiles:
 
     @classmethod
     def of(cls, environment: Environment, run: Run, experiment: str) -> "RunFiles | None":
-        """None where only MLflow knows how to reach the files.
+        """Return the files of a run; None where only MLflow can reach them.
 
         A server that passes files on to a store of its own would have every byte of a model go
         through it, on the way in and at each loading: where the object store is S3, they go there.

@@ -38,7 +38,7 @@ def top_of(folder: Path) -> Path | None:
 
 
 def uncommitted_diff(folder: Path) -> bytes:
-    """What the working tree has besides its commit, as a patch; empty outside a repository.
+    """Return the uncommitted changes as a patch; empty outside a repository.
 
     Of files that were never added, only sources and contracts: data and runs may lie beside them.
     Of a difference that is larger than code can be, only sources and contracts, too.

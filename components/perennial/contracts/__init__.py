@@ -1,1 +1,1 @@
-"""What crosses a process boundary: config sections, artifacts, lineage. Imports pydantic only."""
+"""Values that cross a process boundary: config sections, artifacts, lineage."""

@@ -1,4 +1,4 @@
-"""Who moved the champion, why and when, as tags of the model versions that the move concerns."""
+"""Alias decisions: who moved the champion, why and when, as tags of the versions concerned."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

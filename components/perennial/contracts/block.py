@@ -32,7 +32,7 @@ class Block(Section):
 
     @property
     def title(self) -> str:
-        """For people: the first day, or the names of the files."""
+        """Name for people: the first day, or the names of the files."""
         if self.start is not None:
             return f"{self.start:%Y-%m-%d}"
         names = [file.path for file in (self.files[0], self.files[-1])]

@@ -23,7 +23,7 @@ class Split(StrEnum):
 
 
 class ModelSection(Section):
-    """Which model is kept trained, and the user's task that defines it."""
+    """The model that is kept trained, and the task that defines it."""
 
     name: Name
     """The registered model's name: up to 63 lower-case letters, digits and inner hyphens, as
@@ -51,26 +51,27 @@ class DataSection(Section):
     label: ColumnName
     """The column to predict."""
     time: ColumnName | None = None
-    """When the prediction is made. Name it whenever the rows have a time: splits, drift and the
-    gate's intervals are then computed on blocks of time. Without it the gate counts rows (or
-    groups), drift and decay are judged file by file (`triggers.files_in_a_block`), and cooldown,
-    budget and age in days have no effect."""
+    """Column with the time of the prediction. Name it whenever the rows have a time: splits, drift
+    and the gate's intervals are then computed on blocks of time. Without it the gate counts rows
+    (or groups), drift and decay are judged file by file (`triggers.files_in_a_block`), and
+    cooldown, budget and age in days have no effect."""
     group: ColumnName | None = None
-    """A user, a patient, a session. Under `split.method = "group"` the rows of one group never fall
-    into different splits; under `time` they may, and `validate_data` reports how many do."""
+    """Column with the user, patient or session of a row. Under `split.method = "group"` the rows of
+    one group never fall into different splits; under `time` they may, and `validate_data` reports
+    how many do."""
     ids: tuple[ColumnName, ...] = ()
     """Columns that identify a row; duplicates are counted on them, the model never sees them."""
     meta: tuple[ColumnName, ...] = ()
     """Columns kept for reports and slices only."""
     features: tuple[ColumnName, ...] = ()
-    """What the model sees. Empty means every column without another role."""
+    """Columns that the model sees. Empty means every column without another role."""
     text: tuple[ColumnName, ...] = ()
     """Columns of free text, which have a role of their own as well. Name them: their lengths and
     characters are then validated and watched for drift, where the values of other text columns
     count as categories. For a language model the one column may be feature and label at once."""
     available_at: dict[ColumnName, ColumnName] = Field(default_factory=dict)
-    """For a feature that is recorded by an event of its own: the column holding the time at which
-    its value became known. A value known after the prediction time is leakage."""
+    """Feature → column with the time at which its value became known, for a feature that an event
+    of its own records. A value known after the prediction time is leakage."""
     block_days: Annotated[int, Field(ge=1, le=366)] = 7
     """Length in days of a block of time, the unit of independence for drift and decay. Make it
     cover one full cycle of the stream (a week for most human activity)."""
@@ -101,7 +102,7 @@ class DataSection(Section):
 
 
 class SplitSection(Section):
-    """Which rows train, which choose the checkpoint, which judge; no row ever changes its split."""
+    """Rows that train, that choose the checkpoint, and that test; no row ever changes its split."""
 
     method: Literal["auto", "time", "group", "hash"] = "auto"
     """`time`: the first part of every period trains, the next validates, the last tests, so that

@@ -33,7 +33,7 @@ TRACKING_RUN_ID = "MLFLOW_RUN_ID"
 
 
 def data_cache() -> Path:
-    """Where the files of remote stores are kept between reads.
+    """Return the folder in which files of remote stores are kept between reads.
 
     A run names its folder. Otherwise it is one that nobody but this user can write to, as what
     lies there is read in the place of the store's files.
@@ -153,7 +153,7 @@ class Environment:
     tracking_run_id: str
     """A run that the platform already opened and that must be joined; else empty."""
     image_digest: str = ""
-    """Of the step's container image; empty outside a container."""
+    """Digest of the step's container image; empty outside a container."""
     code_place: str = ""
     """The folder of the task's sources in the repository of the commit; empty outside one."""
 

@@ -1,4 +1,4 @@
-"""What `evaluate_model` decided and what `register_model` registered."""
+"""Results of `evaluate_model` and `register_model`."""
 
 from typing import ClassVar, Literal
 
@@ -20,7 +20,7 @@ class Interval(Section):
 
 
 class Figure(Section):
-    """What a model measures on a metric by itself, with its uncertainty."""
+    """A model's value of one metric, with its uncertainty."""
 
     metric: str
     value: float
@@ -35,7 +35,7 @@ class CalibrationBin(Section):
     predicted: float
     """Mean probability given: of the second class, or of the answer where there are more."""
     observed: float
-    """How often it came true."""
+    """Observed frequency of the event."""
 
 
 class SecondOpinion(Section):
@@ -57,18 +57,18 @@ class Comparison(Section):
     improvement: Interval | None
     """None without a champion."""
     luck: float = 0.0
-    """What the improvement leaves out of the two figures' difference, because the test days had
-    more or fewer positive labels than the periods they stand for."""
+    """Part of the two figures' difference that is due to label imbalance of the test days, and that
+    the improvement leaves out."""
     standard_error: float | None = None
-    """Of the improvement; None without one."""
+    """Standard error of the improvement; None without one."""
     degrees: float | None = None
     """Degrees of freedom of the standard error."""
     effective_blocks: float | None = None
     """Independent blocks that would tell as much as the test split's."""
     correlation: float | None = None
-    """Of what one day improves with the next day's."""
+    """Correlation of one day's improvement with the next day's."""
     confidence: float | None = None
-    """With which each bound holds; None for the gate's own."""
+    """Confidence with which each bound holds; None for the gate's own."""
     second_opinion: SecondOpinion | None = None
     """Shown beside the interval; it decides nothing. None where no test fits the metric."""
     incomparable: str = ""
@@ -77,14 +77,14 @@ class Comparison(Section):
 
 
 class Repeats(Section):
-    """How often the champion was challenged on the same test days before."""
+    """Earlier tests of the champion on the same test days."""
 
     earlier: int
     """Challengers with other weights whose test shared any of the days."""
     worth: float
-    """The same in whole tests: each counts as the share of these days that it had."""
+    """Number of whole tests: each counts as the share of these days that it had."""
     level: float
-    """What a challenger that is no better may be promoted with: one less the confidence."""
+    """Probability of promoting a challenger that is not better: one minus the confidence."""
 
 
 class AnchorComparison(Section):
@@ -92,9 +92,9 @@ class AnchorComparison(Section):
 
     version: str
     comparison: Comparison | None = None
-    """On the gate's metric; None where the anchor could not be scored."""
+    """Improvement in the gate's metric; None where the anchor could not be scored."""
     failure: str = ""
-    """Why it could not."""
+    """Why the anchor could not be scored."""
 
 
 class SliceComparison(Section):
@@ -105,7 +105,7 @@ class SliceComparison(Section):
     value: str
     """The column's value; for a slice that was found, the conditions that its rows meet."""
     found: bool = False
-    """By search among other test rows than those it was judged on."""
+    """Whether it was found by search, among other test rows than those it was judged on."""
     rows: int
     challenger: float
     champion: float
@@ -115,12 +115,12 @@ class SliceComparison(Section):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Name of the slice for people."""
         return self.value if self.found else f"{self.column} = {self.value}"
 
 
 class Reach(Section):
-    """What a test split of this size can find."""
+    """Statistical power of a test split of this size."""
 
     detectable: float
     """The smallest true improvement that would be promoted in 80 of 100 such tests."""
@@ -129,7 +129,7 @@ class Reach(Section):
     blocks: int
     """Independent blocks of the test split."""
     blocks_needed: int | None
-    """As many of them would find `worth_finding`; None where there is none, or none suffices."""
+    """Blocks needed to find `worth_finding`; None where it is not set, or no number suffices."""
 
     @property
     def sufficient(self) -> bool:
@@ -141,9 +141,9 @@ class Serving(Section):
     """An exported model, served in a process of its own."""
 
     megabytes: float
-    """Of all its files."""
+    """Digest of all its files."""
     model_megabytes: float | None = None
-    """Of its weights and preprocessing alone, by which it is compared with the champion."""
+    """Digest of weights and preprocessing alone, for comparison with the champion."""
     rows: int = 0
     """Test rows that it predicted."""
     milliseconds: float | None = None
@@ -151,7 +151,7 @@ class Serving(Section):
     the median, and None if it failed."""
     loading_seconds: float | None = None
     failure: str = ""
-    """What kept it from loading, predicting, or predicting as the evaluation did."""
+    """Errors of loading or predicting, or a prediction that differs from the evaluation."""
     champion_milliseconds: float | None = None
     """The champion's, measured in turns in the same process; None where nobody asked or it does not
     serve."""
@@ -175,7 +175,7 @@ class BlockPerformance(Block):
 
 
 class Verdict(Artifact):
-    """May the challenger become champion?
+    """Verdict of the gate: whether the challenger may become champion.
 
     File tree: `verdict.json`.
     """
@@ -190,7 +190,7 @@ class Verdict(Artifact):
     """The gate's metric first."""
     slices: tuple[SliceComparison, ...] = ()
     reach: Reach | None = None
-    """What the comparison could have found; None without one."""
+    """Statistical power of the comparison; None without one."""
     repeats: Repeats | None = None
     """Earlier tests on these days; None where nothing was compared."""
     anchor: AnchorComparison | None = None
@@ -198,7 +198,7 @@ class Verdict(Artifact):
     serving: Serving | None = None
     """The challenger in a clean process; None in verdicts from before this was looked at."""
     notes: tuple[str, ...] = ()
-    """What to know about the comparison, such as test rows that the champion was trained on."""
+    """Warnings about the comparison, such as test rows that the champion was trained on."""
     baselines: dict[str, dict[str, float]]
     champion_version: str = ""
     """The version compared with; empty when there was none."""
@@ -210,11 +210,11 @@ class Verdict(Artifact):
     figures: tuple[Figure, ...] = ()
     """The challenger by itself on the test rows, the gate's metric first."""
     calibration: tuple[CalibrationBin, ...] = ()
-    """From low to high probabilities; empty for tasks that predict none."""
+    """Calibration bins from low to high probability; empty for tasks without probabilities."""
     champion_calibration: tuple[CalibrationBin, ...] = ()
     """The champion's on the same rows; empty without one that was scored."""
     expected_calibration_errors: dict[str, float] = Field(default_factory=dict)
-    """Of `challenger` and `champion`, as the metric of this name measures it; empty as above."""
+    """Expected calibration error of `challenger` and `champion`; empty as above."""
 
     @property
     def calibration_error(self) -> float | None:

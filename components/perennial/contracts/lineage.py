@@ -1,4 +1,4 @@
-"""Lineage: everything needed to say where a model came from, and to make it again."""
+"""Lineage: the origin of a model, sufficient to reproduce it."""
 
 from pydantic import JsonValue
 
@@ -10,7 +10,7 @@ DIFF_FILE = "uncommitted.diff"
 
 
 class Lineage(Section):
-    """Where a model came from."""
+    """Origin of a model."""
 
     contract_digest: str
     snapshot_digest: str
@@ -37,6 +37,6 @@ class Lineage(Section):
     tracking_run_id: str = ""
     """The MLflow run."""
     trigger: dict[str, JsonValue]
-    """Why this training was started, with its evidence."""
+    """Reason of this training, with its evidence."""
     parent_version: str = ""
     """The champion that was beaten; empty for a first model."""

@@ -8,7 +8,7 @@ class MemoryEstimate(Section):
 
     strategy: str
     zero_stage: int
-    """What is sharded: 0 nothing, 2 gradients and optimizer state, 3 the weights as well."""
+    """ZeRO stage: 0 shards nothing, 2 gradients and optimizer state, 3 the weights as well."""
     activation_checkpointing: str
     weights: int
     """Parameters and buffers that this process holds all the time."""
@@ -21,9 +21,9 @@ class MemoryEstimate(Section):
     gathered: int
     """Weights of other processes that are here for a block's time."""
     communication: int
-    """What is sent and received: reduction buckets, gradients of a block before their reduction."""
+    """Communication buffers: reduction buckets, gradients of a block before their reduction."""
     update: int
-    """What the optimizer needs for the time of a step."""
+    """Temporary memory of the optimizer during a step."""
     staging: int
     """A copy of the state that is being written to a checkpoint, where it lies in this memory."""
     loading: int
@@ -31,7 +31,7 @@ class MemoryEstimate(Section):
     peak: int
     """The most at any moment: not the sum, for activations are gone when the optimizer works."""
     refused: str = ""
-    """Why this layout cannot run whatever the memory; empty when it can."""
+    """Reason why this layout cannot run with any memory; empty when it can."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class MemoryEstimate(Section):
 
 
 class MemoryPlan(Section):
-    """How `strategy = "auto"` was decided."""
+    """Decision of `strategy = "auto"`."""
 
     device: str
     available: int
@@ -57,7 +57,7 @@ class MemoryPlan(Section):
     estimates: tuple[MemoryEstimate, ...]
     """The layouts in the order in which they are tried, up to the chosen one."""
     reason: str
-    """Why the last of them, in a sentence."""
+    """Reason for the last of them, in a sentence."""
 
     @property
     def chosen(self) -> MemoryEstimate:
@@ -66,7 +66,7 @@ class MemoryPlan(Section):
 
     @property
     def limit(self) -> int:
-        """What a layout's peak must not exceed."""
+        """Return the limit of a layout's peak, in bytes."""
         return int(self.available * (1.0 - self.margin))
 
     def rows(self) -> list[list[str]]:

@@ -13,7 +13,7 @@ from perennial.contracts.validation import BlockSketch
 
 
 class ColumnDrift(Section):
-    """How far one column moved in one window."""
+    """Drift of one column in one window."""
 
     column: str
     statistic: Literal[
@@ -25,7 +25,7 @@ class ColumnDrift(Section):
         "label_mean",
     ]
     effect: float
-    """In [0, 1]."""
+    """Effect size in [0, 1]."""
     z_score: float
     """The standard normal deviate that is as improbable between the reference's own blocks."""
     alarmed: bool
@@ -39,7 +39,7 @@ class WindowDrift(Block):
     rows: int
     max_z_score: float
     threshold: float
-    """For `max_z_score`, from the reference's own blocks."""
+    """Threshold of `max_z_score`, from the reference's own blocks."""
     columns: tuple[ColumnDrift, ...]
     """The largest effects first."""
     alarmed: bool
@@ -65,7 +65,7 @@ class Reference(Artifact):
 
 
 class DriftReport(Artifact):
-    """Has the stream left the champion's reference?
+    """Drift of the stream from the champion's reference.
 
     File tree: `drift.json`.
     """
@@ -87,7 +87,7 @@ class DriftReport(Artifact):
 
 
 class RetrainingDecision(Artifact):
-    """Retrain now?
+    """Decision whether to retrain now.
 
     File tree: `decision.json`.
     """

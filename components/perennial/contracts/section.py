@@ -33,7 +33,7 @@ class Section(BaseModel):
         return cls.model_validate_json(text)
 
     def changed(self, *names: str) -> list[str]:
-        """Which of these fields differ from their defaults.
+        """Return the fields that differ from their defaults.
 
         Whether they were written down is not asked: a stored section has them all.
         """

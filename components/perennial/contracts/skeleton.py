@@ -17,13 +17,13 @@ class CheckResult(Section):
     measured: str
     expected: str
     tolerance: str = ""
-    """How far `measured` may lie from `expected`, where that is a number."""
+    """Largest difference of `measured` from `expected`, where that is a number."""
     evidence: dict[str, JsonValue] = Field(default_factory=dict)
     """Numbers behind the verdict, drawn in the report."""
     hint: str = ""
-    """What to look at when it fails; for a skipped check, why it was skipped."""
+    """Advice for a failure; for a skipped check, why it was skipped."""
     source: str
-    """Where the check and its threshold come from."""
+    """Source of the check and its threshold."""
     severity: Literal["", "fail", "warn", "off"] = ""
     """The contract's severity for this check, where it changed the outcome: `fail` made a failure
     of a warning, `warn` a warning of a failure, `off` left the check out."""

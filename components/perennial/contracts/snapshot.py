@@ -19,7 +19,7 @@ class DataFile(Section):
 
 
 class Snapshot(Artifact):
-    """Which bytes, which columns, which split rule.
+    """Pinned files, columns and split rule of a training.
 
     File tree: `snapshot.json`. Equal data, column roles and split rule give an equal digest,
     whoever takes the snapshot, whenever, and wherever the dataset is stored.

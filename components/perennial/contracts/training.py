@@ -12,9 +12,9 @@ from perennial.contracts.section import Section
 
 Direction = Literal["maximize", "minimize"]
 Advice = Literal["longer", "shorter", "regularise", "bug", "nothing"]
-"""What to change before the next training; `nothing` also where the curve is too short to tell."""
+"""Advice for the next training; `nothing` also where the curve is too short to tell."""
 KeptAs = tuple[Literal["best", "interval", "last"], ...]
-"""Why a checkpoint is kept: among the best, at a multiple of `keep_every_steps`, the newest."""
+"""Reason to keep a checkpoint: among the best, at a multiple of `keep_every_steps`, the newest."""
 Limit = Literal["input-bound", "overhead-bound", "memory-bound", "compute-bound"]
 
 
@@ -55,7 +55,7 @@ class StepPoint(Section):
 
 
 class Bottleneck(Section):
-    """What limits a step, by a trace of a few."""
+    """Bottleneck of a step, from a trace of a few."""
 
     verdict: Limit
     remedy: str
@@ -77,7 +77,7 @@ class Bottleneck(Section):
 
 
 class CollectiveWaits(Section):
-    """How long each process waited for the others, measured over a few steps."""
+    """Waiting time of each process for the others, measured over a few steps."""
 
     step: int
     wait_seconds: tuple[float, ...]
@@ -112,13 +112,13 @@ class TrainingResult(Artifact):
     options: dict[str, JsonValue]
     columns: TaskColumns
     task_state: dict[str, JsonValue]
-    """What the task fitted on the training split."""
+    """State that the task fitted on the training split."""
     steps: int
     world_size: int
     strategy: str
     """The one that ran: what was asked for, or what the plan chose."""
     memory_plan: MemoryPlan | None = None
-    """How `auto` was decided; None when a strategy was given."""
+    """Memory plan of `auto`; None when a strategy was given."""
     num_parameters: int
     history: tuple[StepPoint, ...]
     evaluations: tuple[EvaluationPoint, ...]
@@ -135,7 +135,7 @@ class TrainingResult(Artifact):
     """Returns to a checkpoint because of a jump of the loss."""
     collective_waits: tuple[CollectiveWaits, ...] = ()
     bottleneck: Bottleneck | None = None
-    """What `training.profile` found."""
+    """Result of `training.profile`."""
 
 
 class ScoredCandidate(Section):
@@ -145,7 +145,7 @@ class ScoredCandidate(Section):
     uri: str
     metrics: dict[str, float]
     standard_error: float
-    """Of the selection metric, by bootstrap over blocks of time (or rows without a time)."""
+    """Standard error of the selection metric, by bootstrap over blocks of time (else rows)."""
     kept_as: KeptAs
     averaged: bool = False
     """Its moving average of the weights, in the place of the weights."""
@@ -160,7 +160,7 @@ class ScoredCandidate(Section):
 
     @property
     def title(self) -> str:
-        """What reports call it."""
+        """Name in reports."""
         if self.members:
             return f"mean of steps {', '.join(f'{step:,}' for step in self.members)}"
         return f"step {self.step:,}{', averaged' if self.averaged else ''}"
@@ -189,11 +189,11 @@ class Challenger(Artifact):
     """The steps whose weights were averaged, if these are the mean of several checkpoints."""
     candidates: tuple[ScoredCandidate, ...]
     reason: str
-    """Why this one, in a sentence."""
+    """Reason of the choice, in a sentence."""
     diagnosis: tuple[str, ...]
-    """What the curves say, and the advice that follows."""
+    """Diagnosis of the curves, with advice."""
     advice: Advice = "nothing"
-    """The gravest of it in a word."""
+    """The most serious diagnosis, in a word."""
     next_steps: int | None = None
     """Proposed budget of the next training; None where none can be proposed."""
     weights_sha256: str

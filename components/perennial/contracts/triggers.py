@@ -9,7 +9,7 @@ from perennial.contracts.section import Section
 
 
 class TriggersSection(Section):
-    """When to train again, and how often at most.
+    """Triggers of a retraining, and limits on them.
 
     Durations are in *data time*: between newest rows, never between runs. So replaying or
     backfilling a year in an hour decides as the year itself would have.

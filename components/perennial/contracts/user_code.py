@@ -44,7 +44,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _ImportTimeout(BaseException):
-    """Not an `Exception`, which modules catch around optional imports."""
+    """Timeout of an import; not an `Exception`, which modules catch around optional imports."""
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def user_code(place: str, *passing: type[BaseException]) -> Iterator[None]:
     except own + passing:
         raise
     except BaseException as error:
-        # With Python's own handler, Ctrl-C cannot be told from the task's own KeyboardInterrupt.
+        # With Python's own handler, Ctrl-C looks like the task's own KeyboardInterrupt.
         is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if isinstance(error, KeyboardInterrupt) and is_default:
             raise
@@ -160,7 +160,7 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
 
 
 def import_seconds() -> float:
-    """How long the import of a user's module may take.
+    """Return the time limit of a user module's import, in seconds.
 
     Raises:
         PerennialError: the environment names no positive number.

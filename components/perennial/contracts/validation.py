@@ -24,7 +24,7 @@ class Expectation(Section):
     expected: str
     observed: str
     hint: str = ""
-    """What to do when it fails."""
+    """Remedy when it fails."""
 
 
 class NumericSketch(Section):
@@ -55,7 +55,7 @@ class BlockSketch(Block):
 
 
 class ValidationReport(Artifact):
-    """Is this snapshot fit to train on, and what does it look like block by block?
+    """Validation of a snapshot: facts, judgement, and sketches of its blocks.
 
     File tree: `validation.json` (this value), `suite.json` (the Great Expectations suite that
     judged it).

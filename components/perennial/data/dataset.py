@@ -46,7 +46,7 @@ class Dataset:
         self._paths = [self._verified(file) for file in snapshot.files]
 
     def scan(self, split: Split | None = None, *, with_file: bool = False) -> pl.LazyFrame:
-        """All columns of the rows of one split, or of every row, in file order.
+        """Return a query of all columns of one split, or of every row, in file order.
 
         Args:
             split: Which rows; None for all.
@@ -96,7 +96,7 @@ class Dataset:
         yield from self._stream(frame, self.batch_rows(rows, together))
 
     def batch_rows(self, rows: int, together: int = 1) -> int:
-        """How many rows a batch holds: `rows`, or fewer where each may take kilobytes."""
+        """Return the rows of a batch: `rows`, or fewer where each may take kilobytes."""
         types = self.snapshot.columns.values()
         if self.snapshot.data.text or any(each.startswith(_WIDE_TYPES) for each in types):
             rows = min(rows, _WIDE_ROWS)
@@ -335,7 +335,7 @@ def _local_day(moment: pl.Expr, snapshot: Snapshot) -> pl.Expr:
 
 
 def _microseconds(moment: datetime) -> int:
-    """Microseconds since 1970 of a moment; one without a zone is taken as it stands."""
+    """Microseconds since 1970 of a moment; one without a zone is taken unchanged."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECONDS

@@ -47,7 +47,7 @@ _DECODING_THREADS = 4  # Pillow decodes outside of Python's lock
 def opaque_columns(
     data: DataSection, schema: Mapping[str, pl.DataType], names: Iterable[str]
 ) -> dict[str, OpaqueKind]:
-    """Which of the columns are opaque, and how; binary ones hold encoded pictures."""
+    """Return the kind of each opaque column; binary ones hold encoded pictures."""
     kinds = {name: _kind(name, schema[name], data) for name in names}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 

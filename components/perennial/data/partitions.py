@@ -1,4 +1,4 @@
-"""Partitions: which files below `data.uri` are the dataset's, and why all others are not.
+"""Partitions: the dataset's files below `data.uri`, and the reason why others are ignored.
 
 This is the one rule, for every store and for everything that reads or counts partitions.
 """
@@ -36,7 +36,7 @@ _MAX_OPENED = 200
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies below `data.uri`.
+    """Files below `data.uri`.
 
     Attributes:
         uri: The dataset's folder.
@@ -50,7 +50,7 @@ class Listing:
 
     @property
     def num_ignored(self) -> int:
-        """How many entries are not part of the dataset."""
+        """Number of entries that are not part of the dataset."""
         return sum(len(keys) for keys in self.ignored.values())
 
     def ignored_lines(self) -> list[str]:
@@ -133,7 +133,7 @@ def _is_partition_name(key: str) -> bool:
 
 
 def _reason_to_ignore(entry: TreeEntry) -> str | None:
-    """Why an entry is not data, whatever it is; None if it must be looked at."""
+    """Return why an entry is not data; None if it must be examined."""
     *folders, name = parts = entry.key.rstrip("/").split("/")
     if "_delta_log" in parts:
         return "log of a Delta table; files that it marks as removed are read all the same"
@@ -158,7 +158,7 @@ def _kind_of_other(key: str) -> str:
 
 
 def _problem(entry: TreeEntry, keys: Iterable[str]) -> str | None:
-    """What is wrong with an entry that may be data."""
+    """Return what is wrong with an entry that may be data."""
     key, lower = entry.key, entry.key.lower()
     if entry.kind != "file":
         return f"{key!r} {_UNREADABLE[entry.kind].format(entry.detail)}"

@@ -1,1 +1,1 @@
-"""What people look at: self-contained HTML pages with hand-drawn charts, one per step and run."""
+"""Reports: self-contained HTML pages with SVG charts, one per step and run."""

@@ -191,7 +191,7 @@ def histogram_chart(series: Mapping[str, Sequence[float]], *, x_label: str, bins
     """Distributions over common bins, each as shares of its own values.
 
     Whole numbers get bins of their own where these are enough; far outliers are counted in the
-    outermost bins, and the chart says how many.
+    outermost bins, and the chart shows how many.
 
     Args:
         series: Values by name; NaN and infinities are left out.

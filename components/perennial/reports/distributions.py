@@ -44,7 +44,7 @@ class Bins:
         return [count / max(1, len(values)) for count in counts]
 
     def outside(self, values: Sequence[float]) -> int:
-        """How many values lie beyond the bins."""
+        """Return the number of values beyond the bins."""
         return sum(not self.low <= value <= self.high for value in values)
 
 

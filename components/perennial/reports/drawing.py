@@ -8,7 +8,7 @@ from perennial.reports.axes import Axis
 from perennial.reports.text import escaped, shortened
 
 WIDTH = 560.0
-"""Of the canvas; about the width of a figure on a page, so that text keeps its size."""
+"""Width of the canvas; about that of a figure on a page, so that text keeps its size."""
 AXIS_SPACE = 42.0
 """Height of tick labels and title below a horizontal axis."""
 LABEL_LIMIT = 28
@@ -75,7 +75,7 @@ def frame(x_axis: Axis, y_axis: Axis, x_label: str, y_label: str) -> str:
 
 
 def left_of(y_axis: Axis) -> float:
-    """Where a plot begins beside the labels of its vertical axis."""
+    """Return the left end of a plot, beside the labels of its vertical axis."""
     return 30 + max(map(width_of, y_axis.tick_labels), default=0.0)
 
 

@@ -14,7 +14,7 @@ _OPENING, _CLOSING = "<main>", "</main>"
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What may be taken over from a page.
+    """Content that may be taken over from a page.
 
     Args:
         content: The content of its `<main>`; empty when refused.

@@ -25,7 +25,7 @@ CONTENT_ELEMENTS = frozenset(
     {"h2", "p", "dl", "div", "dt", "dd", "table", "caption", "thead", "tbody", "tr", "th", "td",
      "span", "figure", "figcaption", "details", "summary", "pre"}
 )  # fmt: skip
-"""What the main content of a page is made of, besides drawings."""
+"""Elements of the main content of a page, besides drawings."""
 # The dashboard shows pages in a sandboxed frame and people open them from disk: neither may ever
 # fetch or run anything, whatever the data under report contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

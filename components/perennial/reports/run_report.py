@@ -113,6 +113,6 @@ def _content(part: _Part) -> str:
     if part.excerpt.refusal:
         return f'<p class="note">Its report is left out: {escaped(part.excerpt.refusal)}.</p>'
     if part.page.html is None:
-        return '<p class="note">It left no report.</p>' if part.did_run else ""
+        return '<p class="note">No report.</p>' if part.did_run else ""
     # One level down: below the heading of the step. Text is escaped, so only tags match.
     return part.excerpt.content.replace("<h2>", "<h3>").replace("</h2>", "</h3>")

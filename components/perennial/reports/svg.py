@@ -1,4 +1,4 @@
-"""Which drawings may enter a page: plain SVG that neither runs nor fetches anything."""
+"""SVG check: only plain drawings that neither run nor fetch anything enter a page."""
 
 from xml.etree import ElementTree
 

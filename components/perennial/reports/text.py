@@ -1,4 +1,4 @@
-"""How values become text: numbers people can compare, and characters no browser misreads."""
+"""Values as text: numbers people can compare, and characters no browser misreads."""
 
 import html
 import math

@@ -21,7 +21,7 @@ def summary_of(snapshot: Snapshot, listing: Listing) -> str:
 
 
 def snapshot_page(snapshot: Snapshot, listing: Listing) -> Page:
-    """Everything a person wants to see of a snapshot."""
+    """Return the page of a snapshot."""
     page = Page("Snapshot data", outcome="neutral", summary=summary_of(snapshot, listing))
     page.values(
         {

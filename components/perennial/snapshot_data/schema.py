@@ -69,7 +69,7 @@ def _shown(columns: Mapping[str, str]) -> str:
 
 
 def role_of(snapshot: Snapshot, column: str) -> str:
-    """What a column is used for, as shown to people."""
+    """Return the role of a column, as shown to people."""
     data = snapshot.data
     if column in snapshot.task_columns.features:
         known_at = data.available_at.get(column)

@@ -26,7 +26,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 class SnapshotDataConfig(Section):
-    """What `snapshot_data` itself reads of the contract."""
+    """Sections that `snapshot_data` itself reads."""
 
     model: ModelSection
     data: DataSection

@@ -30,7 +30,7 @@ REPORT_NAME = "report"
 
 
 class StepResult(Section):
-    """What a step hands to KFP: output parameters and the scalars shown in the dashboard."""
+    """Result of a step for KFP: output parameters and the scalars shown in the dashboard."""
 
     parameters: dict[str, str | bool] = Field(default_factory=dict)
     metrics: dict[str, FiniteFloat] = Field(default_factory=dict)

@@ -33,7 +33,7 @@ class LargeParameter:
 
     @property
     def value(self) -> str:
-        """What KFP carries: the encoded text, or where it lies; equal texts have equal addresses.
+        """Return the encoded text, or its address if it is long; equal texts have equal addresses.
 
         Raises:
             PerennialError: something on the way would change the text, and it is not JSON.

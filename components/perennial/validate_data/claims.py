@@ -45,7 +45,7 @@ class Claim:
 
 
 def all_claims(snapshot: Snapshot, section: ExpectationsSection, facts: Facts) -> tuple[Claim, ...]:
-    """Everything this snapshot is judged by, the table first, then column by column."""
+    """Return every claim on a snapshot, the table first, then column by column."""
     claims = [*_table_claims(section), *_label_claims(snapshot, section, facts)]
     claims += _repeat_claims(snapshot, section, facts)
     claims += _role_claims(snapshot, facts)
@@ -82,8 +82,8 @@ def _label_claims(
         "expectations.max_missing_label_share", high=section.max_missing_label_share,
     )  # fmt: skip
     yield Claim(
-        "label_values", label, "the label never changes, so there is nothing to learn: check its "
-        "definition and the filter that made the data", low=2,
+        "label_values", label, "the label never changes, so a model cannot learn anything: check "
+        "its definition and the filter that made the data", low=2,
     )  # fmt: skip
     if f"infinite:{label}" in facts.values:
         yield Claim(f"infinite:{label}", label, "an infinite label makes every loss infinite: "
@@ -112,8 +112,8 @@ def _repeat_claims(
     )  # fmt: skip
     yield Claim(
         "overlap_beyond_chance", "features and label", "validation and test hold copies of "
-        "training rows, so they measure memory: deduplicate the data, or split by a group that "
-        "keeps copies together", high=section.max_overlap_share,
+        "training rows, so they measure memorisation: deduplicate the data, or split by a group "
+        "that keeps copies together", high=section.max_overlap_share,
     )  # fmt: skip
     # Where most rows share features and label with others, contradictions are plain uncertainty.
     if float(facts.values["coarse_share"] or 0) < _COARSE_SHARE:
@@ -158,7 +158,7 @@ def _role_claims(snapshot: Snapshot, facts: Facts) -> Iterator[Claim]:
         )  # fmt: skip
         yield Claim(
             f"undated_rows:{feature}", feature, "it has values whose time of arrival is missing, "
-            "so nobody can tell whether they came too late", high=0, severity="warning",
+            "so late values cannot be detected", high=0, severity="warning",
         )  # fmt: skip
 
 

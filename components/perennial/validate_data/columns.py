@@ -58,7 +58,7 @@ def column_measures(
     opaque: Mapping[str, OpaqueKind],
     now: datetime,
 ) -> dict[str, Measure]:
-    """All that is measured, by fact name, such as `missing:temp`.
+    """Return all measures by fact name, such as `missing:temp`.
 
     Args:
         snapshot: Names the columns' roles.
@@ -113,7 +113,7 @@ def is_text(dtype: pl.DataType) -> bool:
 def bad_values(
     name: str, dtype: pl.DataType, expectation: ColumnExpectation
 ) -> dict[str, pl.Expr | None]:
-    """Which values break an expectation, by kind; None where the column's type rules it out."""
+    """Return the values that break an expectation, by kind; None where the type rules it out."""
     column, text = pl.col(name), is_text(dtype)
     found: dict[str, pl.Expr | None] = {}
     if expectation.min is not None or expectation.max is not None:

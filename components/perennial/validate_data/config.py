@@ -14,7 +14,7 @@ Auc = Annotated[float, Field(ge=0.5, le=1.0)]
 
 
 class ColumnExpectation(Section):
-    """What is known about one column; missing values never count as bad."""
+    """Limits on one column; missing values never count as bad."""
 
     min: float | None = None
     """Smallest possible value of a numeric column. Give physical limits, not what was seen so far:
@@ -48,7 +48,7 @@ class ColumnExpectation(Section):
 
 
 class ExpectationsSection(Section):
-    """What every snapshot is judged by; shares are of rows, between 0 and 1."""
+    """Limits on every snapshot; shares are of rows, between 0 and 1."""
 
     min_rows: Annotated[int, Field(ge=1)] = 500
     """Fewest rows worth training on. With 500, the default test split holds 125, and an accuracy
@@ -99,7 +99,7 @@ class ExpectationsSection(Section):
     leakage_allow: tuple[ColumnName, ...] = ()
     """Features that may predict the label alone, because you know how they come about."""
     columns: dict[ColumnName, ColumnExpectation] = Field(default_factory=dict)
-    """What is known about single columns; physical limits belong here."""
+    """Limits on single columns; physical limits belong here."""
 
     @model_validator(mode="after")
     def _warns_before_failing(self) -> Self:
@@ -112,7 +112,7 @@ class ExpectationsSection(Section):
 
 
 class ValidateDataConfig(Section):
-    """What the step receives."""
+    """Configuration of the step."""
 
     model: ModelSection
     expectations: ExpectationsSection

@@ -16,7 +16,7 @@ _SCHEMA = pl.Schema(
 
 @dataclass(frozen=True)
 class Repeats:
-    """How keys repeat; every share is of rows, and 0 where there are none.
+    """Shares of repeated keys; every share is of rows, and 0 where there are none.
 
     Attributes:
         duplicate_share: Rows that repeat an earlier one.

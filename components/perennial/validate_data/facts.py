@@ -45,7 +45,7 @@ _COUNTS_AS_SHARES = ("missing", "outside", "unlisted", "unmatched", "unreadable"
 
 @dataclass(frozen=True)
 class Facts:
-    """What one pass found.
+    """Result of one pass.
 
     Attributes:
         values: Fact → value; facts about a column are named `fact:column`.
@@ -149,7 +149,7 @@ class _Gathering:
             self._keys[name].add(self._keyed(name, columns, batch))
 
     def facts(self) -> Facts:
-        """Everything that was measured."""
+        """Return all measurements."""
         label = self._labels.result()
         sample = self._sample.rows()
         counts = self._blocks.result()

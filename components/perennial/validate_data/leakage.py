@@ -55,7 +55,7 @@ def leakage_aucs(
 
 
 def _targets(label: pl.Series, kind: LabelKind) -> list[tuple[float, Targets]]:
-    """What is to be ranked, each with its weight."""
+    """Return the targets to rank, each with its weight."""
     if kind == "number":
         return [(1.0, rankdata(label.cast(pl.Float64).to_numpy()))]
     counts = label.value_counts(sort=True).head(_MAX_SCORED_CLASSES)
@@ -74,7 +74,7 @@ def _codes(rows: pl.DataFrame, name: str, dtype: pl.DataType) -> Codes:
         values = rows[name]
         if dtype.is_temporal():
             values = values.to_physical()
-        elif not is_text(dtype):  # lists, structures: equal or not is all that can be told
+        elif not is_text(dtype):  # lists, structures: only equality can be tested
             values = values.hash().zip_with(
                 values.is_not_null(), pl.Series([None], dtype=pl.UInt64)
             )

@@ -22,7 +22,7 @@ _TABLE_FACTS = (
 
 
 def outcome_of(report: ValidationReport) -> Outcome:
-    """The whole verdict as a colour."""
+    """Return the outcome of the whole validation."""
     if report.failures:
         return "failed"
     bad = [each for each in report.expectations if each.outcome != "passed"]
@@ -50,7 +50,7 @@ def summary_of(report: ValidationReport) -> str:
 def validation_page(
     report: ValidationReport, snapshot: Snapshot, section: ExpectationsSection, label: LabelFacts
 ) -> Page:
-    """Everything a person wants to see of a validation."""
+    """Return the page of a validation."""
     page = Page("Validate data", outcome=outcome_of(report), summary=summary_of(report))
     _add_verdict(page, report)
     page.heading("Facts")
@@ -101,7 +101,7 @@ def _add_label(page: Page, report: ValidationReport, snapshot: Snapshot, label: 
 def _add_leakage(page: Page, report: ValidationReport, section: ExpectationsSection) -> None:
     aucs = _by_column(report, "leakage_auc")
     if aucs:
-        page.heading("How well each feature alone ranks the label")
+        page.heading("How well each feature alone predicts the label")
         top = dict(sorted(aucs.items(), key=lambda item: -item[1])[:_MAX_FIGURES])
         page.figure(
             bar_chart(top, x_label="area under the ROC curve", threshold=section.leakage_auc_warn),
@@ -130,7 +130,7 @@ def _add_columns(page: Page, report: ValidationReport, snapshot: Snapshot) -> No
 
 
 def _add_history(page: Page, blocks: tuple[BlockSketch, ...]) -> None:
-    """How each feature was distributed over time or, without a time column, over files."""
+    """Add the distribution of each feature over time or, without a time column, over files."""
     if len(blocks) < _MIN_BLOCKS:
         return
     page.heading("Features over time" if blocks[0].start else "Features file by file")

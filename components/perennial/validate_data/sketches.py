@@ -31,7 +31,7 @@ _COMPACT_ROWS = 500_000
 
 
 class Place(NamedTuple):
-    """Where a block lies: from when to when, or in which files."""
+    """Place of a block: a span of time, or files."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 def block_capacity(num_blocks: int) -> int:
-    """How many rows of each block to keep."""
+    """Return the number of rows of each block to keep."""
     return min(max(SAMPLE_ROWS // max(num_blocks, 1), MIN_BLOCK_ROWS), MAX_BLOCK_ROWS)
 
 

@@ -1,1 +1,1 @@
-"""On a cluster: what should be there, what is there, and the calls between the two."""
+"""Deployment on a cluster: the desired state, the observed state, and the calls between them."""

@@ -1,4 +1,4 @@
-"""Apply: look, take the plan's first step, look again, until there is nothing left to do."""
+"""Apply: observe, make the plan's first call, observe again, until nothing is left to do."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ class OvertakenError(PerennialError):
 
 
 def observe(api: PipelineApi, desired: Desired) -> Observed:
-    """What is on the server now."""
+    """Return the current state of the server."""
     pipelines, versions = {}, {}
     for pipeline in desired.pipelines:
         found = api.find_pipeline(pipeline.name)
@@ -73,7 +73,7 @@ class Deployment:
         """Schedules that this attempt created."""
 
     def apply(self) -> Iterator[Action]:
-        """Make the calls, telling each after it was made.
+        """Make the calls of the plan; report each one after it was made.
 
         Raises:
             OvertakenError: another deployment created a newer schedule meanwhile.

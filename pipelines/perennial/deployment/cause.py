@@ -16,7 +16,7 @@ from perennial.steps.parameters import encode_parameter
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a person or another system starts a run.
+    """Reason of a person or another system to start a run.
 
     Attributes:
         reason: Free text; stored on the run and on the model version.
@@ -28,7 +28,7 @@ class Cause:
 
     @property
     def trigger(self) -> str:
-        """As the pipeline takes it.
+        """Return the trigger as a parameter of the pipeline.
 
         Raises:
             PerennialError: the reason is empty, the evidence is not a JSON object, or both together

@@ -114,5 +114,5 @@ def _login_failed(url: str, why: str) -> PerennialError:
     return PerennialError(
         "logging in to Kubeflow failed",
         evidence=f"{url}: {why}",
-        action="look at [auth] of the profile and at the two variables that it names",
+        action="check [auth] of the profile and the two variables that it names",
     )

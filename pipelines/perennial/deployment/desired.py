@@ -1,4 +1,4 @@
-"""Desired: what one contract asks to exist on a server, and the marks to find it again."""
+"""Desired: the state that one contract asks for, and the metadata to find it by."""
 
 import hashlib
 import re
@@ -52,19 +52,19 @@ class DesiredSchedule:
     name: str
     cron: str
     versions: dict[Kind, str]
-    """Of both pipelines, as they are deployed together."""
+    """Versions of both pipelines, as they are deployed together."""
     parameters: dict[str, str]
     service_account: str
     pipeline_root: str
 
     @property
     def pipeline(self) -> str:
-        """Which pipeline it starts."""
+        """Return the name of the pipeline that it starts."""
         return PIPELINE_OF[self.kind]
 
     @property
     def digest(self) -> str:
-        """Of everything that a run of it depends on."""
+        """Return the digest of everything that its runs depend on."""
         content: dict[str, JsonValue] = {
             "cron": self.cron,
             "versions": {str(kind): version for kind, version in self.versions.items()},
@@ -86,7 +86,7 @@ class DesiredSchedule:
 
 @dataclass(frozen=True)
 class Desired:
-    """Everything that one contract asks for."""
+    """Desired state of one contract."""
 
     experiment: str
     contract: LargeParameter
@@ -94,12 +94,12 @@ class Desired:
     schedules: dict[Kind, DesiredSchedule] = field(default_factory=dict)
 
     def pipeline(self, name: str) -> DesiredPipeline:
-        """By its name."""
+        """Return a pipeline by its name."""
         return next(pipeline for pipeline in self.pipelines if pipeline.name == name)
 
 
 def desire(contract: Contract, profile: Profile) -> Desired:
-    """What should exist on the server.
+    """Return the desired state of the server.
 
     Raises:
         PerennialError: the data lie where no pod can read them, or the step that waits for the
@@ -156,7 +156,7 @@ def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
 
 
 def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
-    """What the launcher would refuse hours later, when the training begins."""
+    """Refuse now what the launcher would refuse when the training begins."""
     if contract.resources.launcher != "trainjob":
         return
     from perennial.training_jobs.trainjob import (  # noqa: PLC0415 - imports kubernetes
@@ -167,7 +167,7 @@ def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
 
 
 def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
-    """What a pipeline is started with; monitoring finds its trigger itself.
+    """Return the parameters of a pipeline; monitoring finds its trigger itself.
 
     Args:
         kind: Which of a model's pipelines.
@@ -180,7 +180,7 @@ def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ScheduleMetadata:
-    """What a deployment wrote on a schedule.
+    """Metadata that a deployment wrote on a schedule.
 
     Attributes:
         kind: Which of a model's schedules it is.
@@ -200,7 +200,7 @@ class ScheduleMetadata:
 
 
 def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
-    """The mark of a schedule that a deployment made; None for anybody else's."""
+    """Return the metadata of a deployment's schedule; None for any other schedule."""
     found = MARK.search(description)
     if found is None:
         return None

@@ -70,7 +70,7 @@ class ModelCollector(Collector):
         self._store = store
 
     def describe(self) -> list[Metric]:
-        """Nothing: without this, registering the collector would ask the servers."""
+        """Yield nothing; without this, registering the collector would call the servers."""
         return []
 
     @override
@@ -121,7 +121,7 @@ def deployed_models(site: TargetCluster) -> dict[str, Deployed]:
 
 
 def collectors(site: TargetCluster) -> CollectorRegistry:
-    """All that this process exports, read with the addresses of a profile."""
+    """Return the collectors of this process, with the addresses of a profile."""
     stores = site.profile.stores
     environment = Environment(stores.store_uri, stores.tracking_uri, "exporter", None, "", "", "")
     registry = CollectorRegistry()
@@ -143,7 +143,7 @@ def serve(registry: CollectorRegistry, port: int) -> None:
 
 
 def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
-    """Of one kind's runs, the newest first."""
+    """Yield values of one kind's runs, newest first."""
     for run in runs[:1]:
         yield "run_created_timestamp_seconds", [], run.created_at.timestamp()
         yield "run_state", [run.outcome.replace(" ", "_")], 1.0

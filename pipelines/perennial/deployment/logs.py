@@ -12,7 +12,7 @@ from perennial.training_jobs.selectors import KFP_RUN_LABEL, RUN_LABEL, pods_of
 
 NODE = "workflows.argoproj.io/node-name"
 CONTAINERS = ("main", "pytorch", "node")
-"""Of a step, a PyTorchJob's pod and a TrainJob's pod."""
+"""Containers of a step, a PyTorchJob's pod and a TrainJob's pod."""
 
 
 def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str]:
@@ -34,7 +34,7 @@ def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str
             f"no pod of the run {run_id} is left in {cluster.namespace}",
             evidence="pods are removed some time after a run; the dashboard keeps the reports of "
             "steps that finished",
-            action="look into the object store: a failed step's report is kept below "
+            action="see the object store: a failed step's report is below "
             f"reports/{run_id}/, the logs of trainings below training/",
         )
     wanted = step.replace("_", "-")
@@ -70,15 +70,15 @@ def _lines_of(cluster: Cluster, pod: Object) -> Iterator[str]:
     container = next((name for name in CONTAINERS if name in names), min(names))
     try:
         for line in cluster.log_lines(pod["metadata"]["name"], container):
-            yield line.partition(" ")[2]  # the server's time stands in front
+            yield line.partition(" ")[2]  # the line begins with the server's time
     except ApiError as error:
         yield f"   no log: {error.evidence}"
     except HTTPError as error:
-        yield f"   the connection was lost: {error}; call again for the rest"
+        yield f"   the connection was lost: {error}; run the command again for the rest"
 
 
 def _place(pod: Object) -> str:
-    """Where in the pipeline: Argo's node, or the pod's name."""
+    """Return the place in the pipeline: Argo's node, or the pod's name."""
     node = pod["metadata"].get("annotations", {}).get(NODE, "")
     return str(node.partition(".root.")[2] or node or pod["metadata"]["name"])
 

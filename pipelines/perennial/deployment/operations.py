@@ -1,4 +1,4 @@
-"""Operations on what is deployed: start, look, pause, cancel, remove."""
+"""Operations on a deployment: start, show, pause, cancel, remove."""
 
 import json
 import time
@@ -56,7 +56,7 @@ class TargetCluster:
     api: PipelineApi
 
     def link(self, run_id: str) -> str:
-        """Where the dashboard shows a run; empty when its address is not set."""
+        """Return the dashboard address of a run; empty when its address is not set."""
         base = self.profile.server.dashboard_url.rstrip("/")
         return f"{base}/#/runs/details/{run_id}" if base else ""
 
@@ -71,7 +71,7 @@ class TargetCluster:
             raise PerennialError(
                 f"nothing is deployed for a model {model!r}",
                 evidence=f"{self.profile.server.pipelines_url} has no experiment of that name",
-                action="look at the name, or `perennial deploy` its contract first",
+                action="check the name, or `perennial deploy` its contract first",
             )
         return found
 
@@ -93,7 +93,7 @@ class TargetCluster:
         schedules = self.schedules(model)
         if not schedules:
             raise PerennialError(
-                f"{model} has no schedule to take contract and version from",
+                f"{model} has no schedule, so contract and version are unknown",
                 evidence="its experiment holds none that `perennial deploy` made",
                 action="name a time under [schedules] of the profile and deploy; `perennial "
                 "submit CONTRACT` starts a run without",
@@ -127,8 +127,8 @@ def start_deployed(site: TargetCluster, model: str, start: Start) -> str:
     version = _deployed_version(site, newest, start.kind)
     if version is None:
         raise PerennialError(
-            f"the pipeline that {model} was deployed with is gone",
-            evidence=f"{PIPELINE_OF[start.kind]} has no longer the version of {newest.name!r}",
+            f"the pipeline version that {model} was deployed with does not exist any more",
+            evidence=f"{PIPELINE_OF[start.kind]} does not contain the version of {newest.name!r}",
             action="deploy the contract again",
         )
     return _start(site, model, version, newest.parameters["contract"], start)
@@ -149,7 +149,7 @@ def follow(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> PipelineRun:
-    """Wait for a run's end, telling each task's; the ended run.
+    """Wait for a run's end, reporting each task's; return the ended run.
 
     `kfp.Client.wait_for_run_completion` is not used: it never returns for a cancelled run.
 
@@ -166,7 +166,7 @@ def follow(
             if away > LONGEST_OUTAGE_POLLS:
                 raise
             if away == 1:
-                show(f"{error.problem}; the run goes on, and so does the waiting")
+                show(f"{error.problem}; the run continues; still waiting")
             sleep(POLL_SECONDS)
             continue
         away = 0
@@ -189,7 +189,7 @@ def cancel(site: TargetCluster, run_id: str) -> bool:
 
 
 def undeploy(site: TargetCluster, model: str, *, cancel_running: bool) -> Iterator[str]:
-    """Take a model's schedules away, telling each step; runs, versions and models stay.
+    """Remove a model's schedules, reporting each step; runs, versions and models stay.
 
     Raises:
         PerennialError: nothing is deployed under this name.
@@ -234,7 +234,7 @@ def status_lines(site: TargetCluster, model: str) -> list[str]:
 
 
 def difference(site: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:
-    """What a deployment would change in schedules, contract, images and pods, line by line."""
+    """Yield the changes of a deployment to schedules, contract, images and pods, line by line."""
     deployed = [each for kind in KINDS for each in observed.of_kind(kind)[-1:]]
     yield from _changes(
         {f"schedule {each.name!r}": each.cron[2:] for each in deployed},
@@ -256,7 +256,7 @@ def difference(site: TargetCluster, desired: Desired, observed: Observed) -> Ite
 def _deployed_version(
     site: TargetCluster, schedule: Schedule, kind: Kind
 ) -> PipelineVersion | None:
-    """Of the pipeline that was deployed together with a schedule; None when it is gone."""
+    """Return the pipeline version that was deployed with a schedule; None when it is gone."""
     mark = parse_schedule_metadata(schedule.description)
     pipeline = site.api.find_pipeline(PIPELINE_OF[kind])
     if mark is None or pipeline is None:

@@ -20,7 +20,7 @@ from perennial.deployment.desired import (
 
 @dataclass(frozen=True)
 class Observed:
-    """What is on the server, as far as one contract is concerned."""
+    """Observed state of the server, as far as one contract is concerned."""
 
     pipelines: Mapping[str, str] = field(default_factory=dict)
     """Name → id of those that exist."""
@@ -28,14 +28,14 @@ class Observed:
     """Pipeline → the version that is wanted, where it exists."""
     experiment_id: str | None = None
     schedules: tuple[Schedule, ...] = ()
-    """Of the experiment, oldest first."""
+    """Schedules of the experiment, oldest first."""
     busy: frozenset[str] = frozenset()
     """Schedules of which a run is under way."""
     contract_is_in_place: bool = True
     """Whether a contract that is too long for KFP lies in the object store."""
 
     def of_kind(self, kind: Kind) -> list[Schedule]:
-        """Those that deployments made, oldest first."""
+        """Return the schedules that deployments made, oldest first."""
         return [
             schedule
             for schedule in self.schedules
@@ -44,7 +44,7 @@ class Observed:
         ]
 
     def foreign(self) -> list[Schedule]:
-        """Those that people made by hand, which are left alone."""
+        """Return the schedules that people made by hand, which are not touched."""
         return [
             each for each in self.schedules if parse_schedule_metadata(each.description) is None
         ]
@@ -160,7 +160,7 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
 
 
 def plan_warnings(desired: Desired, observed: Observed) -> list[str]:
-    """What a person should know besides the plan."""
+    """Return warnings beside the plan."""
     found = []
     for kind in KINDS:
         present = observed.of_kind(kind)
@@ -193,8 +193,8 @@ def _for_schedules(
         if mark is not None and mark.digest == wanted.digest:
             leaving = present[:-1]
         else:
-            # Enabled from the start: a new schedule that waited for a second call could not be
-            # told from one that somebody paused, if the deployment broke off between the two.
+            # Enabled from the start: a new schedule that waited for a second call would look like
+            # one that somebody paused, if the deployment was interrupted between the two.
             yield CreateSchedule(wanted, paused=newest is not None and not newest.enabled)
     for schedule in leaving:
         if schedule.enabled:

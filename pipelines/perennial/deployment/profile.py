@@ -16,7 +16,7 @@ from perennial.toml_sections import read_document
 from perennial.training_jobs.config import Digest, Toleration
 
 Image = Annotated[Digest, StringConstraints(min_length=1)]
-"""By content: `python k8s/pin_images.py` writes what a build printed."""
+"""Image by digest: `python k8s/pin_images.py` writes what a build printed."""
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9.]*/[-._a-zA-Z0-9]+$")]
@@ -49,12 +49,12 @@ class ServerSection(Section):
     """The Kubeflow Pipelines server."""
 
     pipelines_url: str
-    """Where /apis/v2beta1 lies below: `http://ml-pipeline.kubeflow.svc:8888` inside a cluster, the
-    address of a port-forward, or `https://HOST/pipeline` behind a Kubeflow gateway."""
+    """Address below which /apis/v2beta1 lies: `http://ml-pipeline.kubeflow.svc:8888` inside a
+    cluster, the address of a port-forward, or `https://HOST/pipeline` behind a Kubeflow gateway."""
     dashboard_url: str = ""
-    """Where people open the dashboard; links are printed when it is set."""
+    """Address of the dashboard; links are printed when it is set."""
     namespace: Name = "kubeflow"
-    """Where the runs' pods live: `kubeflow` for a standalone server, else the team's profile."""
+    """Namespace of the runs' pods: `kubeflow` for a standalone server, else the team's profile."""
     multi_user: bool = False
     """Whether pipelines and runs belong to namespaces, as in a Kubeflow distribution."""
     ca_file: str = ""
@@ -101,14 +101,14 @@ class ImagesSection(Section):
 
 
 class StoresSection(Section):
-    """Where results live, and how the steps get in."""
+    """Stores of results, and the credentials of the steps."""
 
     store_uri: str
     """Object store of snapshots, checkpoints and trigger state, such as `s3://bucket/prefix`."""
     tracking_uri: str
     """MLflow's tracking server."""
     pipeline_root: str = ""
-    """Where KFP keeps artifacts; empty for the server's default."""
+    """Root of KFP's artifacts; empty for the server's default."""
     secrets: dict[VariableName, SecretKey] = Field(default_factory=dict)
     """Environment variable of every step's process → `SECRET/KEY` in the runs' namespace. The
     pipeline carries the reference only; pods get the secret as files, which steps read."""
@@ -171,7 +171,7 @@ class StoresSection(Section):
 
 
 class StepResources(Section):
-    """What a step's pod asks for; the training job's own pods follow the contract instead."""
+    """Resources of a step's pod; the training job's own pods follow the contract instead."""
 
     cpu: Quantity = "1"
     """Requested cores; there is no limit, which would only slow bursts down."""
@@ -180,30 +180,30 @@ class StepResources(Section):
 
 
 class PodsSection(Section):
-    """How the steps' pods run."""
+    """Options of the steps' pods."""
 
     service_account: Name = "pipeline-runner"
     """Service account of the steps' pods; see k8s/ for what it needs."""
     run_as_user: Annotated[int, Field(ge=1)] = 65532
     """Numeric user of the steps; any number works with our images."""
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict)
-    """On every pod, such as your organisation's cost centre."""
+    """Labels of every pod, such as your organisation's cost centre."""
     node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
     """Only nodes with these labels; set it to keep cheap steps off GPU nodes."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of nodes that may be used in spite of them, such as `{ key = "spot" }`."""
     max_retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """How often a step that failed is tried again, the training excepted, which resumes by itself.
+    """Retries of a failed step, the training excepted, which resumes by itself.
     Raise it where a store or server is away for minutes. It does not help on nodes that come and
     go: Kubeflow never retries a pod that was deleted; use "retry" in the dashboard."""
     timeout_minutes: Annotated[int, Field(ge=1)] = 60
-    """Of every step but the training, whose budget the contract sets."""
+    """Timeout of every step but the training, whose budget the contract sets."""
     training_timeout_minutes: Annotated[int, Field(ge=1)] = 7 * 24 * 60
-    """Of the step that waits for the training job."""
+    """Timeout of the step that waits for the training job."""
     scratch: Quantity = "10Gi"
     """Disk of each step's own temporary files: a download of the data must fit."""
     shared_memory: Quantity = "1Gi"
-    """At most in /dev/shm of the steps that run your task's code, where Kubernetes gives 64 MiB.
+    """Size of /dev/shm in the steps that run your task's code, where Kubernetes gives 64 MiB.
     Raise it when loading processes of yours end with a bus error; what is used counts as memory."""
     steps: dict[str, StepResources] = Field(default_factory=dict)
     """Step → what its pod asks for, where the default does not fit."""
@@ -219,7 +219,7 @@ class PodsSection(Section):
 
 
 class SchedulesSection(Section):
-    """When pipelines start by themselves; five cron fields, in the server's time zone (UTC)."""
+    """Schedules of the pipelines; five cron fields, in the server's time zone (UTC)."""
 
     monitoring: str = ""
     """`drift_monitoring`: looks at new data, trains when there is evidence for it. Daily or hourly,
@@ -235,7 +235,7 @@ class SchedulesSection(Section):
 
 
 class Profile(Section):
-    """Everything about one environment."""
+    """Profile of one environment."""
 
     server: ServerSection
     auth: AuthSection = AuthSection()

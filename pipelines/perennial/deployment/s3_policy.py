@@ -14,7 +14,7 @@ Document = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class Grant:
-    """What an account does, by patterns of keys below the store; `{model}` is the model's name.
+    """Rights of an account, by patterns of keys below the store; `{model}` is the model's name.
 
     Attributes:
         reads: Objects that it gets.
@@ -156,7 +156,7 @@ def _objects(name: str, action: str, resources: list[str]) -> Document:
 
 
 def _listing(name: str, action: str, place: Place, patterns: tuple[str, ...]) -> Document:
-    """Of keys with these prefixes.
+    """Return the conditions for listing keys with these prefixes.
 
     Without the right to list, S3 answers 403 for an object that does not exist, where 404 tells
     steps that they are the first. That question names no prefix, hence `IfExists`.

@@ -29,7 +29,7 @@ class RefusedEventError(PerennialError):
 
 
 class Event(Section):
-    """What happened, as the sender wrote it."""
+    """Event as the sender wrote it."""
 
     model: str
     """The model that it is about: an event for another one is refused, though the key be shared."""
@@ -46,7 +46,7 @@ class SignedEvent(Section):
 
 
 class Claim(Section):
-    """Who took an event; in the object store, under the digest of what was signed."""
+    """Record of who accepted an event, under the digest of the signed text."""
 
     claimant: str
     at: str
@@ -54,7 +54,7 @@ class Claim(Section):
 
 @dataclass(frozen=True)
 class Gate:
-    """What events must pass.
+    """Checks that events must pass.
 
     Attributes:
         model: The model that a run is started of.

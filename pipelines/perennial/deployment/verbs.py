@@ -311,7 +311,7 @@ def _checked(options: argparse.Namespace) -> "Contract":
 
     contract = load_beside_its_task(options.contract)
     if importlib.util.find_spec("torch") is None:
-        print("the task is not checked here, where PyTorch is not installed", flush=True)
+        print("the task is not checked: PyTorch is not installed here", flush=True)
     else:
         check_task(contract)
     return contract

@@ -19,14 +19,14 @@ from perennial.steps.large_parameters import resolve
 
 
 class WatchState(Section):
-    """What earlier looks at one model's dataset found."""
+    """State of the watcher for one model's dataset."""
 
     seen: str = ""
     """Digest of the listing at the last look."""
     handled: str = ""
     """Digest of the listing that a run was last started for."""
     files: int = 0
-    """In the handled listing."""
+    """Number of files in the handled listing."""
 
 
 def watch(site: TargetCluster, model: str) -> str:

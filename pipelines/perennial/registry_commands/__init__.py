@@ -1,1 +1,1 @@
-"""What people ask of the model registry, and how they move the champion by hand."""
+"""Commands on the model registry: reading it, and moving the champion by hand."""

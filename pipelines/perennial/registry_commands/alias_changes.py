@@ -25,7 +25,7 @@ ANYWAY = "--force skips this check"
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks for.
+    """Request of a person.
 
     Attributes:
         reason: Free text; stored on the version.
@@ -124,13 +124,13 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
 
 
 def _finish_move(catalogue: Catalogue, name: str) -> None:
-    """What a killed move announced holds, and is what the decision must start from."""
+    """Complete an announced alias change that was killed; the decision starts from it."""
     catalogue.versions(name)  # an unknown name is refused before anything is touched
     catalogue.registry.finish_move(name)
 
 
 def _grounds(catalogue: Catalogue, version: ModelVersion, champion: str) -> str:
-    """On what grounds the version may be promoted, in a few words."""
+    """Return the reason why the version may be promoted, in a few words."""
     _refuse_damaged(catalogue, version)
     verdict = catalogue.version_record(version).verdict
     if verdict is not None and verdict.champion_version == champion:

@@ -51,7 +51,7 @@ class VersionRecord:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Title for people."""
         aliases = f" ({', '.join(self.aliases)})" if self.aliases else ""
         return f"{self.version.name} version {self.version.version}{aliases}"
 
@@ -140,7 +140,7 @@ class Catalogue:
         return found[0]
 
     def version_record(self, version: ModelVersion) -> VersionRecord:
-        """Everything recorded about a version; its weights are not downloaded.
+        """Return everything recorded about a version; its weights are not downloaded.
 
         Raises:
             PerennialError: its files are gone.

@@ -1,4 +1,4 @@
-"""Comparison: in what do two model versions differ, in quality, data, options and origin?"""
+"""Comparison of two model versions: quality, data, options, origin."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ LACKING = "not recorded"
 
 
 def comparison_lines(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
-    """Everything that differs between two versions, for people."""
+    """Yield all differences of two versions, for people."""
     yield f"A  {first.title}"
     yield f"B  {second.title}"
     yield from ("", "quality")
@@ -27,7 +27,7 @@ def comparison_lines(first: VersionRecord, second: VersionRecord) -> Iterator[st
 def differences(
     before: Mapping[str, JsonValue] | None, after: Mapping[str, JsonValue] | None
 ) -> list[str]:
-    """What differs between two nested tables, one line per value; says so when nothing does."""
+    """Yield the differences of two nested tables, one line per value, or that there are none."""
     if before is None or after is None:
         absent = [name for name, one in (("A", before), ("B", after)) if one is None]
         return [f"{' and '.join(absent)}: {LACKING}"]
@@ -72,7 +72,7 @@ def _quality(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
 
 
 def _measured_together(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
-    """Where one of the two was the champion that the other was judged against."""
+    """Yield intervals where one of the two was the champion that the other was judged against."""
     for name, new, old, beaten in (("B", second, first, "A"), ("A", first, second, "B")):
         verdict = new.verdict
         if (
@@ -137,4 +137,4 @@ def _origin(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
 PARTS: Mapping[str, Callable[[VersionRecord], Mapping[str, JsonValue] | None]] = MappingProxyType(
     {"data": _data, "task": _task, "contract": _contract, "origin": _origin}
 )
-"""In what two versions can differ besides their quality; None is what one of them lacks."""
+"""Parts in which two versions can differ besides quality; None for one that a version lacks."""

@@ -1,4 +1,4 @@
-"""Explanation: where a model version comes from and why it is what it is, as text and as a page."""
+"""Explanation: the origin of a model version, as text and as a page."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Part:
 
 
 def parts_of(version_record: VersionRecord) -> list[Part]:
-    """Everything recorded about a version, in the order in which people ask.
+    """Return everything recorded about a version, in the order in which people ask.
 
     Raises:
         PerennialError: it has no lineage: it was not registered by this code.

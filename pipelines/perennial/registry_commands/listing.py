@@ -1,4 +1,4 @@
-"""Listing: the versions of a model, what they are worth, and why each was promoted or was not."""
+"""Listing: the versions of a model, their metrics, and why each was promoted or was not."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def model_lines(catalogue: Catalogue) -> Iterator[str]:
 
 
 def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
-    """The versions of a model, oldest first, then the challengers that the gate turned down.
+    """The versions of a model, oldest first, then the challengers that the gate rejected.
 
     Raises:
         PerennialError: there is no such model.
@@ -44,12 +44,12 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
             yield f"    {line}"
     for run, verdict in turned_down(catalogue.home, name):
         yield f"  not registered  run {run.run_id}"
-        why = f"turned down by the gate: {verdict.summary}" if verdict else UNREADABLE
+        why = f"rejected by the gate: {verdict.summary}" if verdict else UNREADABLE
         yield f"    {why}"
 
 
 def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
-    """What to know about the champion's records: that they disagree, or a move by hand."""
+    """Yield warnings about the champion's records: contradictions, or a move by hand."""
     records = catalogue.registry.champion_records(name)
     if records.problem():
         repair = f"`perennial models {name} --repair` proposes a repair"
@@ -58,7 +58,7 @@ def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
 
 
 def decisions(version: ModelVersion) -> list[str]:
-    """What was decided about a version, in order of time."""
+    """Return the decisions about a version, in order of time."""
     found = [(word, AliasDecision.of(version.tags, event)) for event, word in EVENTS.items()]
     ordered = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
     if not any(word == "promoted" for _, word, _ in ordered):

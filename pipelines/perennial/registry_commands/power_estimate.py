@@ -21,7 +21,7 @@ CLASSES = 2
 
 
 def power_estimate_lines(home: Home, contract: Contract, snapshot: Snapshot) -> Iterator[str]:
-    """How many independent blocks judge, and which improvement they can find.
+    """Yield the number of independent test blocks, and the improvement that they can find.
 
     How much two models differ from day to day shows only when two are compared, so without an
     earlier comparison nothing is estimated.

@@ -37,7 +37,7 @@ def models_record(catalogue: Catalogue) -> JsonValue:
 
 
 def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
-    """The versions of a model, oldest first, and the challengers that runs saw turned down.
+    """The versions of a model, oldest first, and challengers that the gate rejected here.
 
     Raises:
         PerennialError: there is no such model.
@@ -54,7 +54,7 @@ def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
 
 
 def explanation_record(version_record: VersionRecord) -> JsonValue:
-    """Everything recorded about a version; null for what it lacks."""
+    """Return everything recorded about a version; null for what it lacks."""
     return {
         **_named(version_record.version, version_record.aliases),
         "decisions": _decisions(version_record.version),
@@ -69,7 +69,7 @@ def explanation_record(version_record: VersionRecord) -> JsonValue:
 
 
 def comparison_record(first: VersionRecord, second: VersionRecord) -> JsonValue:
-    """What differs between A and B: by part, each value's path with both values, as text.
+    """Return the differences between A and B: by part, each value's path with both values, as text.
 
     A part is null when one of the two does not have it.
     """

@@ -1,4 +1,4 @@
-"""Repair: brings MLflow's and the object store's record of a champion together again, by hand."""
+"""Repair: makes MLflow's and the object store's record of a champion agree again, by hand."""
 
 import getpass
 from collections.abc import Callable, Iterator
@@ -27,12 +27,12 @@ class RepairEntry(Section):
     champion: str
     """The version that both records name since; empty if both forgot the champion."""
     kept: str
-    """Where the object store's replaced record is kept; empty if there was none."""
+    """Key of the object store's replaced record; empty if there was none."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a repair would do.
+    """Proposed repair.
 
     Attributes:
         champion: The version that both records will name; empty: both forget the champion.
@@ -77,7 +77,7 @@ def repair(
         return "nothing was changed"
     if catalogue.registry.champion_records(name) != records:
         raise PerennialError(
-            f"the records of {name} changed while they were looked at; nothing was changed",
+            f"the records of {name} changed during the repair; nothing was changed",
             action=f"run `perennial models {name} --repair` again",
         )
     return _carry_out(catalogue, records, proposal)
@@ -139,8 +139,8 @@ def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposa
 def _sentence(proposal: Proposal) -> str:
     if proposal.champion:
         return (
-            f"alias and promotion record both name version {proposal.champion}; the present "
-            "record is kept aside"
+            f"set alias and promotion record to version {proposal.champion}; the current "
+            "record is kept"
         )
     return (
         "forget the champion, since no version that was champion is left whole: the next "

@@ -1,4 +1,4 @@
-"""Reproduction: trains a registered version again from what it carries; are the weights equal?"""
+"""Reproduction: trains a registered version again from its record, and compares the weights."""
 
 import os
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ from perennial.snapshot_data.sections import cut_sections
 from perennial.train_model.step import train_model_step
 
 CAUSES = ("code_digest", "packages", "python", "platform", "image_digest")
-"""What of the lineage can change a weight though contract, data and seed are the same.
+"""Fields of the lineage that can change weights although contract, data and seed are equal.
 
 Not the commit: it also moves when nothing of the code did."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A version, and the same training done once more.
+    """A version and its second training.
 
     Attributes:
         registered: The version's own record.
@@ -46,7 +46,7 @@ class Reproduction:
         return self.registered.weights_sha256 == self.again.weights_sha256
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the result for people."""
         sha = self.registered.weights_sha256
         if self.is_identical:
             yield f"identical: the weights have SHA-256 {sha} again"
@@ -114,7 +114,7 @@ def _train(folder: Path, record: TrainingRecord) -> Challenger:
 
 
 def _causes(record: TrainingRecord, place: Environment) -> list[str]:
-    """What is known to differ before anything is trained."""
+    """Return the differences that are known before anything is trained."""
     now = trace_lineage(
         place, contract=record.contract.to_json(), trigger="{}",
         snapshot_digest=record.snapshot.digest(), tracking_run_id="", parent_version="",
@@ -127,8 +127,8 @@ def _causes(record: TrainingRecord, place: Environment) -> list[str]:
 
 def _known_to_differ(record: TrainingRecord, causes: list[str]) -> PerennialError:
     return PerennialError(
-        f"{record.title} would not be trained as it was; nothing has been trained",
+        f"{record.title} would be trained differently; nothing has been trained",
         evidence="\n            ".join(causes),
-        action="train where these are as they were (sources: without --code they are checked out "
+        action="train where these are equal (sources: without --code they are checked out "
         "of the repository); --anyway trains here all the same and compares",
     )

@@ -34,9 +34,9 @@ class CheckoutRun:
 
 
 def find_training_sources(version_record: VersionRecord, repository: Path) -> Path | None:
-    """Where the very sources lie that trained a version, as the working tree is now.
+    """Return the folder whose sources trained a version, if the working tree has them.
 
-    None when they lie neither where they lay in the repository nor in the folder itself.
+    None when they are neither at their place in the repository nor in the folder itself.
 
     Raises:
         PerennialError: the version has no lineage.

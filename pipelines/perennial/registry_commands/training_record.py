@@ -1,4 +1,4 @@
-"""Training record: what a version carries of its own training, whole and unaltered."""
+"""Training record: the complete, unaltered record of a version's training."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -18,7 +18,7 @@ from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """All that is needed to train a version once more.
+    """Record needed to train a version again.
 
     Attributes:
         title: What people call the version.
@@ -36,14 +36,14 @@ class TrainingRecord:
 
     @classmethod
     def of(cls, version_record: VersionRecord, weights_sha256: str) -> Self:
-        """What a version carries.
+        """Return the training record of a version.
 
         Args:
             version_record: The version.
             weights_sha256: Of the weights' file as it lies there.
 
         Raises:
-            PerennialError: something is missing, unreadable, or not what was registered.
+            PerennialError: something is missing, unreadable, or differs from what was registered.
         """
         contract, snapshot = readable_contract(version_record), version_record.snapshot
         challenger, lineage = version_record.challenger, version_record.lineage
@@ -66,7 +66,7 @@ class TrainingRecord:
         return cls(version_record.title, contract, snapshot, challenger, lineage)
 
     def moved_to(self, uri: str) -> "TrainingRecord":
-        """The same training, with the dataset lying elsewhere now."""
+        """Return the record with another address of the dataset."""
         root, target = self.snapshot.data.uri.rstrip("/"), uri.rstrip("/")
         files = tuple(
             file.model_copy(update={"uri": f"{target}{file.uri.removeprefix(root)}"})
@@ -78,10 +78,10 @@ class TrainingRecord:
 
 
 def training_record(catalogue: Catalogue, version_record: VersionRecord) -> TrainingRecord:
-    """What a version carries, checked down to the weights themselves.
+    """Return the training record of a version, checked down to the weights.
 
     Raises:
-        PerennialError: something is missing, unreadable, or not what was registered.
+        PerennialError: something is missing, unreadable, or differs from what was registered.
     """
     with TemporaryDirectory() as scratch:
         weights = catalogue.registry.download(version_record.version, Path(scratch)) / WEIGHTS_FILE
@@ -90,7 +90,7 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
 
 
 def recorded_lineage(version_record: VersionRecord) -> Lineage:
-    """Where a version came from.
+    """Return the lineage of a version.
 
     Raises:
         PerennialError: it does not say.
@@ -101,7 +101,7 @@ def recorded_lineage(version_record: VersionRecord) -> Lineage:
 
 
 def recorded_patch(version_record: VersionRecord) -> bytes:
-    """What the sources had besides the commit.
+    """Return the uncommitted changes of a version's sources.
 
     Raises:
         PerennialError: it is not the patch that was registered.
@@ -132,7 +132,7 @@ def _refuse_altered(version_record: VersionRecord, digests: dict[str, tuple[str,
     ]
     if altered:
         raise PerennialError(
-            f"{version_record.title} does not carry what it was registered with",
+            f"{version_record.title} differs from what was registered",
             evidence="SHA-256 of " + "; ".join(altered),
             action=f"put the original back: the files lie in {version_record.version.source}",
         )
@@ -140,7 +140,7 @@ def _refuse_altered(version_record: VersionRecord, digests: dict[str, tuple[str,
 
 def _lacking(version_record: VersionRecord, names: list[str]) -> PerennialError:
     return PerennialError(
-        f"{version_record.title} cannot be reproduced from what it carries",
+        f"{version_record.title} cannot be reproduced: its record is incomplete",
         evidence=f"it lacks a readable {' and '.join(names)}",
         action="it was registered by other means, or by another version of Perennial: install "
         "that one (`perennial explain` names its commit)",

@@ -212,7 +212,7 @@ def _confirm(question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise PerennialError(
-            "nobody can be asked: the input is not a terminal",
+            "cannot ask for confirmation: the input is not a terminal",
             evidence=f"the question is: {question}",
             action="add --yes after you have read the proposal",
         )

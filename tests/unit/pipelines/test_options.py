@@ -81,7 +81,7 @@ def test_documentation_is_inherited_and_kinds_are_told_apart():
 def test_without_a_path_the_sections_are_listed(capsys):
     lines = shown(capsys).splitlines()
     assert [line.split()[0] for line in lines[:11]] == list(Contract.model_fields)
-    assert lines[3].endswith("What the data must look like.")
+    assert lines[3].endswith("Limits that the data must meet.")
 
 
 def test_a_single_option_says_type_default_and_purpose(capsys):

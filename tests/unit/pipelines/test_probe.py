@@ -49,4 +49,4 @@ def test_what_does_not_belong_to_a_probe_is_refused(contract, arguments):
 
 def test_too_few_rows_are_named(contract, capsys):
     assert main(["probe", "batch-size", contract, "--max", "7"]) == 2
-    assert "nothing to probe" in capsys.readouterr().err
+    assert "not enough rows to probe" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_step_that_did_not_run_is_shown_as_such():
 
 
 def test_step_without_page_says_so():
-    assert "It left no report." in section(report(step(outcome="failed")), 1)
+    assert "No report." in section(report(step(outcome="failed")), 1)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_the_gates_verdict_counts_when_the_champion_is_the_one_it_saw(
     register(GOOD, "1", promoted=False)
     code, said = perennial(*promote("2"))
     assert (code, champion()) == (0, "2")
-    assert "in place of version 1 (the gate's verdict on it stands)" in said
+    assert "in place of version 1 (the gate's verdict on it is valid)" in said
     own = tags(environment, "2")
     assert (AliasDecision.of(own, "promoted").reason, own[REPLACED_TAG]) == ("it is fresher", "1")
     assert perennial(*promote("2")) == (0, f"{NAME} version 2 is champion already\n")

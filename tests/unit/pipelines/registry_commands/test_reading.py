@@ -71,7 +71,7 @@ def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, registe
     ).write(folder / "steps" / "k" / "verdict")  # fmt: skip
     code, said = perennial("models", NAME)
     assert code == 0
-    assert f"not registered  run {run.run_id}\n    turned down by the gate: Keep the" in said
+    assert f"not registered  run {run.run_id}\n    rejected by the gate: Keep the" in said
     (folder / "steps" / "k" / "verdict" / Verdict.file_name).write_text('{"of": "another time"}')
     code, said = perennial("models", NAME)
     assert code == 0

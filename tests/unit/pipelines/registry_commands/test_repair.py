@@ -73,7 +73,7 @@ def test_a_deleted_alias_is_set_again_and_the_repair_is_logged(
     assert "champion: unclear: " in perennial("models")[1]
     code, said = perennial(*repair())
     assert code == 2
-    assert "nobody can be asked" in said
+    assert "cannot ask for confirmation" in said
     assert "proposal: alias and promotion record both name version 2" in said
     assert entries(home) == []
     code, said = perennial(*repair("--yes"))
