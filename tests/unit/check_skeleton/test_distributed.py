@@ -158,7 +158,7 @@ def test_a_task_that_no_other_process_can_make_is_skipped_with_the_reason(datase
         pass
 
     trials = make_trials(prepared(Local, datasets("binary")))
-    assert "cannot be made in another process" in trials.reason
+    assert "cannot be created in another process" in trials.reason
     assert "Local" in trials.reason
 
 
