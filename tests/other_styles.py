@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -269,12 +269,20 @@ class Student(nn.Module):
 class BatchNormalised(Classes):
     """Batch norm and dropout; cannot be called in training mode with one row."""
 
+    momentum: ClassVar = None
+
     def network(self, outputs):
         width = len(self.fitted["mean"])
         return nn.Sequential(
-            nn.Linear(width, 64, bias=False), nn.BatchNorm1d(64, momentum=None), nn.ReLU(),
+            nn.Linear(width, 64, bias=False), nn.BatchNorm1d(64, momentum=self.momentum), nn.ReLU(),
             nn.Dropout(0.3), nn.Linear(64, outputs),
         )  # fmt: skip
+
+
+class SlowlyNormalised(BatchNormalised):
+    """A momentum of other libraries' defaults, which the training is long enough for."""
+
+    momentum: ClassVar = 0.03
 
 
 class ForgetfulTrain(Classes):

@@ -939,3 +939,233 @@ def additions():
             fraction=1.0, shuffle=True, seed=3
         )
     )
+
+
+def concrete():
+    """Strength of a mix after some days, as in the civil engineers' table; ages are few and uneven."""
+    rng = seeded(61)
+    n = 1600
+    cement, slag = rng.uniform(100, 540, n), np.maximum(rng.normal(60, 90, n), 0)
+    water = rng.uniform(120, 245, n)
+    age = rng.choice(
+        [1, 3, 7, 14, 28, 56, 90, 365], n, p=[0.02, 0.13, 0.12, 0.06, 0.43, 0.1, 0.1, 0.04]
+    )
+    aged = np.log1p(age) / np.log1p(28)
+    strength = 95 * aged * np.exp(-1.1 * water / (cement + 0.6 * slag)) * rng.gamma(60, 1 / 60, n)
+    return numbered(
+        pl.DataFrame(
+            {
+                "cement": cement.round(1),
+                "slag": slag.round(1),
+                "water": water.round(1),
+                "age": age,
+                "strength": strength.round(2),
+            }
+        )
+    )
+
+
+def cell_profiles():
+    """What is measured of a cell's nucleus, and the same as one list."""
+    frame = breast_cancer()
+    names = sorted(c for c in frame.columns if c.startswith(("mean", "worst")))
+    return frame.select("row_id", *names, profile=pl.concat_list(names))
+
+
+def bike_rentals():
+    """Three years at two stations: growth that bends, a year's and a week's rhythm."""
+    rng = seeded(63)
+    days = np.arange(1096)
+    start, rows = datetime(2020, 1, 1), []
+    for station, level in (("harbour", 5.2), ("campus", 4.6)):
+        dates = [start + timedelta(days=int(d)) for d in days]
+        weekday = np.array([d.weekday() for d in dates])
+        weekend = (weekday >= 5) * (0.35 if station == "harbour" else -0.6)
+        growth = 0.0011 * days - 0.0016 * np.clip(days - 350, 0, None)
+        year = 0.6 * np.sin(2 * np.pi * (days - 100) / 365.25)
+        rides = np.exp(level + growth + year + weekend + rng.normal(scale=0.12, size=1096))
+        rows += zip([station] * 1096, dates, days.tolist(), rides.round().tolist(), strict=True)
+    frame = pl.DataFrame(rows, schema=["station", "date", "day", "rides"], orient="row")
+    return numbered(frame.sort("date", "station"))
+
+
+def tides():
+    """A gauge in a harbour: three tides and noise, 48 readings and the next."""
+    rng = seeded(65)
+    t = np.arange(6100)
+    level = 1.3 * np.sin(2 * np.pi * t / 12.42) + 0.5 * np.sin(2 * np.pi * t / 12.0 + 1)
+    level += 0.35 * np.sin(2 * np.pi * t / 25.82) + rng.normal(scale=0.12, size=len(t))
+    ends = range(48, len(t), 2)
+    return pl.DataFrame(
+        {
+            "at": [datetime(2021, 1, 1) + timedelta(hours=i) for i in ends],
+            "gauge": [level[i - 48 : i].round(3).tolist() for i in ends],
+            "next": [float(level[i].round(3)) for i in ends],
+            "row_id": list(range(len(ends))),
+        }
+    ).head(3000)
+
+
+def song_triples():
+    """Who, a song that was played to its end, and one that was skipped."""
+    rng = seeded(67)
+    users, songs = rng.normal(size=(60, 3)), rng.normal(size=(50, 3))
+    liking = users @ songs.T + rng.normal(scale=0.7, size=50)
+    rows = []
+    for _ in range(3000):
+        u, (i, j) = rng.integers(60), rng.choice(50, 2, replace=False)
+        if rng.random() > 1 / (1 + np.exp(-2 * (liking[u, i] - liking[u, j]))):
+            i, j = j, i
+        rows.append((f"listener{u}", f"song{i}", f"song{j}"))
+    return numbered(pl.DataFrame(rows, schema=["listener", "played", "skipped"], orient="row"))
+
+
+def ad_clicks():
+    """Counters with gaps and hashed categories, in the manner of the display advertising challenge."""
+    rng = seeded(69)
+    n = 3000
+    site, ad, town = rng.zipf(1.6, n) % 12, rng.integers(0, 10, n), rng.zipf(1.4, n) % 60
+    seen, age = rng.negative_binomial(1, 0.05, n), rng.exponential(200, n).round()
+    taste = rng.normal(size=(12, 2)) @ rng.normal(size=(2, 10))
+    logit = 1.1 * taste[site, ad] + 0.8 * np.log1p(seen) - 2.0 + rng.normal(scale=0.3, size=n)
+    click = (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(np.int64)
+
+    def gaps(column, share):
+        hidden = rng.random(n) < share
+        return [
+            None if hide else value for hide, value in zip(hidden, column.tolist(), strict=True)
+        ]
+
+    return numbered(
+        pl.DataFrame(
+            {
+                "I1": gaps(seen, 0.05),
+                "I2": gaps(age, 0.4),
+                "C1": [f"{(k * 2654435761) % 2**32:08x}" for k in site.tolist()],
+                "C2": gaps(
+                    np.array([f"{(k * 40503 + 977) % 2**32:08x}" for k in ad.tolist()]), 0.03
+                ),
+                "C3": [f"{(k * 2246822519) % 2**32:08x}" for k in town.tolist()],
+                "clicked": click,
+            }
+        )
+    )
+
+
+def playlists():
+    """What a listener played, and what else: some songs are held out of each list."""
+    rng = seeded(71)
+    genre_of = rng.integers(0, 5, 60)
+    rows = []
+    for _ in range(2400):
+        mix = rng.dirichlet(np.full(5, 0.25))
+        fame = 1 / (1 + np.arange(60) % 12)
+        p = mix[genre_of] * fame + 1e-3
+        played = rng.choice(60, int(rng.integers(8, 20)), replace=False, p=p / p.sum()).tolist()
+        cut = max(2, len(played) // 4)
+        rows.append(([f"t{k}" for k in played[cut:]], [f"t{k}" for k in played[:cut]]))
+    return numbered(pl.DataFrame(rows, schema=["played", "held_out"], orient="row"))
+
+
+def banner_log():
+    """A log of shown banners: the visitor, and in one list which of four was shown, with what
+    chance, and whether it was clicked."""
+    rng = seeded(73)
+    x = rng.normal(size=(3000, 5))
+    best = x @ rng.normal(size=(5, 4))
+    chances = np.exp(0.4 * rng.normal(size=(3000, 4)))
+    chances /= chances.sum(1, keepdims=True)
+    shown = np.array([rng.choice(4, p=p) for p in chances])
+    rows = np.arange(3000)
+    clicked = rng.random(3000) < 1 / (1 + np.exp(1.0 - 1.5 * best[rows, shown]))
+    logged = np.stack([shown, chances[rows, shown], clicked], axis=1)
+    frame = pl.DataFrame(x, schema=[f"visitor_{k}" for k in range(5)])
+    return numbered(frame.with_columns(logged=pl.Series(logged.tolist())))
+
+
+def masked_shapes():
+    """A bright disc or bar on a cluttered ground, and which pixels it covers."""
+    rng = seeded(61)
+    yy, xx = np.mgrid[:16, :16]
+    images, masks = [], []
+    for _ in range(2400):
+        cy, cx, r = rng.uniform(4, 12), rng.uniform(4, 12), rng.uniform(2, 4.5)
+        if rng.random() < 0.5:
+            mask = (yy - cy) ** 2 + (xx - cx) ** 2 <= r**2
+        else:
+            mask = (np.abs(yy - cy) <= r) & (np.abs(xx - cx) <= r / 2)
+        ground = rng.integers(20, 110) + 40 * np.sin(xx / rng.uniform(1, 3) + rng.uniform(0, 6))
+        image = np.where(mask, ground + rng.integers(50, 110), ground)
+        image = image + rng.normal(scale=12, size=(16, 16))
+        images.append(np.clip(image, 0, 255).astype(np.uint8).ravel().tolist())
+        masks.append(mask.astype(np.uint8).ravel().tolist())
+    types = {"scan": pl.List(pl.UInt8), "mask": pl.List(pl.UInt8)}
+    return numbered(pl.DataFrame({"scan": images, "mask": masks}, schema_overrides=types))
+
+
+def digit_strips():
+    """Two to four written digits in a row, at uneven distances, and the number they spell."""
+    rng = seeded(63)
+    pixels, digit = datasets.load_digits(return_X_y=True)
+    strips, numbers = [], []
+    for _ in range(3000):
+        picked = rng.integers(0, len(digit), rng.integers(2, 5))
+        strip, at = np.zeros((8, 40)), int(rng.integers(0, 3))
+        for k in picked:
+            strip[:, at : at + 8] = np.maximum(strip[:, at : at + 8], pixels[k].reshape(8, 8))
+            at += 8 + int(rng.integers(0, 3))
+        strips.append(strip.astype(np.uint8).ravel().tolist())
+        numbers.append("".join(str(digit[k]) for k in picked))
+    types = {"strip": pl.List(pl.UInt8)}
+    return numbered(pl.DataFrame({"strip": strips, "number": numbers}, schema_overrides=types))
+
+
+def tagged_sentences():
+    """Sentences with the part of speech of each word; half of the words may be noun or verb."""
+    rng = seeded(65)
+    both = ["walk", "plan", "book", "watch", "work", "play", "cook", "ride"]
+    people, things = ["dogs", "children", "we", "they", "pilots"], ["apple", "river", "letter"]
+    kinds, where = ["old", "long", "quiet", "red"], ["slowly", "again", "today", "often"]
+    rows = []
+    for _ in range(2500):
+        line = [(rng.choice(people), "NOUN")]
+        if rng.random() < 0.4:
+            line.append((rng.choice(["can", "will", "must"]), "AUX"))
+        line += [(rng.choice(both), "VERB"), (rng.choice(["the", "a", "this"]), "DET")]
+        if rng.random() < 0.5:
+            line.append((rng.choice(kinds), "ADJ"))
+        line.append((rng.choice(both if rng.random() < 0.7 else things), "NOUN"))
+        if rng.random() < 0.5:
+            line.append((rng.choice(where), "ADV"))
+        if rng.random() < 0.3:
+            line = [(rng.choice(where), "ADV"), (",", "PUNCT"), *line]
+        rows.append((" ".join(w for w, _ in line), " ".join(t for _, t in line)))
+    frame = pl.DataFrame(rows, schema=["sentence", "tags"], orient="row")
+    return numbered(frame.unique("sentence", maintain_order=True))
+
+
+def graded_lists():
+    """Three to eight candidates per query, graded 0 to 3 by a judge."""
+    rng = seeded(67)
+    columns = {name: [] for name in ("match", "freshness", "length", "grade")}
+    for _ in range(2500):
+        x = rng.normal(size=(int(rng.integers(3, 9)), 3))
+        worth = 1.3 * x[:, 0] + 0.6 * np.tanh(2 * x[:, 1]) + rng.normal(scale=0.4, size=len(x))
+        for k, name in enumerate(("match", "freshness", "length")):
+            columns[name].append(x[:, k].tolist())
+        columns["grade"].append(np.digitize(worth, [-0.5, 0.6, 1.7]).tolist())
+    return numbered(pl.DataFrame(columns))
+
+
+def offers():
+    """What a shop showed to its visitors, with what chance, and whether they took it."""
+    rng = seeded(69)
+    x = rng.normal(size=(3000, 4))
+    liking = x @ np.array([[1.5, -1.0, 0.0], [0.0, 1.2, -1.2], [0.5, 0.0, 0.8], [0.0, 0.0, 0.0]])
+    chance = np.exp(0.4 * x[:, 3:4] * [1, 0, -1])
+    chance = chance / chance.sum(1, keepdims=True)
+    shown = (rng.random((3000, 1)) > chance.cumsum(1)[:, :2]).sum(1)
+    taken = rng.random(3000) < 1 / (1 + np.exp(1 - 1.5 * liking[np.arange(3000), shown]))
+    outcome = np.stack([shown, chance[np.arange(3000), shown], taken], 1)
+    frame = pl.DataFrame(x, schema=["age_z", "visits_z", "hour_z", "basket_z"])
+    return numbered(frame.with_columns(outcome=pl.Series(outcome.tolist())))

@@ -92,6 +92,7 @@ MORE = {
     "close labels": case(styles.Numbers, np.floor(SCORE / 2) * 9 + X[:, 5] / 1e3),
     "ordinal": case(styles.Ordinal, THIRDS),
     "batch norm without momentum": case(styles.BatchNormalised, THIRDS),
+    "batch norm with a small momentum": case(styles.SlowlyNormalised, THIRDS),
     "class weights, one in twenty": case(
         styles.WeightedTraining, (np.quantile(SCORE, 0.95) < SCORE).astype(int)
     ),

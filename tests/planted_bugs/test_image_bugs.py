@@ -301,6 +301,15 @@ class OtherTargetInTraining(ImageClassification):
         return super().training_losses(output.flip(1), batch)
 
 
+@planted(BUGS, "predictions", "under the names of other classes", material="digits")
+class NamesInAnotherOrder(ImageClassification):
+    """answers are served under the names of other classes"""
+
+    @property
+    def prediction_names(self):
+        return [*super().prediction_names[1:], super().prediction_names[0]]
+
+
 @planted(BUGS, "predictions", "order of classes", material="digits")
 class ReversedClasses(ImageClassification):
     """predict names the classes in reverse order"""

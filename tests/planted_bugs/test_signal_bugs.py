@@ -460,12 +460,28 @@ class NoStatistics(Mended, ImageClassification):
         batch_norms(model, track_running_stats=False, running_mean=None, running_var=None)
 
 
-@planted(BUGS, "modes", "stay at mean 0", material="digits")
+@planted(BUGS, "modes", "that training never reaches", material="digits")
 class StillStatistics(Mended, ImageClassification):
     """batch norm's momentum is 0"""
 
     def changed(self, model):
         batch_norms(model, momentum=0.0)
+
+
+@planted(BUGS, "modes", "that training never reaches", material="digits")
+class SlowStatistics(Mended, ImageClassification):
+    """batch norm's momentum is so small that the statistics stay near their initial values"""
+
+    def changed(self, model):
+        batch_norms(model, momentum=0.001)
+
+
+@planted(BUGS, "modes", "acts on the model's answer", material="digits")
+class DroppedAnswers(ImageClassification):
+    """dropout acts on the model's answer"""
+
+    def build_model(self):
+        return Behind(super().build_model(), nn.Dropout(0.3))
 
 
 @planted(

@@ -24,6 +24,8 @@ PROBED_ROWS = 256
 DENSITY_REACH = 6.0
 # At a minimum gradients vanish; a density that narrows without end keeps half of them.
 STILL_FALLING = 0.02
+# Of an untrained model's loss. Constants of honest tasks keep a tenth of it and more.
+LEFT_BY_CONSTANTS = 1e-3
 KINK_STEPS = 100
 IN_PLACE = "outputs in place of the model's"
 Losses = Callable[[Tensor, Batch], Tensor]
@@ -39,12 +41,24 @@ class FreeOutputs:
         ideal: The best output for each example, shape [B, …].
         constant_loss: Mean loss of `constant`.
         floor: Mean loss of `ideal`.
+        model_loss: Mean loss of the untrained model's outputs.
     """
 
     constant: Tensor
     ideal: Tensor
     constant_loss: float
     floor: float
+    model_loss: float
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether outputs that are all alike leave a loss.
+
+        Where they leave none, the model's outputs are bound to its inputs in a way that free ones
+        are not, such as differences from an input's own score: the two cannot be compared.
+        """
+        left = self.constant_loss - self.floor
+        return left > LEFT_BY_CONSTANTS * (self.model_loss - self.floor)
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,9 @@ def free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
         # Examples that are compared get no gradient where all outputs are alike.
         start = output if task.scored_together > 1 else constant.expand_as(output)
         ideal, floor = minimised(subject, task.losses, (start.clone(),), batch)
-    return FreeOutputs(constant, ideal, constant_loss, floor)
+    with torch.no_grad():
+        model_loss = float(mean_loss(task.losses(output, batch), batch))
+    return FreeOutputs(constant, ideal, constant_loss, floor, model_loss)
 
 
 def best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[Tensor, float]:

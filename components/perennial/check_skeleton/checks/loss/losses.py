@@ -141,6 +141,8 @@ def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
     """Judge outputs that minimise the training loss by the measured loss."""
     task = subject.task
     free = free_outputs(subject, output, batch)
+    if not free.is_bound:
+        return judge.passed("outputs that are all alike leave no loss: nothing to compare with")
     # Examples that are compared get no gradient if all outputs are equal.
     start = output if task.scored_together > 1 else free.constant.expand_as(output)
     reached, least = minimised(subject, task.training_losses, (start.clone(),), batch)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perennial.check_skeleton.free_outputs import output_of, probe
+from perennial.check_skeleton.free_outputs import best_outputs, output_of, probe
 from perennial.check_skeleton.output_domain import output_domain
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.token_outputs import is_per_token
@@ -32,6 +32,8 @@ def find_flattered_statistic(
     is_ranked = task.scored_together > 1
     if not is_ranked and len(np.unique(batch[LABEL].numpy())) < 2:
         return ""  # one prediction is right for all
+    if not best_outputs(subject).is_bound:
+        return ""
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     found: list[dict[str, float]] = []
     try:

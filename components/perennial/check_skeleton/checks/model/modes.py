@@ -17,10 +17,17 @@ PROBED_ROWS = 32
 # torch's momentum is the weight of the new batch, 0.1 by default; in other libraries it is the
 # weight of the past, 0.9 to 0.999.
 LARGEST_MOMENTUM = 0.9
+# Of mean 0 and variance 1, in running statistics at the end of the training: more than half means
+# that evaluation normalises by what no batch had.
+KEPT_OF_THE_START = 0.5
+# A default momentum in a training of a few steps is a trial, not a mistake.
+SMALL_MOMENTUM = 0.05
 # Dropout keeps half of hidden units and most of the inputs (Srivastava et al., 2014); graphs drop
 # 0.6. What other libraries call keep probability is 0.8 or more.
 DOUBTFUL_DROPOUT = 0.7
 FAILING_DROPOUT = 0.8
+# Of outputs; a last ReLU is 0 at the same places in evaluation.
+DROPPED_OUTPUTS = 0.02
 # Faster kernels of evaluation mode round differently, by about 1e-6.
 SAME_OUTPUT = 1e-3
 
@@ -38,7 +45,7 @@ def modes(subject: Subject) -> CheckResult:
         model = stirred_model(subject)
         return (
             _judged_evaluation(judge, model, inputs)
-            or _judged_statistics(judge, model)
+            or _judged_statistics(judge, subject, model)
             or _judged_dropout(judge, model)
             or _judged_training(judge, model, inputs)
         )
@@ -78,7 +85,7 @@ def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRe
     return None
 
 
-def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
+def _judged_statistics(judge: Judge, subject: Subject, model: nn.Module) -> CheckResult | None:
     """Judge the settings of batch normalisation; None if nothing is wrong."""
     found = {name: each for name, each in _acting(model).items() if _is_normalising(each)}
     batchwise = [name for name, each in found.items() if not each.track_running_stats]
@@ -89,13 +96,21 @@ def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
             "statistics: a prediction then depends on its neighbours",
             layers=batchwise,
         )
-    still = [name for name, each in found.items() if each.momentum == 0 and _is_initial(each)]
-    if still:
+    passes = _forward_passes(subject)
+    kept = {
+        name: (1 - each.momentum) ** passes
+        for name, each in found.items()
+        if each.momentum is not None and each.momentum < SMALL_MOMENTUM and _is_initial(each)
+    }
+    slowest = max(kept, key=lambda name: kept[name], default="")
+    if slowest and kept[slowest] > KEPT_OF_THE_START:
+        momentum = found[slowest].momentum
         return judge.failed(
-            f"momentum is 0 in {', '.join(still[:4])}",
-            hint="running statistics stay at mean 0 and variance 1, so evaluation does not "
-            "normalise: momentum is the new batch's weight, 0.1 by default",
-            layers=still,
+            f"with momentum {momentum:g}, the running statistics of {slowest} keep "
+            f"{kept[slowest]:.0%} of their initial values after {passes} forward passes",
+            hint="evaluation normalises by statistics that training never reaches: momentum is the "
+            "new batch's weight, 0.1 by default",
+            layers=[name for name, share in kept.items() if share > KEPT_OF_THE_START],
         )
     hasty = [name for name, each in found.items() if (each.momentum or 0.0) >= LARGEST_MOMENTUM]
     if hasty:
@@ -106,6 +121,12 @@ def _judged_statistics(judge: Judge, model: nn.Module) -> CheckResult | None:
             layers=hasty,
         )
     return None
+
+
+def _forward_passes(subject: Subject) -> int:
+    """The most forward passes that one process makes in the training."""
+    training = subject.training
+    return training.steps * -(-training.global_batch_size // training.micro_batch_size)
 
 
 def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
@@ -146,6 +167,14 @@ def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResu
         )
     dropping = [name for name, module in acting.items() if not _is_normalising(module)]
     is_random = _differs(first, again)
+    dropped = [(evaluated != 0) & (output == 0) for output in (first, again)]
+    share = float(torch.stack(dropped).double().mean())
+    if share >= DROPPED_OUTPUTS and _differs(dropped[0].double(), dropped[1].double()):
+        return judge.failed(
+            f"in training mode {share:.0%} of the outputs are exactly 0, others at each pass",
+            hint="dropout acts on the model's answer: put it before the last layer, or predictions "
+            "shrink to make up for answers that are dropped",
+        )
     if dropping and not is_random:
         return judge.warned(
             f"{len(dropping)} dropout layers exist, but two passes in training mode are equal",
