@@ -91,8 +91,8 @@ def read_heartbeat(job: TrainingJob) -> bytes:
 def forget_attempt(job: TrainingJob) -> None:
     """Delete the markers of an attempt, because other ranks continue it."""
     store = open_store(job.attempt_uri)
-    said = [JOINED, job.first_step.name, AttemptEnd.file_name, f"logs/{CURVES}"]
-    for key in [*said, *(found.key for found in store.list("errors/"))]:
+    markers = [JOINED, job.first_step.name, AttemptEnd.file_name, f"logs/{CURVES}"]
+    for key in [*markers, *(found.key for found in store.list("errors/"))]:
         store.delete(key)
 
 

@@ -226,7 +226,7 @@ class AttentionCore(nn.Module):
 def rotation(length: int, head_width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosines and sines of every position's angles, [T, 1, D/2].
 
-    Computed anew in float32 each time: a buffer would be sent between processes at each update.
+    Computed again in float32 each time: a buffer would be sent between processes at each update.
     """
     exponents = torch.arange(0, head_width, 2, device=device, dtype=torch.float32) / head_width
     positions = torch.arange(length, device=device, dtype=torch.float32)

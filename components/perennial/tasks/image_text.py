@@ -181,7 +181,7 @@ class ImageTextContrastive(Task):
         weights = batch.get(WEIGHT, torch.ones(len(output), device=output.device))
         everyones = gather_rows(output[:, 0], output[:, 1], weights)
         pictures, texts, counts = everyones.rows
-        # A row of weight 0 only keeps a rank in step; it is no candidate.
+        # A row of weight 0 only keeps a rank in step; it is not a candidate.
         hidden = torch.where(counts > 0, 0.0, -torch.inf)
         right = everyones.start + torch.arange(len(output), device=output.device)
         # Its own row stays a candidate even for a row that does not count, so that none is NaN.

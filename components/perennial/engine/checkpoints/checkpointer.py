@@ -174,7 +174,7 @@ class Checkpointer:
         """Finish the pending write after the training has failed."""
         try:
             self.wait()
-        except Exception as error:  # what ended the training is on record already
+        except Exception as error:  # the training's error is recorded already
             logger.warning("the last checkpoint was not written: %s", error)
 
     @property

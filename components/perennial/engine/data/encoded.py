@@ -67,7 +67,7 @@ def encode_split(
         digest: Of all that determines the result.
 
     Raises:
-        BadDataError: the split is empty or has other rows than the snapshot says.
+        BadDataError: the split is empty or has other rows than the snapshot states.
         BadTaskError: the task's `encode` breaks its contract.
     """
     if (folder / DIGEST).is_file() and (folder / DIGEST).read_text() == digest:
@@ -84,7 +84,7 @@ def encode_split(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    written, told = 0, time.monotonic()
+    written, logged_at = 0, time.monotonic()
     arrays: dict[str, np.memmap[Any, np.dtype[Any]]] = {}
     for rows in dataset.batches(split, ENCODE_ROWS):
         batch = _checked(task.encode(rows), rows.height, task)
@@ -97,8 +97,8 @@ def encode_split(
         for name, array in arrays.items():
             _store(array, written, batch, name, task)
         written += rows.height
-        if time.monotonic() - told > LOG_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - logged_at > LOG_SECONDS:
+            logged_at = time.monotonic()
             logger.info("encoding=%s rows=%d of %d", split, written, expected)
     if written != expected:
         raise _changed(split, str(written), expected)

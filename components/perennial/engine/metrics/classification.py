@@ -69,7 +69,7 @@ def top_accuracy(k: int) -> Metric:
     def hits(predictions: Floats, labels: Floats) -> Floats:
         classes = predictions.shape[1] if predictions.ndim == 2 else 2
         if k >= classes:
-            return np.full(len(labels), np.nan)  # always right, which says nothing
+            return np.full(len(labels), np.nan)  # always correct, so not informative
         truth = labels.astype(np.int64)[:, None]
         if predictions.ndim == 1:
             return np.where(answers_of(predictions) == truth[:, 0], 1.0, 0.0)

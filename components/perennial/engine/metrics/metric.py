@@ -68,7 +68,7 @@ class Metric:
         """The figure of all rows; NaN only if a prediction or a label is not finite.
 
         Args:
-            predictions: As the task's kind says.
+            predictions: In the form of the task's kind.
             labels: Of the same rows; for `statistic`, their weights.
 
         Raises:

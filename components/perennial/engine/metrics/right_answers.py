@@ -19,7 +19,7 @@ def right_answers(scores: Tensor, gains: Tensor, places: int) -> Tensor:
         places: Right answers that a query may have.
 
     Raises:
-        BadTaskError: a query has more, or one that is no candidate.
+        BadTaskError: a query has more, or one that is not a candidate.
     """
     most = int((gains > 0).sum(dim=1).max()) if len(gains) else 0
     if most > places:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from perennial.contracts.training import StepPoint
 
-# Logging intervals that are looked at: fewer say little, more are slow to notice.
+# Logging intervals that are looked at: fewer are unreliable, more react slowly.
 INTERVALS = 5
 # The guides: set the limit near the 90th percentile of the norms, so that one update in ten is
 # clipped; constant clipping hides another fault. More often than not is taken for constantly.

@@ -17,7 +17,7 @@ from perennial.engine.scalars import Scalar, scalar
 
 
 class Clipper:
-    """Clips as the contract says, and tells which updates were clipped, without a sync.
+    """Clips by the contract's method, and counts clipped updates, without a sync.
 
     Args:
         settings: The method and its limit.

@@ -80,7 +80,7 @@ def parallelize(
 def share_model(
     model: nn.Module, task: Task, training: TrainingSection, layout: Layout
 ) -> list[nn.Module]:
-    """Divide matrices, sequences and experts as the task's plan says, in place.
+    """Divide matrices, sequences and experts by the task's plan, in place.
 
     Returns:
         The modules whose experts are divided: they are sharded over fewer processes.

@@ -68,7 +68,7 @@ class BatchPoint:
     Attributes:
         rows: Examples per update.
         seconds: Median time of an update.
-        memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak says little.
+        memory_bytes: Peak on a GPU; 0 on a CPU, where the process's peak is not informative.
     """
 
     rows: int

@@ -89,7 +89,7 @@ def _carried(folder: Path, name: str) -> Path:
 def _source_of(name: str) -> Path | None:
     try:
         found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # a parent is no package, or gone
+    except (ImportError, ValueError):  # a parent is not a package, or is gone
         return None
     if found is None or found.origin in (None, "built-in", "frozen"):
         return None

@@ -21,7 +21,7 @@ _IMAGE_TYPES = ("Binary", "List", "Array")
 
 @dataclass(frozen=True)
 class ImageForm:
-    """What the contract says about the pictures' form.
+    """Form of the pictures in the contract.
 
     Attributes:
         shape: Height, width and maybe channels, of pictures that come as flat lists.
