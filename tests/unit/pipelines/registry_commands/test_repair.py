@@ -74,7 +74,7 @@ def test_a_deleted_alias_is_set_again_and_the_repair_is_logged(
     code, said = perennial(*repair())
     assert code == 2
     assert "cannot ask for confirmation" in said
-    assert "proposal: alias and promotion record both name version 2" in said
+    assert "proposal: set alias and promotion record to version 2" in said
     assert entries(home) == []
     code, said = perennial(*repair("--yes"))
     assert (code, champion()) == (0, "2"), said
