@@ -1,4 +1,4 @@
-"""Alternatives: what would other ways of choosing have shipped from the same training?"""
+"""Alternatives: the checkpoints that other selection rules would have chosen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ PATIENCE = 3
 
 @dataclass(frozen=True)
 class EarlyStop:
-    """What early stopping with patience would have done, as if the curve had been its own.
+    """The outcome of early stopping with patience on a curve.
 
     Attributes:
-        shipped: Index of the evaluation whose weights it ships, the best until it stopped.
+        shipped: Index of the evaluation whose weights it chooses, the best until it stopped.
         stopped: Index of the evaluation at which it stopped; the last one if it never did.
         is_early: Whether it would have stopped before the end.
     """
@@ -30,7 +30,7 @@ def early_stop(values: Sequence[float], patience: int = PATIENCE) -> EarlyStop:
 
     Args:
         values: At each evaluation, signed so that higher is better; at least one.
-        patience: Evaluations without a new best that it waits for.
+        patience: Number of evaluations without a new best before it stops.
     """
     best = 0
     for index, value in enumerate(values):
@@ -43,15 +43,15 @@ def early_stop(values: Sequence[float], patience: int = PATIENCE) -> EarlyStop:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What one way of choosing would have shipped.
+    """The choice of another selection rule.
 
     Attributes:
-        name: The way.
-        step: Of the weights that it ships.
+        name: Name of the rule.
+        step: Step of the weights that it chooses.
         ends: The step at which its training would have ended.
-        sampled: Their figure on the sample, which is all that this way knows.
-        figure: The same on all validation rows; None where these weights were not kept.
-        lead: By how much the chosen weights are better there; negative where they are worse.
+        sampled: Their metric on the sample, on which the rule decides.
+        figure: Their metric on all validation rows; None if they were not kept.
+        lead: By how much the chosen weights are better there; negative if they are worse.
     """
 
     name: str
@@ -70,14 +70,14 @@ def alternatives(
     metric: str,
     direction: Direction,
 ) -> tuple[Alternative, ...]:
-    """What `last`, the best figure while training and early stopping would have shipped.
+    """Return the choices of `last`, the best metric during training, and early stopping.
 
     Args:
-        evaluations: In step order; without any there is nothing to follow.
+        evaluations: In step order; empty returns nothing.
         candidates: Scored on all validation rows.
-        chosen: One of them.
-        metric: What is compared.
-        direction: Which way it is better.
+        chosen: The chosen candidate.
+        metric: The metric to compare.
+        direction: Whether higher or lower is better.
     """
     if not evaluations:
         return ()
@@ -87,7 +87,7 @@ def alternatives(
     stop = early_stop(values)
     ways = {
         "last checkpoint": (last, last),
-        "best figure while training": (values.index(max(values)), last),
+        f"best {metric} during training": (values.index(max(values)), last),
         f"early stopping, patience {PATIENCE}": (stop.shipped, stop.stopped),
     }
     kept = {each.step: each.metrics[metric] for each in candidates if each.is_plain}
@@ -95,7 +95,7 @@ def alternatives(
     for name, (shipped, ended) in ways.items():
         point = evaluations[shipped]
         figure = kept.get(point.step)
-        # Not the sign times the difference, which would say minus zero.
+        # Not the sign times the difference, which can be minus zero.
         lead = None if figure is None else sign * chosen.metrics[metric] - sign * figure
         ends = evaluations[ended].step
         found.append(Alternative(name, point.step, ends, point.metrics[metric], figure, lead))

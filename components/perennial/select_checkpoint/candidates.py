@@ -1,4 +1,4 @@
-"""Candidates: which weights may be chosen, and how are the chosen ones exported?"""
+"""Candidates: score the weights that may be chosen, and export the chosen ones."""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def score_checkpoints(rescoring: Rescoring) -> list[Candidate]:
-    """All weights that can be read, averages too, on the same rows; damaged ones are left out.
+    """Score all readable weights, averages too, on the same rows; skip damaged ones.
 
     Raises:
         NoCheckpointError: none can be read.
@@ -31,8 +31,8 @@ def score_checkpoints(rescoring: Rescoring) -> list[Candidate]:
     if not records:
         raise NoCheckpointError(
             "none of the kept checkpoints can be read",
-            evidence=f"{len(kept)} were kept by the training",
-            action="run the same command again: the training starts anew",
+            evidence=f"the training kept {len(kept)}",
+            action="run the same command again: the training starts from the beginning",
         )
     found = rescoring.scores([(record.step,) for record in records])
     return [
@@ -51,15 +51,15 @@ def score_means(
     metric: str,
     direction: Direction,
 ) -> list[Candidate]:
-    """The means of checkpoints that the section asks for, on the same rows.
+    """Score the means of checkpoints that the section asks for, on the same rows.
 
     Args:
         task: Computes the metric.
-        rescoring: Of the training.
-        candidates: What the kept checkpoints score.
-        section: Which means are asked for.
-        metric: By which the best are the best.
-        direction: Which way it is better.
+        rescoring: Scores weights of the training.
+        candidates: Scores of the kept checkpoints.
+        section: Which means to score.
+        metric: The metric by which the best are selected.
+        direction: Whether higher or lower is better.
     """
     plain = [each for each in candidates if not each.averaged and is_finite(each, task, metric)]
     figures = {each.record.step: each.scored.metric(task, metric) for each in plain}
@@ -73,7 +73,7 @@ def score_means(
 
 
 def export(chosen: ScoredCandidate, rescoring: Rescoring, folder: Path) -> str:
-    """Store the chosen weights; returns their file's SHA-256."""
+    """Store the chosen weights; return their file's SHA-256."""
     if chosen.members:
         return write_weights(rescoring.untrained(chosen.members, averaged=False)[1], folder)
     if chosen.averaged:
@@ -87,6 +87,6 @@ def _is_intact(record: CheckpointRecord) -> bool:
     try:
         fetch_checkpoint(record.uri)
     except DamagedCheckpointError as error:
-        logger.warning("checkpoint=%s left out: %s", record.uri, error)
+        logger.warning("checkpoint=%s skipped: %s", record.uri, error)
         return False
     return True

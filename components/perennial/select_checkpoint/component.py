@@ -1,4 +1,4 @@
-"""KFP wiring of `select_checkpoint`: which checkpoint goes to the gate?"""
+"""KFP wiring of `select_checkpoint`: choose the checkpoint for the gate."""
 
 from kfp import dsl
 
@@ -13,7 +13,7 @@ def select_checkpoint(
     report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Which checkpoint goes to the gate?"""
+    """Choose the checkpoint for the gate."""
     from perennial.select_checkpoint.step import select_checkpoint_step
 
     result = select_checkpoint_step(

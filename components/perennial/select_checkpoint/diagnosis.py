@@ -1,4 +1,4 @@
-"""Diagnosis: what the curves say about this training, and what to change before the next."""
+"""Diagnosis: findings from a training's curves, with advice for the next training."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 from perennial.contracts.training import Advice, Direction, EvaluationPoint
 from perennial.engine.evaluation.resampling import sign_of
 
-# Fewer points do not tell a trend from noise: a quarter of eight is two.
+# With fewer points a trend cannot be told from noise: a quarter of eight is two.
 MIN_POINTS = 8
 # Google's Deep Learning Tuning Playbook, on choosing max_train_steps: a best step in the last
 # quarter asks for a longer training, one in the first tenth for a shorter.
@@ -19,23 +19,23 @@ LATE_SHARE = 0.75
 EARLY_SHARE = 0.10
 # A trend counts when it exceeds two standard errors of a mean or slope, the usual 5% level.
 CLEAR = 2.0
-# What remains behind the steep start. Three quarters of a curve show a slow improvement under twice
-# the noise in 99% of the trainings of benchmarks/selection_regret.py, half of it in 84%.
+# The share after the steep start. Three quarters of a curve show a slow improvement at twice the
+# noise in 99% of the trainings of benchmarks/selection_regret.py, half of it in 84%.
 SETTLED_SHARE = 0.75
 # A last quarter that adds less than this share of the whole gain is not worth another.
 RELEVANT_GAIN = 0.01
-# A budget is proposed up to twice the training seen: further, the curve says nothing.
+# A length is proposed up to twice the observed training: the curve does not predict further.
 LONGEST = 2.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the curves say.
+    """One finding from the curves.
 
     Attributes:
-        text: With the advice that follows, for people.
-        advice: The same in a word.
-        next_steps: The budget that follows; None for no proposal.
+        text: The finding and the advice, for people.
+        advice: The advice in one word.
+        next_steps: The proposed length of the next training; None for no proposal.
     """
 
     text: str
@@ -45,12 +45,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the curves say about a training.
+    """Findings from the curves of a training.
 
     Attributes:
-        findings: The gravest first.
-        advice: Of the gravest finding that has one.
-        next_steps: Proposed budget of the next training; None where none can be proposed.
+        findings: The most severe first.
+        advice: The advice of the most severe finding that has one.
+        next_steps: Proposed length of the next training; None without a proposal.
     """
 
     findings: tuple[str, ...]
@@ -63,9 +63,9 @@ class Curve:
     """One measurement over steps.
 
     Attributes:
-        steps: Of the points.
+        steps: Steps of the points.
         values: Signed so that higher is better.
-        whole: What this is the end of.
+        whole: The curve of which this is the end.
     """
 
     steps: NDArray[np.float64]
@@ -74,7 +74,7 @@ class Curve:
 
     @property
     def noise(self) -> float:
-        """Standard deviation around the trend, from second differences, which cancel the trend.
+        """Return the standard deviation around the trend, from second differences.
 
         The median resists the steep start of a curve; 0.6745 turns it into a standard deviation,
         and a second difference has six times the variance of a point. A short end has the noise of
@@ -87,16 +87,16 @@ class Curve:
 
     @property
     def best(self) -> int:
-        """Index of the best point, the earliest of equals."""
+        """Return the index of the best point, the earliest of equals."""
         return int(np.argmax(self.values))
 
     def tail(self, share: float) -> "Curve":
-        """The last share of the points."""
+        """Return the last share of the points as a curve."""
         start = len(self.steps) - max(2, round(share * len(self.steps)))
         return Curve(self.steps[start:], self.values[start:], self)
 
     def falls_after_best(self) -> bool:
-        """Whether the mean of the points after the best lies clearly below it."""
+        """Whether the mean of the points after the best is significantly below it."""
         later = self.values[self.best + 1 :]
         if len(later) < 2:
             return False
@@ -105,7 +105,7 @@ class Curve:
         return _in_errors(drop, error) > _clear_among(len(self.values))
 
     def slope(self) -> float:
-        """Slope of the least-squares line, in standard errors."""
+        """Return the slope of the least-squares line, in standard errors."""
         centred = self.steps - self.steps.mean()
         spread = float(np.sum(centred**2))
         gradient = float(np.sum(centred * self.values)) / spread
@@ -115,19 +115,19 @@ class Curve:
 def diagnose(
     evaluations: Sequence[EvaluationPoint], metric: str, direction: Direction
 ) -> Diagnosis:
-    """Findings with advice, the gravest first, and the next budget.
+    """Return findings with advice, the most severe first, and the next training's length.
 
     Args:
         evaluations: In step order.
         metric: The selection metric.
-        direction: Which way it is better.
+        direction: Whether higher or lower is better.
     """
-    # Where no update was applied, the same weights were evaluated once more.
+    # If no update was applied, the same weights were evaluated again.
     evaluations = [point for point in evaluations if point.train_loss is not None]
     if len(evaluations) < MIN_POINTS:
         text = (
-            f"{len(evaluations)} evaluations are too few to read a curve: evaluate more often, at "
-            f"least {MIN_POINTS} times"
+            f"{len(evaluations)} evaluations are too few for a diagnosis: evaluate at least "
+            f"{MIN_POINTS} times"
         )
         return Diagnosis((text,), "nothing", None)
     steps = np.array([point.step for point in evaluations], dtype=np.float64)
@@ -136,12 +136,12 @@ def diagnose(
     loss = Curve(steps, -np.array([point.metrics["loss"] for point in evaluations]))
     train = Curve(steps, -np.array([point.train_loss for point in evaluations]))
     flat, noisy = _no_learning(curve, metric), _noisy(curve, metric)
-    # Where the best lies by chance, it says nothing about the length.
+    # If the best point is due to chance, it carries no information on the length.
     by_chance = noisy or (flat and not curve.falls_after_best())
     length = None if by_chance else _length(curve, metric)
     findings = (_rising_train_loss(train), flat, _overfitting(loss, train), noisy, length)
     found = [finding for finding in findings if finding]
-    texts = tuple(finding.text for finding in found) or ("the curves show nothing to change",)
+    texts = tuple(finding.text for finding in found) or ("no problem found in the curves",)
     for finding in found:
         if finding.advice != "nothing":
             return Diagnosis(texts, finding.advice, finding.next_steps)
@@ -151,15 +151,14 @@ def diagnose(
 def is_still_improving(
     evaluations: Sequence[EvaluationPoint], metric: str, direction: Direction
 ) -> bool:
-    """Whether later weights are better for certain, apart from how the last few happen to lie.
+    """Whether later weights are significantly better, over the range of the candidates.
 
-    Longer than what the advice to train longer looks at: it asks about the end of a training, this
-    about the stretch in which the candidates lie.
+    Uses a longer part of the curve than the advice to train longer, which only needs the end.
 
     Args:
-        evaluations: In step order; too few tell no trend.
+        evaluations: In step order; too few show no trend.
         metric: The selection metric.
-        direction: Which way it is better.
+        direction: Whether higher or lower is better.
     """
     if len(evaluations) < MIN_POINTS:
         return False
@@ -178,8 +177,8 @@ def _rising_train_loss(train: Curve) -> Finding | None:
         return None
     return Finding(
         f"the training loss rises from step {train.steps[best]:.0f} on ({-train.values[best]:.4g} "
-        f"to {-train.values[-1]:.4g}): training itself fails, which no checkpoint mends; lower the "
-        "learning rate, lengthen its warm-up, clip gradients, and look for a bug in the loss",
+        f"to {-train.values[-1]:.4g}), which no choice of checkpoint can fix: lower the learning "
+        "rate, lengthen its warm-up, clip gradients, and look for a bug in the loss",
         "bug",
     )
 
@@ -192,7 +191,7 @@ def _no_learning(curve: Curve, metric: str) -> Finding | None:
     if curve.slope() > CLEAR:
         return None
     return Finding(
-        f"{metric} is no better in the second half than at step {curve.steps[0]:.0f}: the model "
+        f"{metric} is not better in the second half than at step {curve.steps[0]:.0f}: the model "
         "learned everything before the first evaluation, or nothing; compare it with the baselines"
     )
 
@@ -222,7 +221,7 @@ def _noisy(curve: Curve, metric: str) -> Finding | None:
 
 
 def _length(curve: Curve, metric: str) -> Finding | None:
-    """At most one of: longer, shorter."""
+    """Return the advice to train longer or shorter, or None."""
     last = float(curve.steps[-1])
     best = float(curve.steps[curve.best])
     ending = curve.tail(0.25)
@@ -237,8 +236,8 @@ def _length(curve: Curve, metric: str) -> Finding | None:
         )
     if best <= EARLY_SHARE * last:
         return Finding(
-            f"the best {metric} comes in the first {EARLY_SHARE:.0%} of the training: train "
-            "shorter, or lower the learning rate",
+            f"the best {metric} is in the first {EARLY_SHARE:.0%} of the training: train shorter, "
+            "or lower the learning rate",
             "shorter",
             _steps_for(best, curve),
         )
@@ -246,8 +245,8 @@ def _length(curve: Curve, metric: str) -> Finding | None:
     if saturated <= 0.5 * last:
         enough = _steps_for(saturated, curve)
         return Finding(
-            f"{metric} gains nothing measurable after step {saturated:.0f} of {last:.0f}: a "
-            f"training of {enough} steps would do",
+            f"{metric} does not improve measurably after step {saturated:.0f} of {last:.0f}: "
+            f"{enough} steps would suffice",
             "shorter",
             enough,
         )
@@ -255,14 +254,14 @@ def _length(curve: Curve, metric: str) -> Finding | None:
 
 
 def _steps_for(best: float, curve: Curve) -> int:
-    """A budget of whole evaluations in which this step lies where the last quarter begins."""
+    """Return a length in whole evaluations whose last quarter begins at this step."""
     interval = float(np.median(np.diff(curve.steps)))
     steps = math.ceil(best / LATE_SHARE / interval) * interval
     return int(min(steps, float(curve.steps[-1])))
 
 
 def _steps_until_saturation(curve: Curve) -> int:
-    """Quarters are added while each gains enough, if their gains go on shrinking as they did."""
+    """Return a length with further quarters while each would gain enough at the current decay."""
     last = float(curve.steps[-1])
     interval = float(np.median(np.diff(curve.steps)))
     quarters = [float(part.mean()) for part in np.array_split(curve.values, 4)]
@@ -277,17 +276,14 @@ def _steps_until_saturation(curve: Curve) -> int:
 
 
 def _saturation(curve: Curve) -> float:
-    """The first step whose value the best does not clearly exceed."""
+    """Return the first step whose value the best does not significantly exceed."""
     margin = CLEAR * curve.noise * math.sqrt(2.0)
     reached = np.flatnonzero(curve.values >= curve.values.max() - margin)
     return float(curve.steps[reached[0]])
 
 
 def _clear_among(count: int) -> float:
-    """What the best of so many must exceed: one is far off by chance, so they share the level.
-
-    Bonferroni's correction.
-    """
+    """Return the threshold for the best of many points, by Bonferroni's correction."""
     return -float(ndtri(ndtr(-CLEAR) / count))
 
 

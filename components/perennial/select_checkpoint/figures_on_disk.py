@@ -1,4 +1,4 @@
-"""Figures on disk: what weights score on each row, written batch by batch and read as views."""
+"""Figures on disk: per-row scores of weights, written batch by batch and read as views."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -15,24 +15,24 @@ ARRAYS = ("losses", "predictions", "labels", "weights")
 
 
 class Figures(Section):
-    """What weights score on some rows: a file of float64 for each array of a `ScoredBatch`."""
+    """Scores of weights on some rows: a file of float64 for each array of a `ScoredBatch`."""
 
     folder: str
     averaged: bool
     """Whether these are the moving average of the weights."""
     rows: int
     shapes: dict[str, tuple[int, ...]]
-    """Of each array, one row's; empty where there are no rows."""
+    """Shape of one row of each array; empty if there are no rows."""
 
 
 class Found(Section):
-    """What one process found under the weights of a checkpoint, and their moving average."""
+    """Scores by one process of a checkpoint's weights, and of their moving average."""
 
     figures: tuple[Figures, ...]
 
 
 def write_figures(batches: Iterable[ScoredBatch], folder: Path, *, averaged: bool) -> Figures:
-    """Put each batch behind the one before; memory holds one of them."""
+    """Append each batch to the files; memory holds one batch."""
     folder.mkdir(parents=True)
     rows, shapes = 0, {}
     with ExitStack() as stack:
@@ -47,10 +47,10 @@ def write_figures(batches: Iterable[ScoredBatch], folder: Path, *, averaged: boo
 
 
 def read_together(parts: Sequence[Figures]) -> ScoredBatch:
-    """What all processes wrote, in their order, as views of the first one's files.
+    """Return the scores of all processes, in order, as views of the first one's files.
 
     Raises:
-        BadDataError: none of them had any rows.
+        BadDataError: there are no rows.
     """
     rows = sum(part.rows for part in parts)
     if not rows:

@@ -1,4 +1,4 @@
-"""Means: of which checkpoints, and their weights as one model."""
+"""Means: select checkpoints to average, and build the model with the mean weights."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,12 +15,12 @@ from perennial.select_checkpoint.config import SelectionSection
 def memberships(
     figures: Mapping[int, float], section: SelectionSection, direction: Direction
 ) -> list[tuple[int, ...]]:
-    """The steps of each mean that is asked for; none of a single checkpoint, none twice.
+    """Return the steps of each mean to score, without single checkpoints and duplicates.
 
     Args:
-        figures: What each step's own weights score.
-        section: Which means are asked for.
-        direction: Which way a figure is better.
+        figures: Metric of each step's own weights.
+        section: Which means to score.
+        direction: Whether higher or lower is better.
     """
     sign = sign_of(direction)
     newest = sorted(figures, reverse=True)
@@ -33,10 +33,10 @@ def memberships(
 def mean_model(
     records: Sequence[CheckpointRecord], result: TrainingResult
 ) -> tuple[Task, nn.Module]:
-    """A model with the mean of the weights of checkpoints, two models in memory at a time.
+    """Return a model with the mean weights of checkpoints; two models are in memory at a time.
 
-    Running statistics are averaged, too, which is not what reaches the mean model: take them anew.
-    Counters and other whole numbers are those of the newest.
+    Running statistics are averaged too, but do not fit the mean model: compute them again. Counters
+    and other integers are those of the newest.
 
     Args:
         records: In step order.
@@ -54,11 +54,11 @@ def take_in(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: int) -
     """Make the state of a model the mean of `count` states, one more than before, in place.
 
     Args:
-        mean: As `state_dict` gives it: the model's own tensors.
-        new: The state that is added.
-        count: How many states it then is the mean of.
+        mean: From `state_dict`: the model's own tensors.
+        new: The state to add.
+        count: Number of states in the new mean.
     """
-    # Tied weights have several names and one place, which must move once.
+    # Tied weights have several names and one storage, which must be updated once.
     places = {(value.data_ptr(), value.shape): name for name, value in mean.items()}
     for name in places.values():
         if mean[name].is_floating_point():

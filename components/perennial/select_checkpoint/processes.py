@@ -1,9 +1,9 @@
-"""Processes: is scoring worth several of them, and what do they find together?
+"""Processes: score checkpoints in several processes if that saves time.
 
     python -m perennial.select_checkpoint.share_of_rows REQUEST.json RANK
 
-Each scores its own rows under all weights that are asked for. Nothing is exchanged but files, and
-what they find is what one process would, bit for bit; so the number may depend on the clock.
+Each scores its own rows with all requested weights. They exchange only files, and their results
+equal those of one process bit for bit; so their number may depend on the clock.
 """
 
 import os
@@ -24,36 +24,36 @@ from perennial.select_checkpoint.figures_on_disk import Found
 from perennial.steps.lease import RunLease
 
 REQUEST_FILE = "request.json"
-# Until a process has imported PyTorch and read the snapshot: 4 s measured on two busy cores.
+# Time to import PyTorch and read the snapshot: 4 s measured on two busy cores.
 STARTING_SECONDS = 4.0
-# It must win clearly: what is left is guessed from what went before.
+# The saving must be clear, because the remaining time is an extrapolation.
 WORTH = 2.0
 LAST_LINES = 3
 Steps = tuple[int, ...]
-"""Of one checkpoint, or of those whose mean is asked for."""
+"""Steps of one checkpoint, or of those whose mean is requested."""
 
 
 class Request(Section):
-    """What every process is told."""
+    """The request to every process."""
 
     training: str
     """Folder of the `TrainingResult`."""
     snapshot: str
     """Folder of the `Snapshot`."""
     work: tuple[Steps, ...]
-    """Which weights."""
+    """Weights to score."""
     processes: int
-    """How many share the rows."""
+    """Number of processes that share the rows."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to score on.
+    """The machine's resources for scoring.
 
     Attributes:
-        gpus: That this process sees.
-        cores: That it may use.
-        threads: That PyTorch computes with, in each process.
+        gpus: GPUs visible to this process.
+        cores: Cores that it may use.
+        threads: PyTorch's threads in each process.
     """
 
     gpus: int
@@ -62,17 +62,17 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """This one."""
+        """Return this machine's resources."""
         return cls(torch.cuda.device_count(), len(os.sched_getaffinity(0)), torch.get_num_threads())
 
 
 def worthwhile(machine: Machine, trained_on: int, seconds: float) -> int:
-    """How many processes to score with: one per GPU, or per free core as far as training had them.
+    """Return the number of processes: one per GPU, or per free core up to the training's number.
 
     Args:
-        machine: What there is.
+        machine: The machine's resources.
         trained_on: Processes of the training: a container often sees more cores than it may use.
-        seconds: What one process would take for the rest.
+        seconds: Time that one process would need for the rest.
     """
     on_cpu = 1 if machine.gpus else min(trained_on, machine.cores // machine.threads)
     available = max(machine.gpus, on_cpu, 1)
@@ -81,14 +81,14 @@ def worthwhile(machine: Machine, trained_on: int, seconds: float) -> int:
 
 
 def score_in_processes(request: Request, scratch: Path) -> Iterator[list[Found]]:
-    """For each of the weights asked for, what every process found, in the order of the rows.
+    """Yield, for each of the requested weights, every process's scores in the order of the rows.
 
     Raises:
         PerennialError: a process failed.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     write_atomically(scratch / REQUEST_FILE, request.to_json().encode())
-    # Without the lease the processes end by themselves, whatever became of this one.
+    # Without the lease the processes end by themselves, even if this one was killed.
     lease = RunLease(scratch)
     lease.acquire()
     try:
@@ -101,7 +101,7 @@ def score_in_processes(request: Request, scratch: Path) -> Iterator[list[Found]]
 
 
 def found_file(scratch: Path, rank: int, number: int) -> Path:
-    """Where a process says what it found for one of the weights; the figures lie beside it."""
+    """Return the file of a process's results for one of the weights; its scores are beside it."""
     return scratch / f"found-{rank}-{number}.json"
 
 
@@ -117,8 +117,8 @@ def _run(request: Request, scratch: Path, lease: RunLease) -> None:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
             running.append(stack.enter_context(process))
-        # The lease ends those that are still at work when one has failed, or this process is told
-        # to stop; leaving the block waits for them.
+        # The lease ends those that still run when one has failed or this process is stopped;
+        # leaving the block waits for them.
         stack.callback(lease.release)
         for rank, process in enumerate(running):
             left = found_file(scratch, rank, len(request.work) - 1)
@@ -126,8 +126,8 @@ def _run(request: Request, scratch: Path, lease: RunLease) -> None:
                 raise PerennialError(
                     f"process {rank} of {request.processes} failed while it scored checkpoints",
                     evidence=_last_lines(scratch / f"log-{rank}"),
-                    action="set selection.processes = 1 to see it in this process; with too "
-                    "little memory for several models, leave it there",
+                    action="set selection.processes = 1 to reproduce it in this process; keep it "
+                    "if there is too little memory for several models",
                 )
 
 
@@ -150,4 +150,4 @@ def _environment(environment: Mapping[str, str], rank: int, lease: RunLease) -> 
 
 def _last_lines(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return " / ".join(lines[-LAST_LINES:]) or "it said nothing"
+    return " / ".join(lines[-LAST_LINES:]) or "no output"

@@ -1,4 +1,4 @@
-"""The page of `select_checkpoint`: curves, candidates and why one of them was chosen."""
+"""The page of `select_checkpoint`: curves, candidates and the reason for the choice."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,18 +25,18 @@ def write_report(
 
     Args:
         path: The HTML file.
-        training: Where the curves come from.
-        selection: What was chosen.
-        metric: What it was chosen by.
-        diagnosis: What the curves say.
-        others: What other ways would have shipped.
-        unit: What the standard errors take as independent, such as `day`.
+        training: The training with its curves.
+        selection: The choice.
+        metric: The selection metric.
+        diagnosis: Findings from the curves.
+        others: Choices of other selection rules.
+        unit: Independent unit of the standard errors, such as `day`.
     """
-    page = Page("Select checkpoint", outcome="passed", summary=f"Chosen: {selection.reason}.")
+    page = Page("Select checkpoint", outcome="passed", summary=f"Chosen {selection.reason}.")
     page.values(_shipped(selection, metric))
     _add_candidates(page, selection, metric, unit)
     _add_alternatives(page, others, metric)
-    page.heading("What the curves say")
+    page.heading("Diagnosis of the curves")
     page.values({"advice": diagnosis.advice, "steps": f"{training.steps:,}", **_budget(diagnosis)})
     for finding in diagnosis.findings:
         page.text(f"{finding[0].upper()}{finding[1:]}.")
@@ -49,11 +49,10 @@ def _add_candidates(page: Page, selection: Selection, metric: str, unit: str) ->
     intervals = {each.title: _bar(each, metric) for each in selection.candidates}
     page.figure(
         interval_chart(intervals, x_label=metric, reference=selection.best.metrics[metric]),
-        "The weights of each kept checkpoint, plus and minus one standard error over every "
-        f"{unit} of the split.",
+        f"Each kept checkpoint, plus and minus one standard error by {unit} of the split.",
     )
     page.table(
-        ("checkpoint", "kept as", metric, "behind the best", "standard error of that", "loss"),
+        ("checkpoint", "kept as", metric, "difference to the best", "its standard error", "loss"),
         [
             (
                 candidate.title,
@@ -67,7 +66,7 @@ def _add_candidates(page: Page, selection: Selection, metric: str, unit: str) ->
                 selection.candidates, selection.shortfalls, strict=True
             )
         ],
-        caption="Differences are paired: both checkpoints are drawn on the same blocks.",
+        caption="Differences are paired: all checkpoints use the same bootstrap draws.",
         outcomes=[
             _outcome(candidate == selection.chosen, broken)
             for candidate, broken in zip(selection.candidates, selection.breaches, strict=True)
@@ -75,16 +74,16 @@ def _add_candidates(page: Page, selection: Selection, metric: str, unit: str) ->
     )
     for candidate, broken in zip(selection.candidates, selection.breaches, strict=True):
         if broken:
-            page.text(f"{candidate.title} may not be chosen: {' and '.join(broken)}.")
+            page.text(f"{candidate.title} is not eligible: {' and '.join(broken)}.")
 
 
 def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) -> None:
     if not others:
         return
-    page.heading("What other ways would have shipped")
+    page.heading("What other selection rules would have chosen")
     page.table(
-        ("way", "trains until", "ships", f"{metric}, sample", f"{metric}, all rows",
-         "the chosen is better by"),
+        ("rule", "trains until", "chooses", f"{metric}, sample", f"{metric}, all rows",
+         "our choice is better by"),
         [
             (
                 other.name,
@@ -96,8 +95,8 @@ def _add_alternatives(page: Page, others: Sequence[Alternative], metric: str) ->
             )
             for other in others
         ],
-        caption="They see the sample alone; a figure that was the best of many is too good by "
-        "chance. Below zero, the chosen checkpoint is behind, within the noise that is allowed.",
+        caption="These rules use only the sample, on which the best of many is too good by "
+        "chance. Negative: our choice is worse, within the tolerance.",
     )  # fmt: skip
 
 
@@ -129,7 +128,7 @@ def _draw_curves(page: Page, training: TrainingResult, metric: str, chosen: int)
 def _shipped(selection: Selection, metric: str) -> dict[str, str]:
     named = {
         "chosen": selection.chosen,
-        "best figure alone": selection.best,
+        f"best {metric}": selection.best,
         "last checkpoint": selection.last,
     }
     return {

@@ -1,7 +1,7 @@
-"""Rescoring: what do checkpoints, and means of them, score on every validation row?
+"""Rescoring: score checkpoints, and means of them, on every validation row.
 
-Rows are streamed. What remains of each is its loss, prediction, label and weight, and these go to
-disk batch by batch, so memory grows neither with the rows nor with the number of candidates.
+Rows are streamed. Each row's loss, prediction, label and weight go to disk batch by batch, so
+memory grows neither with the rows nor with the number of candidates.
 """
 
 import time
@@ -49,8 +49,8 @@ class Rescoring:
     Args:
         training: Folder of the `TrainingResult`.
         snapshot: Folder of the `Snapshot`.
-        scratch: Folder for figures while they are compared.
-        processes: How many score; None for as many as pay.
+        scratch: Folder for scores while they are compared.
+        processes: Number of processes; None for as many as save time.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class Rescoring:
         self._numbers = count()  # of folders
 
     def blocks(self) -> Blocks:
-        """Which validation rows depend on each other."""
+        """Return the independent blocks of the validation rows."""
         data, rows = self.dataset.snapshot.data, self.dataset.scan(Split.VALIDATION)
         names = [name for name in (data.time, data.group) if name]
-        # The rows alone where nothing binds them: a text as the label would fill the memory.
+        # Only row numbers if there are no blocks: a text label would fill the memory.
         columns = names or pl.repeat(0, pl.len(), dtype=pl.Int8).alias("row")
         return blocks_of(self.dataset.collect(rows.select(columns)), data)
 
     def scores(self, work: Sequence[Steps]) -> Iterator[list[tuple[bool, ScoredBatch]]]:
-        """For each of the weights, and its moving average, what they score on all rows.
+        """Yield the scores on all rows of each of the weights and its moving average.
 
-        Unless it is said how many processes to take, the first is scored in this one, and its time
-        tells whether more of them pay for the others.
+        If the number of processes is not set, the first is scored in this one, and its time decides
+        whether several processes save time for the others.
         """
         left = list(work)
         processes = self._processes or 1
@@ -95,7 +95,7 @@ class Rescoring:
             yield from map(_whole, score_in_processes(request, folder))
 
     def share(self, steps: Steps, share: Share, folder: Path) -> Found:
-        """One process's rows under these weights, and under their moving average, into a folder."""
+        """Write one process's scores of these weights, and their moving average, to a folder."""
         return Found(
             figures=tuple(
                 write_figures(
@@ -108,7 +108,7 @@ class Rescoring:
         )
 
     def untrained(self, steps: Steps, *, averaged: bool) -> tuple[Task, nn.Module]:
-        """The mean of several checkpoints, or one's moving average, with statistics of its own."""
+        """Return the mean of several checkpoints, or one's moving average, with new statistics."""
         records = self._records(steps)
         if averaged:
             task, model = load_checkpoint_model(records[0].uri, self.result, averaged=True)
@@ -118,7 +118,7 @@ class Rescoring:
         return task, model
 
     def _models(self, steps: Steps) -> Iterator[tuple[bool, Task, nn.Module]]:
-        """A checkpoint's weights, then its moving average if it has one; or the mean of several."""
+        """Yield a checkpoint's weights and its moving average, if any; or the mean of several."""
         if len(steps) > 1:
             yield False, *self.untrained(steps, averaged=False)
             return
@@ -144,7 +144,7 @@ class Rescoring:
 
 
 def _whole(shares: Sequence[Found]) -> list[tuple[bool, ScoredBatch]]:
-    """What all processes found, as one."""
+    """Merge the scores of all processes."""
     return [
         (parts[0].averaged, read_together(parts))
         for parts in zip(*(share.figures for share in shares), strict=True)

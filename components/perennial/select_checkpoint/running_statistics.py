@@ -1,8 +1,8 @@
-"""Running statistics: those that weights have which no forward pass of the training ever saw.
+"""Running statistics: compute those of averaged weights, which the training never used.
 
-Batch normalisation remembers mean and variance of what reached it under the weights of a training.
-With averaged weights something else reaches it, so its statistics are taken anew, over training
-rows, as `torch.optim.swa_utils.update_bn` does; only that dropout stays off, as when predicting.
+Batch normalisation keeps mean and variance of its inputs during the training. With averaged weights
+its inputs differ, so its statistics are computed again over training rows, as
+`torch.optim.swa_utils.update_bn` does, except that dropout stays off, as for predictions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,8 +18,8 @@ from perennial.engine.data.batching import fixed_sample
 from perennial.engine.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.task import Batch, Task, inputs_of
 
-# So many rows know a channel's mean to within 1.1% of its deviation (1 / sqrt(8,192)), more would
-# cost memory: they are held as the dataset has them, compressed pictures for instance.
+# This many rows give a channel's mean to within 1.1% of its deviation (1 / sqrt(8,192)); more would
+# cost memory: they are held as in the dataset, compressed pictures for instance.
 ROWS = 8_192
 BATCH_ROWS = 512
 READ_ROWS = 16_384
@@ -27,16 +27,16 @@ SEED = 0  # the same rows, order and augmentation for every candidate and for th
 
 
 def normalizations(model: nn.Module) -> list[BatchNorm]:
-    """Its batch normalisations that keep running statistics."""
+    """Return the model's batch normalisations that keep running statistics."""
     found = (each for each in model.modules() if isinstance(each, BATCH_NORMS))
     return [each for each in found if each.track_running_stats]
 
 
 def sampled_rows(dataset: Dataset, rows: int = ROWS) -> pl.DataFrame:
-    """Rows of the training split, drawn from all of it in one pass, in random order.
+    """Sample rows of the training split in one pass, in random order.
 
-    A dataset is often in the order of time, and neighbours alike: their variance would be that of a
-    day.
+    A dataset is often in order of time with similar neighbours: a contiguous sample would have the
+    variance of a day.
     """
     chosen = fixed_sample(dataset.snapshot.split_rows[Split.TRAIN], rows, SEED)
     parts, start = [], 0
@@ -49,9 +49,9 @@ def sampled_rows(dataset: Dataset, rows: int = ROWS) -> pl.DataFrame:
 
 
 def training_batches(task: Task, rows: pl.DataFrame, device: torch.device) -> Iterator[Batch]:
-    """The rows as training sees them: encoded and augmented."""
+    """Yield the rows encoded and augmented, as in training."""
     generator = torch.Generator().manual_seed(SEED)
-    # As equal as whole rows allow: a single row would have no variance.
+    # Batches of nearly equal size: a batch of a single row would have no variance.
     for index in np.array_split(np.arange(rows.height), -(-rows.height // BATCH_ROWS)):
         batch = task.augment(task.encode(rows[index]), generator)
         yield {name: tensor.to(device) for name, tensor in batch.items()}
@@ -59,7 +59,7 @@ def training_batches(task: Task, rows: pl.DataFrame, device: torch.device) -> It
 
 @torch.no_grad()
 def renew(model: nn.Module, batches: Iterable[Batch]) -> None:
-    """Take the running statistics of a model in evaluation mode anew; every batch counts alike."""
+    """Compute a model's running statistics again in evaluation mode; all batches count equally."""
     found = normalizations(model)
     momenta = [each.momentum for each in found]
     for each in found:

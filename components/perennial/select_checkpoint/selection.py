@@ -1,7 +1,7 @@
-"""Selection: which of the kept checkpoints is best, when differences within noise do not count.
+"""Selection: choose the best of the kept checkpoints, ignoring differences within noise.
 
-Noise is broken by what the whole curve says: where later weights are better for certain, the latest
-of the candidates that may be best; else the earliest, which had less time to overfit.
+Among candidates within the tolerance of the best, the whole curve decides: if later weights are
+significantly better, the latest; otherwise the earliest, which had less time to overfit.
 """
 
 import math
@@ -18,7 +18,7 @@ from perennial.engine.evaluation.scoring import ScoredBatch
 from perennial.engine.metrics.metric import all_finite
 from perennial.engine.task import Task
 
-# Draws of the bootstrap: its standard error is then known to within 2.5% (1 / sqrt(2 x 800)).
+# Bootstrap draws: they give a standard error to within 2.5% (1 / sqrt(2 x 800)).
 RESAMPLES = 800
 
 
@@ -28,10 +28,10 @@ class Candidate:
 
     Attributes:
         record: The checkpoint.
-        scored: On the same rows as all others.
+        scored: Scores on the same rows as all others.
         averaged: Whether these are the averaged weights.
-        members: The steps whose weights these are the mean of, if of several checkpoints; the
-            record is then that of the newest.
+        members: The steps whose weights are averaged, for a mean of several checkpoints; the record
+            is then that of the newest.
     """
 
     record: CheckpointRecord
@@ -45,14 +45,14 @@ class Selection:
     """The chosen checkpoint among all that were scored, in step order.
 
     Attributes:
-        chosen: The one that goes to the gate.
-        best: The one with the best figure, of those that keep the limits.
-        last: The newest, as it was trained.
+        chosen: The candidate for the gate.
+        best: The candidate with the best metric within the limits.
+        last: The newest, without averaging.
         candidates: All of them, in step order, averaged weights after the step's own.
-        shortfalls: For each candidate, how far it falls behind the best, and the standard error
-            of that difference.
-        breaches: For each candidate, which limits it breaks.
-        reason: Why the chosen one, in a sentence.
+        shortfalls: For each candidate, its difference to the best, and the standard error of that
+            difference.
+        breaches: For each candidate, which limits it violates.
+        reason: The chosen candidate and the reason, as a sentence.
     """
 
     chosen: ScoredCandidate
@@ -64,7 +64,7 @@ class Selection:
     reason: str
 
     def figures(self, metric: str) -> dict[str, float]:
-        """What each way of choosing would have shipped."""
+        """Return a metric of the chosen, the best and the last candidate."""
         named = {"chosen": self.chosen, "best": self.best, "last": self.last}
         figures = {f"validation/{name}_{metric}": c.metrics[metric] for name, c in named.items()}
         return figures | {"validation/chosen_step": float(self.chosen.step)}
@@ -73,12 +73,12 @@ class Selection:
 def metric_and_direction(
     task: Task, name: str, *, option: str = "selection.metric"
 ) -> tuple[str, Direction]:
-    """The metric that a section names, and which way it is better.
+    """Return a section's metric, and whether higher or lower is better.
 
     Args:
-        task: Has the metrics.
+        task: Defines the metrics.
         name: One of them, or `loss`; empty for the first.
-        option: Where it is named, for the error.
+        option: Name of the option, for the error.
 
     Raises:
         PerennialError: the task has no such metric.
@@ -88,15 +88,15 @@ def metric_and_direction(
     chosen = name or next(iter(task.metrics))
     if chosen not in task.metrics:
         raise PerennialError(
-            f"{option} = {name!r} is no metric of the task",
-            evidence=f"it has {', '.join(task.metrics)} and loss",
-            action="name one of them, or leave it out",
+            f"{option} = {name!r} is not a metric of the task",
+            evidence=f"the task's metrics: {', '.join(task.metrics)} and loss",
+            action="set one of them, or remove the option",
         )
     return chosen, task.metrics[chosen]
 
 
 def limits_of(task: Task, limits: Mapping[str, float]) -> dict[str, tuple[Direction, float]]:
-    """Limits with the way in which their metrics are better.
+    """Return the limits with the direction of their metrics.
 
     Raises:
         PerennialError: the task has no such metric.
@@ -118,20 +118,20 @@ def select(
     limits: Mapping[str, tuple[Direction, float]],
     improving: bool = False,
 ) -> Selection:
-    """Choose, within the limits, the earliest that the best does not clearly beat, or the latest.
+    """Choose the earliest, or latest, candidate within the limits and the tolerance of the best.
 
     Args:
         task: Computes the metric.
         candidates: All weights of the kept checkpoints, scored on the same rows.
-        blocks: Of those rows.
-        metric: What is compared.
-        direction: Which way it is better.
+        blocks: Independent blocks of those rows.
+        metric: The metric to compare.
+        direction: Whether higher or lower is better.
         tolerance: In standard errors of the paired difference to the best.
-        limits: Of other metrics, as `limits_of` gives them.
-        improving: Whether the curve says that later is better: then the latest.
+        limits: Limits of other metrics, from `limits_of`.
+        improving: Whether the curve still improves; then the latest is chosen.
 
     Raises:
-        PerennialError: no checkpoint has a finite figure, or none keeps the limits.
+        PerennialError: no checkpoint has a finite metric, or none is within the limits.
     """
     finite = sorted(
         (each for each in candidates if is_finite(each, task, metric)),
@@ -170,7 +170,7 @@ def select(
 
 
 def _latest(numbers: Sequence[int], candidates: Sequence[ScoredCandidate]) -> int:
-    """Of candidates in step order; of equal steps the first, whose weights are the plain ones."""
+    """Return the latest candidate; of equal steps the first, whose weights are not averaged."""
     newest = max(candidates[number].step for number in numbers)
     return next(number for number in numbers if candidates[number].step == newest)
 
@@ -190,15 +190,15 @@ def _figures(candidate: Candidate, task: Task, error: float) -> ScoredCandidate:
 def _breaches(
     metrics: Mapping[str, float], limits: Mapping[str, tuple[Direction, float]]
 ) -> tuple[str, ...]:
-    """The limits that are not kept, each in words; what is no number or undefined keeps none."""
+    """Describe the violated limits; NaN and undefined metrics violate their limit."""
     found = []
     for name, (direction, limit) in limits.items():
         sign = sign_of(direction)
         if name not in metrics:
-            found.append(f"its {name} is undefined on the validation rows, and has a limit")
+            found.append(f"its {name} has a limit but is undefined on the validation rows")
         elif not sign * metrics[name] >= sign * limit:
             side = "below" if direction == "maximize" else "above"
-            found.append(f"its {name}, {metrics[name]:.4g}, is {side} the limit, {limit:.4g}")
+            found.append(f"its {name} ({metrics[name]:.4g}) is {side} the limit ({limit:.4g})")
     return tuple(found)
 
 
@@ -210,10 +210,9 @@ def _require_allowed(
     if not allowed:
         pairs = zip(candidates, breaches, strict=True)
         raise PerennialError(
-            "no checkpoint keeps the limits in selection.limits, so none is chosen",
+            "no checkpoint is within the limits in selection.limits",
             evidence="; ".join(f"{each.title}: {' and '.join(broken)}" for each, broken in pairs),
-            action="relax a limit that was too strict; else change the training until a "
-            "checkpoint keeps it",
+            action="relax a limit that is too strict, or change the training",
         )
 
 
@@ -225,38 +224,38 @@ def _reason(
     *,
     improving: bool,
 ) -> str:
-    """Why the first of the numbers was chosen when the second has the best figure."""
+    """Return why the first of the numbers was chosen, given that the second has the best metric."""
     number, top = numbers
     chosen, best = candidates[number], candidates[top]
     if len(candidates) == 1:
-        return f"{chosen.title} is the only checkpoint kept"
-    side = "later" if improving else "earlier"
+        return f"{chosen.title}: the only checkpoint kept"
+    figure = f"{chosen.metrics[metric]:.4g}"
     if number == top:
-        beside = candidates[top + 1 :] if improving else candidates[:top]
-        near = "no {} one that may be chosen comes close enough" if beside else "none is {}"
-        figure = f"{chosen.title} has the best {metric}, {chosen.metrics[metric]:.4g}"
-        return f"{figure}, and {near.format(side)}"
+        reason = f"{chosen.title}: best {metric} ({figure})"
+        side = "later" if improving else "earlier"
+        has_others = bool(candidates[top + 1 :] if improving else candidates[:top])
+        return f"{reason}; no {side} checkpoint is within the tolerance" if has_others else reason
     gap, error = shortfalls[number]
-    side = "latest, on a curve that still improves," if improving else "earliest"
+    side = "latest checkpoint, as the curve still improves," if improving else "earliest checkpoint"
     return (
-        f"{chosen.title} is the {side} whose {metric}, {chosen.metrics[metric]:.4g}, is "
-        f"within noise of the best, {best.metrics[metric]:.4g} at {best.title}: they differ by "
-        f"{gap:.2g}, the standard error of the difference is {error:.2g}"
+        f"{chosen.title}: {side} within the tolerance of the best; {metric} {figure} against "
+        f"{best.metrics[metric]:.4g} ({best.title}), difference {gap:.2g}, "
+        f"standard error {error:.2g}"
     )
 
 
 def _require_one(finite: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:
     if not finite:
         raise PerennialError(
-            "every kept checkpoint gives losses or figures that are not finite numbers",
+            "every kept checkpoint has losses or metrics that are not finite",
             evidence=f"steps {[each.record.step for each in candidates]}",
-            action="lower the learning rate or raise its warm-up; the training report shows where "
-            "the loss left the finite numbers",
+            action="lower the learning rate or lengthen its warm-up; the training report shows "
+            "where the loss became infinite or NaN",
         )
 
 
 def is_finite(candidate: Candidate, task: Task, metric: str) -> bool:
-    """Whether every loss, every prediction and the metric is a finite number.
+    """Whether every loss, every prediction and the metric are finite.
 
     Raises:
         UndefinedMetricError: the rows do not define the metric.
@@ -267,11 +266,11 @@ def is_finite(candidate: Candidate, task: Task, metric: str) -> bool:
 
 
 def _bounded(error: float) -> float:
-    """One block tells nothing about noise, so no difference is put down to it."""
+    """Return a finite error: with one block, noise is unknown and no difference counts as noise."""
     return error if math.isfinite(error) else 0.0
 
 
 def _paired(drawn: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Draws of all candidates, [candidates, draws]; one without a fast form has fewer of them."""
+    """Stack the draws of all candidates, [candidates, draws]; some have fewer draws."""
     shared = min(len(row) for row in drawn)
     return np.stack([row[:shared] for row in drawn])

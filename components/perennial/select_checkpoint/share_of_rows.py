@@ -1,4 +1,4 @@
-"""One process's share: `python -m perennial.select_checkpoint.share_of_rows REQUEST.json RANK`."""
+"""One process's share of rows: `python -m perennial.select_checkpoint.share_of_rows`."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from perennial.steps.lease import follow_lease
 
 
 def main() -> None:
-    """Score this process's rows under all weights of the request."""
+    """Score this process's rows with all weights of the request."""
     follow_lease()
     path, rank = Path(sys.argv[1]), int(sys.argv[2])
     request = Request.from_json(path.read_text())

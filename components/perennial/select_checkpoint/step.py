@@ -1,4 +1,4 @@
-"""The step `select_checkpoint`: scores every kept checkpoint and writes the chosen as one model."""
+"""The step `select_checkpoint`: score every kept checkpoint and export the chosen one."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from perennial.steps.decorator import StepResult, pipeline_step
 def select_checkpoint_step(
     *, config: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
 ) -> StepResult:
-    """Score the kept checkpoints on all validation rows and export the best in retrospect."""
+    """Score the kept checkpoints on all validation rows and export the best."""
     section = SelectCheckpointConfig.from_json(config)
     rule = section.selection
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
@@ -30,10 +30,10 @@ def select_checkpoint_step(
         result = rescoring.result
         task = load_task(result.task, result.options, result.columns)
         task.load_state(result.task_state)
-        # Before hours are spent on scoring.
+        # Check before hours are spent on scoring.
         metric, direction = metric_and_direction(task, rule.metric)
         limits = limits_of(task, rule.limits)
-        # The sample of an evaluation may define less than all rows do.
+        # A metric may be undefined on the sample but defined on all rows.
         evaluations = [point for point in result.evaluations if metric in point.metrics]
         kept = score_checkpoints(rescoring)
         means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
