@@ -86,7 +86,7 @@ def write_challenger(
         direction="maximize",
         chosen_step=1,
         candidates=(),
-        reason="step 1 is the only checkpoint kept",
+        reason="step 1: the only checkpoint kept",
         diagnosis=(),
         weights_sha256=write_weights(model, folder),
     )

@@ -59,7 +59,7 @@ def challenger(snapshot, tmp_path):
     made = Challenger(
         task=TASK, options=options, task_state=task.state(), columns=snapshot.task_columns,
         training_fingerprint="training", metric="bits_per_byte", direction="minimize",
-        chosen_step=1, candidates=(), reason="step 1 is the only checkpoint kept", diagnosis=(),
+        chosen_step=1, candidates=(), reason="step 1: the only checkpoint kept", diagnosis=(),
         weights_sha256=write_weights(task.build_model(), folder),
     )  # fmt: skip
     made.write(folder)

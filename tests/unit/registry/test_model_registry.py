@@ -123,10 +123,10 @@ def test_files_that_are_gone_are_an_error_that_names_the_version(registry, add, 
 def test_the_champion_moves_only_from_where_it_was_seen(registry, add):
     first, second, third = add("a"), add("b"), add("c")
     registry.promote(NAME, first, "")
-    with pytest.raises(ChampionMovedError, match="compared with no champion, now it is 1"):
+    with pytest.raises(ChampionMovedError, match="compared with no champion, current: 1"):
         registry.promote(NAME, second, "")
     registry.promote(NAME, second, first)
-    with pytest.raises(ChampionMovedError, match="compared with 1, now it is 2"):
+    with pytest.raises(ChampionMovedError, match="compared with 1, current: 2"):
         registry.promote(NAME, third, first)
     assert champion_of(registry) == second
 

@@ -47,7 +47,7 @@ def test_each_way_is_named_with_what_it_ships_and_when_it_ends():
     last = found["last checkpoint"]
     assert (last.step, last.ends, last.sampled, last.figure) == (70, 70, 0.9, 0.85)
     assert last.lead == pytest.approx(0.3)
-    best = found["best figure while training"]
+    best = found["best loss during training"]
     assert (best.step, best.ends, best.figure, best.lead) == (60, 70, 0.55, 0.0)
     assert f"{best.lead:.2g}" == "0"  # not minus zero
     stopped = found["early stopping, patience 3"]

@@ -33,9 +33,9 @@ FLAT = np.full(len(STEPS), 0.7)
 CASES = {
     "still improving": (points(FALLING_ON, FALLING_ON), "train longer"),
     "overfitting": (points(OVERFITTED, FALLING_ON), "overfitting from step"),
-    "saturated": (points(SATURATED, FALLING), "gains nothing measurable after"),
+    "saturated": (points(SATURATED, FALLING), "does not improve measurably after"),
     "diverging": (points(DIVERGING, DIVERGING), "training loss rises from step"),
-    "nothing learned": (points(FLAT, FLAT), "no better in the second half"),
+    "nothing learned": (points(FLAT, FLAT), "not better in the second half"),
     "noisy": (points(CONVERGED, FALLING, noise=0.25), "jumps by"),
     "best at the start": (
         points(OVERFITTED, FALLING_ON, metric=0.9 - 0.005 * STEPS),
@@ -57,7 +57,7 @@ def test_a_bug_is_suspected_only_when_the_training_loss_rises(name):
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("alarm", ["overfitting", "training loss rises", "jumps by", "no better"])
+@pytest.mark.parametrize("alarm", ["overfitting", "training loss rises", "jumps by", "not better"])
 def test_a_healthy_curve_raises_no_alarm(seed, alarm):
     curve = points(CONVERGED, FALLING, noise=0.004, seed=seed)
     assert alarm not in " ".join(diagnose(curve, "accuracy", "maximize").findings)
@@ -73,12 +73,12 @@ def test_overfitting_names_the_step_at_which_it_begins():
 def test_a_well_timed_training_needs_no_change():
     healthy = points(CONVERGED, CONVERGED, noise=0.002, seed=3)
     found = diagnose(healthy, "loss", "minimize")
-    assert found == Diagnosis(("the curves show nothing to change",), "nothing", 400)
+    assert found == Diagnosis(("no problem found in the curves",), "nothing", 400)
 
 
 def test_too_few_points_are_said_instead_of_judged():
     found = diagnose(CASES["overfitting"][0][:5], "accuracy", "maximize")
-    text = "5 evaluations are too few to read a curve: evaluate more often, at least 8 times"
+    text = "5 evaluations are too few for a diagnosis: evaluate at least 8 times"
     assert found == Diagnosis((text,), "nothing", None)
 
 
@@ -86,7 +86,7 @@ def test_a_curve_without_any_noise_is_read_too():
     straight = points(FALLING_ON, FALLING_ON, noise=0.0)
     assert "train longer" in " ".join(diagnose(straight, "loss", "minimize").findings)
     constant = points(FLAT, FLAT, noise=0.0)
-    assert "no better" in " ".join(diagnose(constant, "loss", "minimize").findings)
+    assert "not better" in " ".join(diagnose(constant, "loss", "minimize").findings)
 
 
 BUDGETS = {  # 400 steps were trained
@@ -151,7 +151,7 @@ def test_of_a_thousand_healthy_curves_at_most_one_in_a_hundred_is_called_faulty(
         noise = 0.005 if seed % 2 else 0.04
         curve = points(CONVERGED, FALLING, noise=noise, seed=1000 + seed)
         found = diagnose(curve, "loss", "minimize")
-        alarms = ("overfitting", "training loss rises", "jumps by", "no better")
+        alarms = ("overfitting", "training loss rises", "jumps by", "not better")
         faults += any(alarm in text for alarm in alarms for text in found.findings)
     assert faults <= 10
 
@@ -162,7 +162,7 @@ def test_noise_is_not_taken_for_learning():
         diagnose(points(FLAT, FLAT, noise=0.01, seed=seed), "accuracy", "maximize")
         for seed in range(200)
     ]
-    assert np.mean(["no better" in each.findings[0] for each in found]) >= 0.9
+    assert np.mean(["not better" in each.findings[0] for each in found]) >= 0.9
     assert np.mean([each.advice in ("shorter", "longer") for each in found]) <= 0.05
 
 

@@ -80,5 +80,5 @@ def test_a_training_with_a_fault_gets_the_advice_that_mends_it(name, seed):
 def test_a_sound_training_is_not_called_faulty(seed):
     found = diagnose(trained(seed=seed, rates=falling(0.1), steps=20), "loss", "minimize")
     assert found.advice in ("nothing", "longer", "shorter")
-    for alarm in ("overfitting", "training loss rises", "jumps by", "no better"):
+    for alarm in ("overfitting", "training loss rises", "jumps by", "not better"):
         assert alarm not in " ".join(found.findings)

@@ -143,7 +143,7 @@ def test_only_damaged_checkpoints_are_an_error(selected):
 def test_the_page_shows_candidates_and_advice(selected, tmp_path):
     selected({10: NOISY, 20: GOOD})
     page = Path(tmp_path / "report.html").read_text()
-    for text in ("step 20", "too few to read a curve", "<svg", "last checkpoint"):
+    for text in ("step 20", "too few for a diagnosis", "<svg", "last checkpoint"):
         assert text in page
 
 
@@ -178,7 +178,7 @@ def test_a_limit_of_the_contract_rules_a_checkpoint_out(selected, tmp_path):
     loss = free.candidates[0].metrics["log_loss"]
     _, guarded = selected({10: large, 20: NOISY}, limits={"log_loss": loss * 0.9})
     assert guarded.chosen_step == 20
-    assert "step 10 may not be chosen" in Path(tmp_path / "report.html").read_text()
+    assert "step 10 is not eligible" in Path(tmp_path / "report.html").read_text()
 
 
 def test_the_page_says_what_other_ways_would_have_shipped(selected, tmp_path):
@@ -189,7 +189,7 @@ def test_the_page_says_what_other_ways_would_have_shipped(selected, tmp_path):
     )
     _, challenger = selected({20: GOOD, 45: NOISY}, evaluations=points)
     page = Path(tmp_path / "report.html").read_text()
-    for text in ("early stopping, patience 3", "best figure while training", "advice"):
+    for text in ("early stopping, patience 3", "best roc_auc during training", "advice"):
         assert text in page
     assert (challenger.advice, challenger.next_steps) == ("shorter", 15)
 

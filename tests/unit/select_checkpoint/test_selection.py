@@ -58,8 +58,8 @@ def test_a_clearly_better_checkpoint_wins_wherever_it_lies(task):
         errors = {1: 1.2, 2: 1.2, 3: 1.2, step: 1.0}
         selection = chosen(task, [checkpoint(s, e) for s, e in errors.items()])
         assert selection.chosen.step == step
-        assert "has the best rmse" in selection.reason
-        assert ("none is earlier" in selection.reason) == (step == 1)
+        assert ": best rmse (" in selection.reason
+        assert ("no earlier checkpoint" in selection.reason) == (step != 1)
 
 
 def test_within_noise_the_earliest_is_chosen(task):
@@ -68,7 +68,7 @@ def test_within_noise_the_earliest_is_chosen(task):
     selection = chosen(task, near)
     assert selection.best.step != 10
     assert selection.chosen.step == 10
-    assert "within noise of the best" in selection.reason
+    assert "within the tolerance of the best" in selection.reason
     assert [candidate.step for candidate in selection.candidates] == [10, 20, 30]
 
 
@@ -101,7 +101,7 @@ def test_of_equal_weights_and_their_average_the_plain_ones_win(task):
     averaged = chosen(task, [*tied, (*better, True), checkpoint(2, 1.0)])
     assert averaged.chosen.title == "step 2, averaged"
     assert averaged.last.title == "step 2"
-    assert "step 2, averaged has the best rmse" in averaged.reason
+    assert "step 2, averaged: best rmse" in averaged.reason
     assert [each.title for each in averaged.candidates] == [
         "step 1", "step 1, averaged", "step 2", "step 2, averaged",
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_metric_without_a_value_is_no_best_figure(task):
 
 
 def test_one_checkpoint_is_chosen_and_called_the_only_one(task):
-    assert chosen(task, [checkpoint(7, 1.0)]).reason == "step 7 is the only checkpoint kept"
+    assert chosen(task, [checkpoint(7, 1.0)]).reason == "step 7: the only checkpoint kept"
 
 
 def test_the_metric_defaults_to_the_tasks_first_and_must_exist(task):
@@ -155,7 +155,7 @@ def test_the_metric_defaults_to_the_tasks_first_and_must_exist(task):
     assert metric_and_direction(task, "loss") == ("loss", "minimize")
     with pytest.raises(PerennialError, match="rmse, mae, r2 and loss"):
         metric_and_direction(task, "auc")
-    with pytest.raises(PerennialError, match=r"selection\.limits = 'auc' is no metric"):
+    with pytest.raises(PerennialError, match=r"selection\.limits = 'auc' is not a metric"):
         limits_of(task, {"auc": 0.5})
 
 
@@ -169,8 +169,8 @@ def test_the_best_that_breaks_a_limit_is_not_chosen_and_the_reason_says_so(task)
     guarded = chosen(task, [outlier, plain], metric="mae", limits={"rmse": 1.0}, tolerance=0.0)
     assert (guarded.chosen.step, guarded.best.step) == (2, 2)
     assert guarded.breaches[1] == ()
-    assert "above the limit, 1" in guarded.breaches[0][0]
-    assert "step 1 has a better mae, but its rmse" in guarded.reason
+    assert "above the limit (1)" in guarded.breaches[0][0]
+    assert "step 1 has a better mae, but its rmse (" in guarded.reason
     assert guarded.shortfalls[0][0] < 0
 
 
@@ -197,7 +197,7 @@ def test_limits_hold_in_the_direction_of_their_metric(task, limits, kept):
     if kept:
         assert chosen(task, [only], metric="mae", limits=limits).chosen.step == 1
     else:
-        with pytest.raises(PerennialError, match="no checkpoint keeps the limits"):
+        with pytest.raises(PerennialError, match="no checkpoint is within the limits"):
             chosen(task, [only], metric="mae", limits=limits)
 
 
@@ -226,7 +226,7 @@ def test_within_noise_the_latest_is_chosen_while_the_curve_still_improves(task):
     selection = chosen(task, near, improving=True)
     assert selection.best.step != 30
     assert selection.chosen.step == 30
-    assert "is the latest, on a curve that still improves, whose rmse" in selection.reason
+    assert "latest checkpoint, as the curve still improves, within" in selection.reason
     assert chosen(task, near, tolerance=0.0, improving=True).chosen == selection.best
 
 
@@ -240,10 +240,13 @@ def test_while_the_curve_improves_the_plain_weights_of_the_latest_step_win_a_tie
 
 def test_the_reason_says_whether_any_other_lies_on_the_preferred_side(task):
     best_first = [checkpoint(1, 1.0), checkpoint(2, 1.3)]
-    assert "and none is earlier" in chosen(task, best_first).reason
-    assert "no later one that may be chosen" in chosen(task, best_first, improving=True).reason
+    assert "earlier" not in chosen(task, best_first).reason
+    assert (
+        "no later checkpoint is within the tolerance"
+        in chosen(task, best_first, improving=True).reason
+    )
     best_last = [checkpoint(1, 1.0), checkpoint(2, 0.5)]
-    assert "and none is later" in chosen(task, best_last, improving=True).reason
+    assert "later" not in chosen(task, best_last, improving=True).reason
 
 
 def test_a_metric_that_the_rows_do_not_define_chooses_nothing(task):
@@ -251,5 +254,5 @@ def test_a_metric_that_the_rows_do_not_define_chooses_nothing(task):
     same = replace(scored, labels=np.ones(ROWS))
     with pytest.raises(UndefinedMetricError, match="r2 is undefined on these 1,000 rows"):
         chosen(task, [(record, same)], metric="r2")
-    with pytest.raises(PerennialError, match="its r2 is undefined on the validation rows"):
+    with pytest.raises(PerennialError, match="its r2 has a limit but is undefined"):
         chosen(task, [(record, same)], limits={"r2": 0.5})
