@@ -1,4 +1,4 @@
-"""KFP wiring of `decide_retraining`: train again now?"""
+"""KFP wiring of `decide_retraining`: decide whether to retrain."""
 
 from kfp import dsl
 
@@ -14,10 +14,10 @@ def decide_retraining(
     metrics: dsl.Output[dsl.Metrics],
     trigger: dsl.OutputPath(str),  # type: ignore[valid-type]  # KFP's form of an output file
 ) -> bool:
-    """Train again now, and why or why not?
+    """Decide whether to retrain, with the reason.
 
-    The answer is the single return value, because `kfp.local` silently takes a condition on a named
-    output for false; the evidence goes the other way that outputs have, a file.
+    The decision is the single return value, because `kfp.local` silently evaluates a condition on a
+    named output as false; the evidence is an output file.
     """
     from perennial.decide_retraining.step import decide_retraining_step
 

@@ -1,4 +1,4 @@
-"""What `decide_retraining` is told: the model and the `[triggers]` section of its contract."""
+"""Configuration of `decide_retraining`: the model and the contract's `[triggers]` section."""
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Section
@@ -9,6 +9,6 @@ class DecideRetrainingConfig(Section):
     """The part of the training contract that this step receives, as JSON."""
 
     model: ModelSection
-    """Whose retrainings are counted."""
+    """The model whose retrainings are counted."""
     triggers: TriggersSection = TriggersSection()
-    """Which triggers count, and how often a retraining may start."""
+    """Triggers, and how often a retraining may start."""

@@ -1,4 +1,4 @@
-"""The newest look at a model's data: what monitoring saw last, kept in the object store."""
+"""Monitoring record: the result of a model's last monitoring, stored in the object store."""
 
 from datetime import datetime
 
@@ -10,20 +10,20 @@ from perennial.contracts.snapshot import Snapshot
 
 
 class MonitoringRecord(Section):
-    """One monitoring of a model: whether drift, decay, and what followed."""
+    """The result of one monitoring of a model: drift, decay and the decision."""
 
     schema_version: int = 1
-    """Raised when a field changes its meaning."""
+    """Incremented when a field changes its meaning."""
     at: datetime
     """When it was decided, UTC."""
     run_id: str
-    """The pipeline run that looked."""
+    """The pipeline run that monitored."""
     champion_version: str
-    """Empty when there was none."""
+    """Empty without a champion."""
     data_time: datetime | None
     """Time of the snapshot's newest row; None for data without a time column."""
     windows: int
-    """Of new data; without any there was nothing to compare."""
+    """Number of windows of new data; 0 if there was nothing to compare."""
     drifted: bool
     decayed: bool
     largest_z_score: float
@@ -39,7 +39,7 @@ def summarize_monitoring(
     drift: DriftReport,
     decision: RetrainingDecision,
 ) -> MonitoringRecord:
-    """What is kept of one monitoring."""
+    """Return the record of one monitoring."""
     return MonitoringRecord(
         at=at,
         run_id=run_id,
@@ -55,10 +55,10 @@ def summarize_monitoring(
 
 
 def save_monitoring_record(store: ObjectStore, model: str, look: MonitoringRecord) -> None:
-    """Keep a look as `monitoring/<model>/look.json`, unless a later one is there already.
+    """Store a record as `monitoring/<model>/look.json`, unless a later one exists.
 
     Raises:
-        PerennialError: what is stored is damaged, or others never stop writing.
+        PerennialError: the stored record is damaged, or other writers keep conflicting.
     """
 
     def newest(last: MonitoringRecord | None) -> tuple[MonitoringRecord, None]:
@@ -68,16 +68,17 @@ def save_monitoring_record(store: ObjectStore, model: str, look: MonitoringRecor
 
 
 def load_monitoring_record(store: ObjectStore, model: str) -> MonitoringRecord | None:
-    """What monitoring saw last; None before the first time.
+    """Load the record of the last monitoring; None before the first.
 
     Raises:
-        PerennialError: what is stored is damaged.
+        PerennialError: the stored record is damaged.
     """
     return _record(store, model).read()
 
 
 def _record(store: ObjectStore, model: str) -> StoredRecord[MonitoringRecord]:
     return StoredRecord(
-        store, f"monitoring/{model}/look.json", MonitoringRecord, f"the newest look at {model}",
+        store, f"monitoring/{model}/look.json", MonitoringRecord,
+        f"the monitoring record of {model}",
         "delete it; the next monitoring writes a new one",
     )  # fmt: skip

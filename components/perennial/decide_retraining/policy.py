@@ -1,4 +1,4 @@
-"""The decision to train again: a pure function of what was seen, what was done, what is allowed."""
+"""Policy: decide on retraining from drift report, past retrainings and triggers; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from perennial.decide_retraining.state import TriggerState
 TriggerName = Literal["first_model", "performance", "drift", "new_data", "schedule"]
 DAY = timedelta(days=1)
 SHOWN_COLUMNS = 3
-SHOWN_WINDOWS = 100  # the newest ones: the evidence travels with the training as it is
+SHOWN_WINDOWS = 100  # the newest ones: the evidence is a parameter of the training
 SHOWN_CHARACTERS = 1_500  # of their names, which may be those of files
 
 
@@ -28,7 +28,7 @@ class SnapshotInfo:
     """The snapshot that a training would use.
 
     Attributes:
-        snapshot_digest: Its identity.
+        snapshot_digest: The snapshot's digest.
         data_time: Time of its newest row; None without a time column.
         rows: All of its rows.
     """
@@ -40,18 +40,18 @@ class SnapshotInfo:
 
 @dataclass(frozen=True)
 class Finding:
-    """One trigger, and whether it holds."""
+    """A trigger, and whether it fires."""
 
     trigger: TriggerName
     holds: bool
     detail: str
     is_set: bool = True
-    """Whether the contract asks for this trigger at all."""
+    """Whether the contract enables this trigger."""
 
 
 @dataclass(frozen=True)
 class RetrainingBlock:
-    """One protection against needless retrainings, and whether it holds the decision back."""
+    """A protection against needless retrainings, and whether it blocks this one."""
 
     name: Literal["duplicate", "cooldown", "budget"]
     holds: bool
@@ -61,10 +61,10 @@ class RetrainingBlock:
 def decide(
     occasion: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> RetrainingDecision:
-    """Retrain on this snapshot now?
+    """Decide whether to retrain on this snapshot.
 
-    The first trigger that holds names the decision. Vetoes then hold it back, so a trigger that
-    keeps on holding while challengers keep on losing starts no training after the other.
+    The first trigger that fires names the decision. Blocks may then prevent it, so that a trigger
+    that keeps firing while challengers keep losing does not start one training after the other.
     """
     found = find_triggers(occasion, drift, state, triggers)
     fired = [finding for finding in found if finding.holds]
@@ -72,13 +72,13 @@ def decide(
     vetoes = [
         veto for veto in find_retraining_blocks(occasion, state, triggers) if veto.holds and fired
     ]
-    reasons += [f"held back by {veto.name}: {veto.detail}" for veto in vetoes]
+    reasons += [f"blocked by {veto.name}: {veto.detail}" for veto in vetoes]
     if not fired:
         watched = [finding.detail for finding in found if finding.is_set]
         summary = f"No retraining: {'; '.join(watched) or 'every trigger is off'}."
     elif vetoes:
         because = " and ".join(veto.detail for veto in vetoes)
-        summary = f"No retraining, though {fired[0].detail}: held back, as {because}."
+        summary = f"No retraining, although {fired[0].detail}: blocked, because {because}."
     else:
         summary = f"Retrain: {fired[0].detail}."
     return RetrainingDecision(
@@ -93,7 +93,7 @@ def decide(
 def find_triggers(
     occasion: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> tuple[Finding, ...]:
-    """Every trigger, the most telling first; without a champion only the first matters."""
+    """Return every trigger in order of priority; without a champion only the first."""
     if not drift.champion_version:
         return (Finding("first_model", True, "there is no champion yet"),)
     return (
@@ -107,7 +107,7 @@ def find_triggers(
 def find_retraining_blocks(
     occasion: SnapshotInfo, state: TriggerState, triggers: TriggersSection
 ) -> tuple[RetrainingBlock, ...]:
-    """Every protection; without a time column only the first can be measured."""
+    """Return every block; without a time column only the first can be measured."""
     same = [past for past in state.retrainings if past.snapshot_digest == occasion.snapshot_digest]
     duplicate = RetrainingBlock(
         "duplicate",
@@ -128,7 +128,7 @@ def find_retraining_blocks(
         RetrainingBlock(
             "cooldown",
             youngest < triggers.cooldown_days,
-            f"the last retraining is {youngest:.1f} days of data old, cooldown "
+            f"the last retraining is {youngest:.1f} days old by data time, cooldown "
             f"{triggers.cooldown_days}",
         ),
         RetrainingBlock(
@@ -143,7 +143,8 @@ def find_retraining_blocks(
 def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
     judged = [window for window in drift.windows if window.loss_z_score is not None]
     if not drift.decayed or not judged:
-        return Finding("performance", False, f"no lasting decay in {len(judged)} labelled windows")
+        detail = f"no persistent decay in {len(judged)} labelled windows"
+        return Finding("performance", False, detail)
     newest = judged[-1]
     said = (
         f"the champion's loss is {newest.loss:.4f}, {newest.loss_z_score:.1f} standard deviations "
@@ -156,7 +157,7 @@ def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
 
 def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
     if not drift.drifted or not drift.windows:
-        return Finding("drift", False, f"no lasting drift in {len(drift.windows)} windows")
+        return Finding("drift", False, f"no persistent drift in {len(drift.windows)} windows")
     columns = ", ".join(
         f"{column.column} moved by {column.effect:.3f} (z {column.z_score:.1f})"
         for column in _strongest(drift.windows[-1])
@@ -170,9 +171,9 @@ def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
 def _after_last_retraining(
     found: Finding, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> Finding:
-    """Files have no age for a cooldown, so enough of them must be newer than the last retraining.
+    """Require enough windows newer than the last retraining, since files have no age.
 
-    Otherwise a challenger that loses would be followed by another one with every new file.
+    Otherwise every new file would start a retraining after a challenger that lost.
     """
     windows = drift.windows
     if not found.holds or not windows[-1].files or not state.retrainings:
@@ -184,8 +185,8 @@ def _after_last_retraining(
     if newer >= triggers.windows_in_a_row:
         return found
     detail = (
-        f"{found.detail}; the last retraining had {known[0].title} already, and {newer} of "
-        f"{triggers.windows_in_a_row} windows needed have come since"
+        f"{found.detail}; the last retraining included {known[0].title}, and {newer} of "
+        f"{triggers.windows_in_a_row} required windows are newer"
     )
     return replace(found, holds=False, detail=detail)
 
@@ -208,18 +209,18 @@ def _schedule(occasion: SnapshotInfo, days: float, triggers: TriggersSection) ->
         return Finding(
             "schedule", False, "the age of the last training is unknown without data.time"
         )
-    said = f"the last training is {days:.1f} days of data old, limit {triggers.max_age_days}"
+    said = f"the last training is {days:.1f} days old by data time, limit {triggers.max_age_days}"
     return Finding("schedule", days >= triggers.max_age_days, said)
 
 
 def _rows_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState) -> int:
-    """New rows since the last training, even if its challenger was not promoted."""
+    """Return the new rows since the last training, even if its challenger was not promoted."""
     tried = [max(0, occasion.rows - past.rows) for past in state.retrainings]
     return min([drift.new_rows, *tried])
 
 
 def _days_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState) -> float:
-    """Days of data since the last training, even if its challenger was not promoted."""
+    """Return the days of data since the last training, even if it was not promoted."""
     if occasion.data_time is None:
         return drift.new_days
     tried = [
@@ -231,7 +232,7 @@ def _days_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState)
 
 
 def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> str:
-    """With which window the row of windows began that lasts until now."""
+    """Return the title of the window with which the current run of windows began."""
     first = windows[-1]
     for window in reversed(windows):
         if not getattr(window, flag):

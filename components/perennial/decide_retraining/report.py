@@ -1,4 +1,4 @@
-"""The decision's report: each trigger, each veto, and the retrainings before."""
+"""The page of `decide_retraining`: triggers, blocks and past retrainings."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def write_report(
         target: The file.
         made: The decision.
         occasion: The snapshot that it was made for.
-        drift: What the monitors saw.
-        state: The retrainings before it.
+        drift: The drift report.
+        state: Past retrainings.
         triggers: The contract's section.
     """
     held_back = made.trigger != "none" and not made.retrain
@@ -43,20 +43,20 @@ def write_report(
             "trigger": made.trigger,
             "champion": drift.champion_version or "none",
             "newest row": f"{occasion.data_time:%Y-%m-%d %H:%M}" if occasion.data_time else "-",
-            "retrainings before": len(state.retrainings),
+            "past retrainings": len(state.retrainings),
         }
     )
-    page.heading("Triggers, in order")
+    page.heading("Triggers, by priority")
     found = find_triggers(occasion, drift, state, triggers)
     page.table(
-        ["trigger", "holds", "what was seen"],
+        ["trigger", "fires", "evidence"],
         [[f.trigger, "yes" if f.holds else "no", f.detail] for f in found],
         outcomes=["warned" if f.holds else "neutral" for f in found],
     )
-    page.heading("Vetoes")
+    page.heading("Retraining blocks")
     vetoes = find_retraining_blocks(occasion, state, triggers)
     page.table(
-        ["veto", "holds", "what was seen"],
+        ["block", "active", "evidence"],
         [[veto.name, "yes" if veto.holds else "no", veto.detail] for veto in vetoes],
         outcomes=["warned" if veto.holds else "neutral" for veto in vetoes],
     )
@@ -67,7 +67,7 @@ def write_report(
 
 
 def _history_part(page: Page, state: TriggerState) -> None:
-    page.heading("Retrainings before")
+    page.heading("Past retrainings")
     rows = [
         [
             "-" if past.data_time is None else f"{past.data_time:%Y-%m-%d}",
@@ -77,4 +77,4 @@ def _history_part(page: Page, state: TriggerState) -> None:
         ]
         for past in reversed(state.retrainings[-SHOWN_RETRAININGS:])
     ]
-    page.table(["newest row", "trigger", "run", "why"], rows, caption="The newest first")
+    page.table(["newest row", "trigger", "run", "why"], rows, caption="The newest first.")

@@ -1,4 +1,4 @@
-"""Trigger state: which retrainings were started, kept in the object store across runs."""
+"""Trigger state: the retrainings that were started, stored in the object store across runs."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,7 +10,7 @@ from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section
 
 KEPT_RETRAININGS = 200
-"""The newest ones; far more than any budget counts."""
+"""Number of newest retrainings kept; far more than any budget counts."""
 
 
 class Retraining(Section):
@@ -30,22 +30,22 @@ class TriggerState(Section):
     """Every retraining of one model that `decide_retraining` started, the oldest first."""
 
     schema_version: int = 1
-    """Raised when a field changes its meaning."""
+    """Incremented when a field changes its meaning."""
     retrainings: tuple[Retraining, ...] = ()
 
     def with_retraining(self, retraining: Retraining) -> "TriggerState":
-        """A copy with one more retraining."""
+        """Return a copy with one more retraining."""
         kept = (*self.retrainings, retraining)[-KEPT_RETRAININGS:]
         return self.model_copy(update={"retrainings": kept})
 
     def without(self, retraining: Retraining) -> "TriggerState":
-        """A copy as it was before a retraining was recorded."""
+        """Return a copy as it was before a retraining was recorded."""
         before = self.retrainings[: self.retrainings.index(retraining)]
         return self.model_copy(update={"retrainings": before})
 
     def of_run(self, run_id: str, snapshot_digest: str) -> Retraining | None:
-        """What a run recorded on this snapshot before it was started again."""
-        if run_id == NO_RUN:  # it joins nothing, so nothing is adopted from it
+        """Return the retraining that a restarted run recorded earlier on this snapshot."""
+        if run_id == NO_RUN:  # not part of a run, so no record belongs to it
             return None
         wanted = (run_id, snapshot_digest)
         same = (
@@ -61,24 +61,24 @@ def decide_and_record(
     decide: Callable[[TriggerState], RetrainingDecision],
     record: Callable[[RetrainingDecision], Retraining],
 ) -> tuple[RetrainingDecision, TriggerState]:
-    """Decide on the newest state; a retraining is recorded before anybody acts on it.
+    """Decide on the newest state; record a retraining before anybody acts on it.
 
-    Of two runs that decide at once one writes first; the other reads again and decides again, so
-    that no cooldown, budget or duplicate is ever overlooked. A run that recorded a retraining and
-    is started again, after a crash or by hand, gets the same decision again.
+    Of two concurrent runs, one writes first; the other reads and decides again, so that no
+    cooldown, budget or duplicate is missed. A run that recorded a retraining and is restarted,
+    after a crash or by hand, gets the same decision.
 
     Args:
-        store: Where the state lies, as `triggers/<model>/state.json`.
+        store: Holds the state, as `triggers/<model>/state.json`.
         model: The registered model's name.
         claim: The pipeline run that decides, and the digest of the snapshot it decides on.
-        decide: From the state; pure.
-        record: What to keep of a decision to retrain.
+        decide: Makes the decision from the state; pure.
+        record: Returns the record of a decision to retrain.
 
     Returns:
         The decision, and the state that it was made on.
 
     Raises:
-        PerennialError: the state is damaged, or others never stop writing.
+        PerennialError: the state is damaged, or other writers keep conflicting.
     """
 
     def claimed(
@@ -95,5 +95,5 @@ def decide_and_record(
 
     return StoredRecord(
         store, f"triggers/{model}/state.json", TriggerState, f"the trigger state of {model}",
-        "restore it, or delete it to forget past retrainings (cooldown and budget start afresh)",
+        "restore it, or delete it to forget past retrainings (resets cooldown and budget)",
     ).update(claimed)  # fmt: skip

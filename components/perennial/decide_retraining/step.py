@@ -1,4 +1,4 @@
-"""Reads the drift report and the trigger state, writes the decision."""
+"""The step `decide_retraining`: decide from the drift report and the trigger state."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ def decide_retraining_step(
     metrics: str,
     trigger: str,
 ) -> StepResult:
-    """Decide, record a retraining before anybody starts it, and say why."""
+    """Decide, record a retraining before anybody starts it, and report the reason."""
     settings = DecideRetrainingConfig.from_json(config)
     current = Snapshot.read(Path(snapshot))
     seen = DriftReport.read(Path(drift))
@@ -72,7 +72,7 @@ def decide_retraining_step(
 
 
 def trigger_evidence(made: RetrainingDecision) -> str:
-    """What travels with the training and is stored with the model version, as a parameter."""
+    """Return the training's `trigger` parameter, which is stored with the model version."""
     return encode_parameter(
         canonical_json(made.model_dump(mode="json", exclude={"schema_version", "retrain"}))
     )

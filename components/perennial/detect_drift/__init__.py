@@ -1,1 +1,1 @@
-"""Has the stream left the champion's reference, or has the champion lost performance?"""
+"""Step: detect drift from the champion's reference, and decay of its performance."""

@@ -1,4 +1,4 @@
-"""The order in which partition files arrived, kept in the object store: names need not tell it."""
+"""Arrivals: the order in which partition files arrived, stored in the object store."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,29 +10,29 @@ from perennial.contracts.snapshot import Snapshot
 
 
 class ArrivedFiles(Section):
-    """Every file of a model's data that monitoring has seen."""
+    """All files of a model's data that monitoring has read."""
 
     schema_version: int = 1
-    """Raised when a field changes its meaning."""
+    """Incremented when a field changes its meaning."""
     sha256: tuple[str, ...] = ()
-    """In order of the snapshots that showed them first; within one snapshot by name."""
+    """In order of the first snapshots that contained them; within one snapshot by name."""
 
 
 def record_arrivals(
     store: ObjectStore, model: str, snapshots: Sequence[Snapshot]
 ) -> Mapping[str, int]:
-    """Add the files that were never seen before; returns every file's place in the order.
+    """Record new files; return every file's position in the order of arrival.
 
     Args:
-        store: Where the order is kept, as `monitoring/<model>/files.json`.
+        store: Holds the order, as `monitoring/<model>/files.json`.
         model: The registered model's name.
         snapshots: The oldest first.
 
     Returns:
-        SHA-256 → place. A file that was written again is another file.
+        SHA-256 → position. A file that was rewritten counts as another file.
 
     Raises:
-        PerennialError: the record is damaged, or other runs write without end.
+        PerennialError: the record is damaged, or other writers keep conflicting.
     """
 
     def with_new(stored: ArrivedFiles | None) -> tuple[ArrivedFiles, Mapping[str, int]]:

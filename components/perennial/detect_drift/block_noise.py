@@ -1,8 +1,8 @@
-"""Ordinary variation between blocks: how large, and how much of it lasts from block to block.
+"""Block noise: variation between blocks, and its correlation from block to block.
 
-A window is compared with the mean of B reference blocks. If blocks resemble their neighbours, the
-reference shows less variation than the stream has, and its mean is known less well: both are
-corrected for, by a first-order autoregression whose correlation is estimated from the reference.
+A window is compared with the mean of B reference blocks. If neighbouring blocks are correlated, the
+reference underestimates the stream's variation, and its mean is less certain. Both are corrected by
+a first-order autoregression whose correlation is estimated from the reference.
 """
 
 import math
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 MOST_CORRELATED = 0.97
-"""Beyond it a stream is a random walk, and no reference says what is ordinary."""
+"""Above it a stream is a random walk, for which no reference shows the ordinary variation."""
 MOST_BORROWED = 60.0
-"""Degrees of freedom that other columns may lend at most. More change no quantile that matters."""
+"""Maximum degrees of freedom taken from other columns. More do not change relevant quantiles."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Windows against the mean of a reference, in terms of the reference's sample variance.
+    """Variance of windows against a reference's mean, relative to its sample variance.
 
     Attributes:
         factor: Variance of the difference of means, over the expected sample variance.
@@ -36,12 +36,12 @@ class Comparison:
 def compare_means(
     correlation: float, row_share: float, num_reference: int, windows: tuple[int, ...]
 ) -> Comparison:
-    """How a mean over windows differs from the reference's if nothing changed.
+    """Return the variance of a mean over windows against the reference's without drift.
 
     Args:
-        correlation: From block to block, of what is not the noise of rows.
-        row_share: Share of the variance that is the noise of rows, independent between blocks.
-        num_reference: Reference blocks.
+        correlation: Correlation from block to block, without the noise of rows.
+        row_share: Share of the variance that is noise of rows, independent between blocks.
+        num_reference: Number of reference blocks.
         windows: Position after the reference, from 0 on, of each window in the mean.
     """
     size = num_reference + max(windows) + 1
@@ -62,11 +62,11 @@ def compare_means(
 def estimate_correlations(
     values: NDArray[np.float64], row_shares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Correlation from block to block of each score, drawn to that of all together.
+    """Estimate each score's correlation from block to block, shrunk to that of all together.
 
-    A dozen blocks tell the correlation of one score to +-0.3 only. So each is drawn to the common
-    one as far as they agree (empirical Bayes), and the standard error that is left is
-    added. The estimate's bias, -(1 + 4r)/B (Kendall 1954), is corrected.
+    A dozen blocks give the correlation of one score to +-0.3 only. So each is shrunk to the common
+    one as far as they agree (empirical Bayes), and the remaining standard error is added. The
+    estimate's bias, -(1 + 4r)/B (Kendall 1954), is corrected.
 
     Args:
         values: Scores of the reference blocks, in time order, shape [B, K].
@@ -83,7 +83,7 @@ def estimate_correlations(
     raw = (residuals[1:] * residuals[:-1]).sum(axis=0) / num_blocks / variances
     lasting = 1 - row_shares
     own = (raw + (1 + 4 * np.clip(raw, 0, 1)) / num_blocks) / lasting
-    # Scores that are mostly noise of rows say little about what lasts, and need not.
+    # Scores that are mostly noise of rows have little information on correlation, nor need it.
     errors = 1 / (num_blocks * lasting**2)
     weights = lasting**2 / (lasting**2).sum()
     common = float((weights * own).sum())
@@ -97,21 +97,21 @@ def estimate_correlations(
 
 @dataclass(frozen=True)
 class CommonVariance:
-    """What scores of one kind lend each other: a variance, and the degrees of freedom it counts."""
+    """The common variance of scores of one kind, and its degrees of freedom."""
 
     variance: float
     degrees: float
 
     def moderate(self, variances: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
-        """Variances of `degrees` degrees of freedom, drawn to the common one."""
+        """Shrink variances of `degrees` degrees of freedom to the common one."""
         total = self.degrees * self.variance + degrees * variances
         return total / (self.degrees + degrees)
 
 
 def find_common_variance(variances: NDArray[np.float64], degrees: float) -> CommonVariance:
-    """Estimate what columns share by empirical Bayes (Smyth 2004, "moderated t").
+    """Estimate the common variance by empirical Bayes (Smyth 2004, "moderated t").
 
-    Columns that vary alike lend each other certainty, columns that do not keep their own.
+    The more alike the columns' variances, the more each is shrunk to the common one.
 
     Args:
         variances: Of scores of one kind, shape [K].

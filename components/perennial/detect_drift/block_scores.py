@@ -1,7 +1,7 @@
-"""Signed scores of blocks: where a column's values lie, how widely, how many are missing.
+"""Signed scores of blocks: location, spread and missing values of each column.
 
-Distances lose the direction of a change, and with it most of the power where blocks differ by
-themselves. A score keeps it, so windows that move the same way add up.
+Distances lose the direction of a change, and with it most of the power if blocks vary anyway. A
+score keeps the direction, so windows that move the same way add up.
 
 Shapes: T blocks (the reference's, then the windows'), K scores.
 """
@@ -16,9 +16,9 @@ from scipy import stats
 from perennial.detect_drift.two_sample import Profile
 
 EXTREME_RANK = 0.005
-"""Normal scores end at this rank and its mirror (2.6 standard deviations): tails that are heavier
-than a normal's count as these, so that single rows cannot decide."""
-LEAST_SPREAD = 1e-6  # of normal scores; what is constant in a block has none
+"""Normal scores are clipped at this rank and its mirror (2.6 standard deviations), so that single
+rows in heavy tails cannot decide."""
+LEAST_SPREAD = 1e-6  # of normal scores; zero for a column that is constant in a block
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Scores:
 
     Attributes:
         values: Shape [T, K].
-        kinds: What each score is; those of one kind are of one scale. Length K.
+        kinds: Kind of each score; scores of one kind have one scale. Length K.
         profiles: Position of the profile behind each score, shape [K].
         row_variances: Variance that independent rows give to a score of one block, times the
             block's rows; shape [K].
@@ -40,11 +40,11 @@ class Scores:
 
 
 def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
-    """All scores of all blocks; those that never move are left out.
+    """Return all scores of all blocks, without constant ones.
 
     Args:
-        profiles: Of the reference blocks, then of the windows.
-        old: The reference blocks among them.
+        profiles: Profiles of the reference blocks, then of the windows.
+        old: Slice of the reference blocks.
     """
     columns: list[tuple[NDArray[np.float64], str, int, float]] = []
     for index, profile in enumerate(profiles):
@@ -75,7 +75,7 @@ def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
 def _location_and_spread(
     profile: Profile, old: slice
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and log standard deviation of each block's normal scores, shapes [T].
+    """Return mean and log standard deviation of each block's normal scores, shapes [T].
 
     A value's normal score is the normal quantile of its rank in the reference.
     """

@@ -1,4 +1,4 @@
-"""Champion: what a registered version brings for monitoring, and errors that name it."""
+"""Champion: read a registered version's reference, and report its errors with its name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ AnArtifact = TypeVar("AnArtifact", bound=Artifact)
 
 
 def read_artifact(kind: type[AnArtifact], champion: ModelVersion, files: Path) -> AnArtifact:
-    """What the champion was registered with: the blocks or the snapshot of its training.
+    """Read an artifact of the champion: the reference or the snapshot of its training.
 
     Raises:
         DamagedModelError: it is missing or unreadable.
@@ -29,7 +29,7 @@ def read_artifact(kind: type[AnArtifact], champion: ModelVersion, files: Path) -
 
 @contextmanager
 def scoring(champion: ModelVersion) -> Iterator[None]:
-    """Turn what the champion's code raises into an error that names the version.
+    """Convert exceptions of the champion's code to an error that names the version.
 
     Raises:
         DamagedModelError: its weights are not those that were exported.
@@ -41,13 +41,13 @@ def scoring(champion: ModelVersion) -> Iterator[None]:
         raise damaged_file(champion, WEIGHTS_FILE, error) from error
     except PerennialError:
         raise
-    except (Exception, SystemExit) as error:  # its code is the user's, of years ago
+    except (Exception, SystemExit) as error:  # user code, possibly years old
         if isinstance(error, Exception) and blames_machine(error):
             raise
         first = str(error).splitlines()[0] if str(error) else ""
         raise PerennialError(
             f"{champion.name} version {champion.version} cannot be scored on the new rows",
             evidence=f"{type(error).__name__}: {first}",
-            action="see whether the task's code or the data's columns changed since it was "
-            f"registered (`perennial explain {champion.name}@{champion.version}` names its commit)",
+            action="check whether the task's code or the data's columns changed since it was "
+            f"registered (`perennial explain {champion.name}@{champion.version}` shows its commit)",
         ) from error

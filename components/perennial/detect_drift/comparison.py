@@ -1,4 +1,4 @@
-"""Compares the newest blocks of a stream with the champion's reference, in features and in loss."""
+"""Comparison of the newest blocks of a stream with the champion's reference and loss."""
 
 from pathlib import Path
 
@@ -33,16 +33,16 @@ def compare_with_champion(
     store: ObjectStore,
     page: Path,
 ) -> DriftReport:
-    """Judge drift and loss of what came after the champion's snapshot, and write the page.
+    """Judge drift and loss of the data after the champion's snapshot, and write the page.
 
     Args:
-        files: The champion's.
-        champion: Its version.
+        files: Folder of the champion's files.
+        champion: The champion's version.
         current: The newest snapshot.
         validated: Its validation report.
-        triggers: What counts as drift and decay.
-        store: Where the order of the files' arrival is kept.
-        page: Where the report goes.
+        triggers: Criteria of drift and decay.
+        store: Holds the order of the files' arrival.
+        page: The HTML file to write.
     """
     reference = read_artifact(Reference, champion, files)
     by_file = not current.data.time

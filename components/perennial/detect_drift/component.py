@@ -1,4 +1,4 @@
-"""KFP wiring of `detect_drift`: has the stream left the champion's reference?"""
+"""KFP wiring of `detect_drift`: detect drift from the champion's reference."""
 
 from kfp import dsl
 
@@ -13,7 +13,7 @@ def detect_drift(
     report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Has the stream left the champion's reference, or has the champion lost performance?"""
+    """Detect drift from the champion's reference, and decay of its performance."""
     from perennial.detect_drift.step import detect_drift_step
 
     result = detect_drift_step(

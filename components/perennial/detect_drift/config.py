@@ -1,4 +1,4 @@
-"""What `detect_drift` is told: the model and the `[triggers]` section of its contract."""
+"""Configuration of `detect_drift`: the model and the contract's `[triggers]` section."""
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Section
@@ -9,6 +9,6 @@ class DetectDriftConfig(Section):
     """The part of the training contract that this step receives, as JSON."""
 
     model: ModelSection
-    """Whose champion is the yardstick."""
+    """The model whose champion is the reference."""
     triggers: TriggersSection = TriggersSection()
-    """What counts as a relevant difference, and how often it must be seen."""
+    """Criteria of a relevant difference, and how often it must occur."""

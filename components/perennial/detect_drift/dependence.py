@@ -1,11 +1,11 @@
-"""Do columns depend on each other as they did? A classifier tells each block from the reference.
+"""Dependence: detect changed relations between columns with a classifier.
 
-Two columns can change how they go together while each keeps its own distribution. So every column
-is replaced by its normal scores within its block, which are alike in all blocks, and a linear
-classifier sees the products of each pair. It is trained on the first half of a block's time and
-tried on the second, and the reverse, so that only what lasts counts; other reference blocks are
-told apart in the same way, which says what is ordinary (grouped by time, as rows of one block
-resemble each other).
+The relation of two columns can change while each keeps its own distribution. So every column is
+replaced by its normal scores within its block, which are alike in all blocks, and a linear
+classifier gets the products of each pair. It is trained on the first half of a block's time and
+tested on the second, and the reverse, so that only lasting changes count. Reference blocks are
+classified in the same way, which gives the ordinary variation (grouped by time, as rows of one
+block are correlated).
 
 Shapes: T blocks, n rows of one block, C columns, P pairs of columns.
 """
@@ -26,10 +26,10 @@ from perennial.detect_drift.windows import block_positions
 
 ALL_COLUMNS = "(all columns)"
 MAX_COLUMNS = 24
-"""276 pairs, which a thousand rows a block can still be told apart by."""
+"""276 pairs, for which a thousand rows per block still suffice."""
 SAMPLED_ROWS = 1000
 MIN_ROWS = 40
-"""Of a block: fewer tell no dependence between two halves."""
+"""Minimum rows of a block: with fewer, halves are too small to show dependence."""
 NEWEST_BLOCKS = 52
 SHRINKAGE = 0.2  # of the pairs' covariance to its diagonal; 276 pairs, a few thousand rows
 _HASHES = 1 << 32
@@ -38,17 +38,17 @@ _HASHES = 1 << 32
 def dependence_profile(
     rows: pl.LazyFrame, snapshot: Snapshot, blocks: Sequence[BlockSketch], num_reference: int
 ) -> Profile | None:
-    """How well each block is told from the reference by its pairs of columns.
+    """Measure how well a classifier separates each block from the reference by column pairs.
 
     Args:
         rows: All rows of the snapshot; without a time column with their files.
-        snapshot: Names time and features.
-        blocks: Of the reference, then the windows, in time order.
-        num_reference: Reference blocks among them.
+        snapshot: Defines time and features.
+        blocks: Blocks of the reference, then the windows, in time order.
+        num_reference: Number of reference blocks among them.
 
     Returns:
-        Values are twice the area under the curve less one, shape [T, 1]; blocks with few rows have
-        weight 0. None where there are no pairs or hardly any blocks.
+        Values are twice the area under the curve minus one, shape [T, 1]; blocks with few rows have
+        weight 0. None if there are no pairs or too few blocks.
     """
     columns = _paired_columns(snapshot, blocks[0])
     first = max(0, num_reference - NEWEST_BLOCKS)
@@ -66,14 +66,14 @@ def dependence_profile(
 
 
 def tell_apart(blocks: Sequence[NDArray[np.float64]], num_reference: int) -> NDArray[np.float64]:
-    """How well a linear classifier tells each block from the reference's other blocks.
+    """Measure how well a linear classifier separates each block from the other reference blocks.
 
     Args:
         blocks: Normal scores of the rows of each block in time order, shape [n, C] each.
         num_reference: The first this many are the reference, at least two.
 
     Returns:
-        Twice the area under the curve less one: 0 where they are alike, shape [T].
+        Twice the area under the curve minus one: 0 if they are alike, shape [T].
     """
     pairs = np.array(list(combinations(range(blocks[0].shape[1]), 2)))
     products = [block[:, pairs[:, 0]] * block[:, pairs[:, 1]] for block in blocks]
@@ -94,13 +94,13 @@ def tell_apart(blocks: Sequence[NDArray[np.float64]], num_reference: int) -> NDA
 
 
 def _area(own: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    """Share of pairs of rows in which the own one has the higher value; ties count half."""
+    """Return the area under the curve of own rows against others; ties count half."""
     statistic = stats.mannwhitneyu(own, others).statistic
     return float(statistic) / (len(own) * len(others))
 
 
 def _paired_columns(snapshot: Snapshot, block: BlockSketch) -> dict[str, pl.Expr]:
-    """Numbers, and whether a text is its column's most frequent one."""
+    """Return expressions of numbers, and of whether a text is its column's most frequent one."""
     found = {}
     for name in snapshot.task_columns.features:
         if name in block.numeric:
@@ -118,7 +118,7 @@ def _normal_scores(
     blocks: Sequence[BlockSketch],
     columns: dict[str, pl.Expr],
 ) -> list[NDArray[np.float64]]:
-    """A sample of each block's rows in time order, every column as normal scores, [n, C] each.
+    """Return normal scores of a sample of each block's rows in time order, [n, C] each.
 
     Without a time column the order is that of the files and of their rows.
     """
@@ -126,7 +126,7 @@ def _normal_scores(
     if not snapshot.data.time:
         rows = rows.with_row_index("__row")
     time = pl.col(snapshot.data.time or "__row")
-    # The share of rows to keep, as a limit for their hash: no more is ever held in memory.
+    # The share of rows to keep, as a limit for their hash, which bounds memory.
     limits = {
         position: min(int(_HASHES * SAMPLED_ROWS / max(block.rows, 1)), _HASHES)
         for position, block in enumerate(blocks)

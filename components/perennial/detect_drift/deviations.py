@@ -1,4 +1,4 @@
-"""How far windows deviate from reference blocks, as standard normal deviates, and the threshold."""
+"""Deviations of windows from reference blocks, as standard normal deviates, and the threshold."""
 
 import math
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ from perennial.detect_drift.two_sample import Profile
 MIN_Z_SCORE = 3.0
 """Three standard deviations, as in control charts; the reference's own blocks can only raise it."""
 SAME_SIDE = 0.8
-"""Standard deviations by which each window of a run must lie on one side: a single extreme window
+"""Standard deviations by which each window of a run must be on one side: a single extreme window
 must not make its neighbours alarm."""
 LEAST_VARIANCE = 1e-4  # of scores: a hundredth of a standard deviation is no variation
-LARGEST_Z_SCORE = 37.0  # beyond it a double holds no probability
-ONE_SIDED = ("dependence",)  # blocks that are told apart less than usual have not drifted
+LARGEST_Z_SCORE = 37.0  # above it the probability underflows a double
+ONE_SIDED = ("dependence",)  # blocks that are separated less well than usual have not drifted
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is ordinary between reference blocks.
+    """Ordinary variation between reference blocks.
 
     Attributes:
-        threshold: For a window's score, a standard normal deviate.
-        correlation: From block to block, mean over columns.
+        threshold: Threshold of a window's score, a standard normal deviate.
+        correlation: Correlation from block to block, mean over columns.
         reference_scores: Score of each reference block, judged by the other blocks.
     """
 
@@ -47,13 +47,13 @@ class Calibration:
 class BlockDeviations:
     """Variation between reference blocks, and windows measured by it.
 
-    Three looks at each column: its signed scores (location, spread, missing values), where windows
-    that move the same way add up; its distance, which sees every other change; values that the
-    reference never had. All become standard normal deviates, held against one threshold.
+    Three measures of each column: its signed scores (location, spread, missing values), where
+    windows that move the same way add up; its distance, which detects every other change; values
+    that the reference never had. All become standard normal deviates, compared with one threshold.
 
     Args:
-        profiles: Of the reference blocks, then of the windows.
-        old: The reference blocks among them.
+        profiles: Profiles of the reference blocks, then of the windows.
+        old: Slice of the reference blocks.
         triggers: Floors, level, and how many windows make a run.
     """
 
@@ -70,10 +70,10 @@ class BlockDeviations:
         self.calibration = self._calibrate(triggers)
 
     def z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The largest deviate of each window and profile, shape [W, P].
+        """Return the largest deviate of each window and profile, shape [W, P].
 
         Args:
-            effects: Of the windows, same shape.
+            effects: Effects of the windows, same shape.
         """
         found = self._distance_z_scores(effects)
         signed = self._signed_z_scores(len(effects))
@@ -85,7 +85,7 @@ class BlockDeviations:
         return np.clip(found, -LARGEST_Z_SCORE, LARGEST_Z_SCORE)
 
     def _measure_scores(self, usual_rows: float) -> None:
-        """Mean, moderated variance and correlation of each score over the reference."""
+        """Measure mean, moderated variance and correlation of each score over the reference."""
         values = self.scores.values[self.old]
         self.means = np.nan_to_num(np.nanmean(values, axis=0)) if values.size else np.zeros(0)
         known = np.where(np.isnan(values), self.means, values)
@@ -110,10 +110,10 @@ class BlockDeviations:
             self.borrowed[chosen] = common.degrees
 
     def _measure_distances(self, floor: float) -> None:
-        """Mean and moderated variance of the distances' roots between reference blocks.
+        """Measure mean and moderated variance of the distances' roots between reference blocks.
 
-        Distances are skewed, their square roots hardly. A column that hardly moves between blocks
-        must reach the effect floor, not merely move.
+        Distances are skewed, their square roots hardly. A column that hardly varies between blocks
+        must reach the effect floor, not only deviate.
         """
         effects = np.array([profile.effects_against_rest(self.old) for profile in self.profiles])
         self.reference_effects = effects.T
@@ -130,12 +130,12 @@ class BlockDeviations:
         self.root_variances = self.common_root.moderate(variances, self.size - 1)
 
     def _calibrate(self, triggers: TriggersSection) -> Calibration:
-        """The threshold: what the largest of all deviates exceeds with the level asked for.
+        """Return the threshold that the largest of all deviates exceeds with the required level.
 
         Or the reference's own, if higher: each block is scored by the others as a window would be,
-        and so is each run of `windows_in_a_row` blocks, by its lowest score; the quantile of the
-        runs (conformal prediction) answers for tails heavier than a normal's. Runs, because one
-        extreme block, such as a blizzard's week, must not raise the threshold for good.
+        and each run of `windows_in_a_row` blocks by its lowest score; the quantile of the runs
+        (conformal prediction) covers tails heavier than a normal's. Runs, because one extreme
+        block, such as a blizzard's week, must not raise the threshold permanently.
         """
         moving = np.nan_to_num(self.reference_effects).max(axis=0) > 0
         one_sided = int((moving & self.is_distance).sum())
@@ -149,7 +149,7 @@ class BlockDeviations:
         return Calibration(max(MIN_Z_SCORE, chance, lowest), correlation, tuple(scores))
 
     def _signed_z_scores(self, num_windows: int) -> NDArray[np.float64]:
-        """The largest deviate of each score over runs that end with a window, shape [W, K]."""
+        """Return each score's largest deviate over runs that end with a window, shape [W, K]."""
         deviations = np.nan_to_num(self.scores.values[self.size :] - self.means)
         relative = deviations / np.sqrt(np.maximum(self.variances, 1e-300))
         found = np.zeros_like(deviations)
@@ -170,7 +170,7 @@ class BlockDeviations:
     def _run_z_scores(
         self, run: tuple[int, ...], deviation: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Deviates of one run's mean, shape [K]."""
+        """Return the deviates of one run's mean, shape [K]."""
         thinness = float(self.thinness[list(run)].max())
         found = np.zeros(len(deviation))
         for score, (correlation, row_share) in enumerate(
@@ -188,7 +188,7 @@ class BlockDeviations:
         return found
 
     def _distance_z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Deviates of the distances, shape [W, P].
+        """Return the deviates of the distances, shape [W, P].
 
         Correlation between blocks and few rows in a window make distances larger.
         """
@@ -206,7 +206,7 @@ class BlockDeviations:
         return found
 
     def _column_correlations(self) -> list[float]:
-        """Of each profile: its location's, or, where it has none, the mean of all locations."""
+        """Return each profile's correlation: its location's, or the mean of all locations."""
         by_profile = {
             int(profile): float(correlation)
             for profile, correlation, kind in zip(
@@ -218,7 +218,7 @@ class BlockDeviations:
         return [round(by_profile.get(index, usual), 2) for index in range(len(self.profiles))]
 
     def _reference_scores(self, triggers: TriggersSection) -> list[float]:
-        """Each reference block's score, judged by the other blocks."""
+        """Return each reference block's score, judged by the other blocks."""
         judged = np.nan_to_num(self.reference_effects) >= triggers.effect_floor
         features = np.array([profile.statistic != "label_mean" for profile in self.profiles])
         z_scores = np.where(
@@ -240,7 +240,7 @@ class BlockDeviations:
     def _left_out(
         self, values: NDArray[np.float64], means: NDArray[np.float64], common: CommonVariance
     ) -> NDArray[np.float64]:
-        """Each block's deviate from the others, by their variance; same shape as `values`."""
+        """Return each block's deviate from the others by their variance, shaped as `values`."""
         size = self.size
         residuals = np.nan_to_num(values - means)
         total = (residuals**2).sum(axis=0)
@@ -251,14 +251,14 @@ class BlockDeviations:
 
 
 def _as_deviate(t_values: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
-    """The standard normal deviates that are as improbable as these values of Student's t."""
+    """Convert values of Student's t to standard normal deviates of the same probability."""
     tails = np.maximum(stats.t.sf(np.abs(t_values), degrees), 1e-300)
     deviates: NDArray[np.float64] = np.sign(t_values) * stats.norm.isf(tails)
     return deviates
 
 
 def _run_limit(scores: Sequence[float], length: int, level: float) -> float:
-    """The quantile of the runs' lowest scores that a further run exceeds with the given level."""
+    """Return the quantile of runs' lowest scores that a further run exceeds with this level."""
     lowest = sorted(min(scores[i : i + length]) for i in range(len(scores) - length + 1))
     rank = math.ceil((len(lowest) + 1) * (1 - level))
     return lowest[min(rank, len(lowest)) - 1] if lowest else 0.0

@@ -1,4 +1,4 @@
-"""Which files are compared, where there is no time column: the champion's and those after it."""
+"""Windows of files, for data without a time column: the champion's files and newer ones."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ from perennial.detect_drift.windows import (
 
 SHOWN_FILES = 3
 NEWEST_REFERENCE, NEWEST_WINDOWS = 365, 60
-"""Blocks of files that are compared at most: twenty columns then take 10 s and 0.5 GB."""
+"""Maximum number of file blocks to compare: twenty columns then take 10 s and 0.5 GB."""
 
 
 def choose_files(
@@ -30,15 +30,15 @@ def choose_files(
     arrivals: Mapping[str, int],
     files_in_a_block: int,
 ) -> Chosen:
-    """The files of the champion's snapshot, and those whose bytes are not in it.
+    """Choose the files of the champion's snapshot, and those whose bytes are not in it.
 
     Args:
-        reference: The champion's.
+        reference: The champion's reference.
         known: The snapshot that the champion was trained on.
         current: Sketches of the files of the newest snapshot.
         snapshot: The newest snapshot.
-        arrivals: SHA-256 → place in the order of arrival.
-        files_in_a_block: Neighbours in that order that are compared as one.
+        arrivals: SHA-256 → position in the order of arrival.
+        files_in_a_block: Number of consecutive files that form one block.
     """
     trained_on = {file.sha256 for file in known.files}
     later = [block for block in current if block.files[0].sha256 not in trained_on]
@@ -46,7 +46,7 @@ def choose_files(
         return Chosen((), (), (reason,), by_file=True)
     old = _in_order(reference.blocks, arrivals)
     new = _in_order(later, arrivals)
-    # What is left over is the oldest of the reference, so that windows follow it without a gap.
+    # Surplus files are the oldest of the reference, so that windows follow it without a gap.
     known_groups = _grouped(old[len(old) % files_in_a_block :], files_in_a_block)
     groups = _grouped(new, files_in_a_block)
     full = full_blocks(known_groups, known_groups)
@@ -54,13 +54,12 @@ def choose_files(
     notes = [] if windows else [_nothing_new(full, new, files_in_a_block)]
     if waiting := len(new) % files_in_a_block:
         notes.append(
-            f"the newest block holds {waiting} of {files_in_a_block} files and is not complete yet"
+            f"the newest block is incomplete: it has {waiting} of {files_in_a_block} files"
         )
     if full and (thin := len(groups) - len(windows)):
         notes.append(
-            f"{thin} of {len(groups)} new blocks of files hold less than {MIN_ROWS_SHARE:.0%} of "
-            "the reference's usual rows and were not judged: a larger triggers.files_in_a_block "
-            "evens them out"
+            f"{thin} of {len(groups)} new blocks of files have less than {MIN_ROWS_SHARE:.0%} of "
+            "the reference's median rows and were not judged: raise triggers.files_in_a_block"
         )
     notes += _file_notes(known, snapshot, trained_on, len(later))
     full = _newest(full, NEWEST_REFERENCE, "reference blocks", notes)
@@ -74,8 +73,8 @@ def _newest(
 ) -> tuple[BlockSketch, ...]:
     if len(blocks) > limit:
         notes.append(
-            f"the newest {limit} of {len(blocks):,} {what} were compared: a larger "
-            "triggers.files_in_a_block covers more"
+            f"the newest {limit} of {len(blocks):,} {what} were compared: raise "
+            "triggers.files_in_a_block to cover more files"
         )
     return blocks[-limit:]
 
@@ -83,7 +82,7 @@ def _newest(
 def performance_of(
     performance: Sequence[BlockPerformance], blocks: Sequence[BlockSketch]
 ) -> tuple[BlockPerformance, ...]:
-    """The mean loss on held-out rows in each block of files that has any."""
+    """Return the mean loss on held-out rows in each block of files that has any."""
     measured = {part.files[0].sha256: part for part in performance if part.files}
     found = []
     for block in blocks:
@@ -95,7 +94,7 @@ def performance_of(
 
 
 def merge_sketches(blocks: Sequence[BlockSketch]) -> BlockSketch:
-    """One sketch of several files' rows together."""
+    """Merge the sketches of several files."""
     if len(blocks) == 1:
         return blocks[0]
     first = blocks[0]
@@ -111,7 +110,7 @@ def merge_sketches(blocks: Sequence[BlockSketch]) -> BlockSketch:
 
 
 def _merged_numbers(blocks: Sequence[BlockSketch], name: str) -> NumericSketch:
-    """Quantiles of the mixture; each file's count by its rows."""
+    """Merge quantiles, with files weighted by their rows."""
     sketches = [block.numeric[name] for block in blocks]
     nulls = sum(sketch.nulls for sketch in sketches)
     known = [
@@ -126,7 +125,7 @@ def _merged_numbers(blocks: Sequence[BlockSketch], name: str) -> NumericSketch:
     order = np.argsort(values, kind="stable")
     ranks = np.cumsum(weights[order])
     span = ranks[-1] - ranks[0]
-    # From the smallest value to the largest, as the quantiles of one file are.
+    # From the smallest value to the largest, like the quantiles of one file.
     levels = (ranks - ranks[0]) / span if span else np.zeros(len(ranks))
     size = max(len(quantiles) for quantiles, _ in known)
     merged = np.interp(np.linspace(0, 1, size), levels, values[order])
@@ -151,8 +150,8 @@ def _no_reference(reference: Reference) -> str:
         )
     if not reference.blocks:
         return (
-            "the champion was registered before files were compared: its reference describes "
-            "none, the next champion's does"
+            "the champion was registered before files were compared: its reference has no blocks "
+            "of files; the next champion's will"
         )
     return ""
 
@@ -171,7 +170,7 @@ def _nothing_new(
 
 
 def _in_order(blocks: Sequence[BlockSketch], arrivals: Mapping[str, int]) -> list[BlockSketch]:
-    """In order of arrival; copies of one file count once."""
+    """Sort blocks by arrival; copies of one file count once."""
     unique = {block.files[0].sha256: block for block in blocks}
     return sorted(unique.values(), key=lambda block: arrivals[block.files[0].sha256])
 
@@ -191,12 +190,12 @@ def _file_notes(
         shown = ", ".join(rewritten[:SHOWN_FILES])
         more = f" and {len(rewritten) - SHOWN_FILES} more" if len(rewritten) > SHOWN_FILES else ""
         notes.append(
-            f"written again since the champion's training, and so compared as new: {shown}{more}"
+            f"rewritten since the champion's training, and so compared as new: {shown}{more}"
         )
     if num_sketched < len(new):
         notes.append(
             f"{len(new) - num_sketched} of {_new_files(len(new))} were not compared: "
-            "validation describes the last 1,000 files by name; write larger files"
+            "validation describes only the last 1,000 files by name; write larger files"
         )
     return notes
 

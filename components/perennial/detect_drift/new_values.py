@@ -10,15 +10,15 @@ from perennial.detect_drift.two_sample import OTHER, Profile
 
 
 def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]:
-    """For each text column, the share of a window's rows whose value the reference never had.
+    """Return, for each text column, the share of a window's rows with values new to the reference.
 
-    Identifiers and names come new in every block. As many as came new in one block of the
-    reference's second half are expected again from each window, and subtracted. A column with more
-    values than the sketches name is left out: its new ones are among the others.
+    Identifiers and names are new in every block. The share that was new in one block of the
+    reference's second half is expected in each window too, and subtracted. A column with more
+    values than the sketches name is skipped: its new ones are among the others.
 
     Args:
-        profiles: Of the reference blocks, then of the windows.
-        old: The reference blocks among them.
+        profiles: Profiles of the reference blocks, then of the windows.
+        old: Slice of the reference blocks.
     """
     found = []
     for profile in profiles:
@@ -41,10 +41,10 @@ def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]
 
 
 def new_value_z_scores(profile: Profile, old: slice) -> NDArray[np.float64]:
-    """How improbable each window's new values are, as standard normal deviates, shape [W].
+    """Return standard normal deviates of each window's new values, shape [W].
 
-    A value that was absent from n rows has a share below 3/n with 95% confidence; Poisson's law
-    says how many rows of a window it then has.
+    A value that was absent from n rows has a share below 3/n with 95% confidence; its rows in a
+    window then follow Poisson's law.
     """
     rows = profile.weights[old.stop :]
     count = np.round(profile.values[old.stop :, 0] * rows)

@@ -1,7 +1,7 @@
-"""Has the champion lost performance? Its loss on new labelled rows, block by block.
+"""Performance decay: the champion's loss on new labelled rows, block by block.
 
-A day's mean loss varies several times more than its rows would if they were independent, so the
-limit rests on the spread between the champion's own held-out blocks, not on rows.
+A day's mean loss varies several times more than independent rows would, so the limit is based on
+the spread between the champion's own held-out blocks, not on rows.
 """
 
 import math
@@ -25,20 +25,20 @@ from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.task import Task
 
 MIN_LOSS_BLOCKS = 3
-"""Held-out blocks below which their spread says nothing."""
+"""Below this number of held-out blocks, their spread is not reliable."""
 MIN_ROWS_SHARE = 0.5
-"""Of the median rows per held-out block: a split may cut a block down to a day."""
+"""Minimum share of the median rows per held-out block: a split may leave only a day of a block."""
 
 
 @dataclass(frozen=True)
 class LossLimit:
-    """What is ordinary for the champion's mean loss in one block.
+    """Ordinary range of the champion's mean loss in one block.
 
     Attributes:
-        mean: Over its held-out blocks.
+        mean: Mean over its held-out blocks.
         spread: Standard deviation between them.
         limit: Above it, performance has decayed.
-        blocks: Held-out blocks behind it.
+        blocks: Number of held-out blocks.
     """
 
     mean: float
@@ -50,10 +50,10 @@ class LossLimit:
 def loss_limit(
     reference: Sequence[BlockPerformance], triggers: TriggersSection
 ) -> LossLimit | None:
-    """The limit from the champion's held-out blocks; None when there are too few of them.
+    """Return the limit from the champion's held-out blocks; None if there are too few.
 
-    Three standard deviations or, for few blocks, what Student's distribution asks for at the
-    false-alarm level; but never less than the relevant rise.
+    Three standard deviations or, for few blocks, Student's quantile at the false-alarm level; but
+    never less than the relevant rise.
     """
     usual = float(np.median([block.rows for block in reference])) if reference else 0.0
     losses = [block.loss for block in reference if block.rows >= MIN_ROWS_SHARE * usual]
@@ -61,7 +61,7 @@ def loss_limit(
         return None
     mean = float(np.mean(losses))
     floor = triggers.decay_floor * abs(mean)
-    # Equal losses give no spread to divide by; a tenth of the relevant rise is nothing yet.
+    # Equal losses give no spread to divide by; a tenth of the relevant rise is negligible.
     spread = max(float(np.std(losses, ddof=1)), floor / 10, math.ulp(mean))
     steps = max(MIN_Z_SCORE, student_limit(len(losses), triggers.false_alarm_level))
     return LossLimit(mean, spread, mean + max(steps * spread, floor), len(losses))
@@ -73,7 +73,7 @@ def judge_losses(
     limit: LossLimit | None,
     triggers: TriggersSection,
 ) -> tuple[WindowDrift, ...]:
-    """The windows with the champion's loss; a verdict only where there are labels enough."""
+    """Return the windows with the champion's loss, judged if there are enough labels."""
     measured = {(loss.start, loss.files): loss for loss in losses}
     return tuple(
         _judged(window, measured.get((window.start, window.files)), limit, triggers)
@@ -88,19 +88,19 @@ def window_losses(
     snapshot: Snapshot,
     windows: Sequence[WindowDrift],
 ) -> tuple[BlockPerformance, ...]:
-    """The model's mean loss on the labelled rows of each window that has any.
+    """Return the model's mean loss on the labelled rows of each window that has any.
 
     Every split counts: whatever its split, a row after the champion's snapshot is new to it.
 
     Args:
-        task: The champion's, fitted.
+        task: The champion's fitted task.
         model: The champion.
         rows: All rows of the snapshot; without a time column with their files.
-        snapshot: Names label and time.
+        snapshot: Defines label and time.
         windows: Blocks of the snapshot, at least one.
 
     Raises:
-        BadDataError: a row makes the loss infinite, or has a label that the champion cannot know.
+        BadDataError: a row makes the loss infinite, or has a label unknown to the champion.
     """
     position = block_positions(snapshot, windows)
     label = pl.col(snapshot.data.label)
@@ -120,11 +120,11 @@ def window_losses(
     if not np.isfinite(sums).all():
         broken = windows[int(np.argmin(np.isfinite(sums)))]
         raise BadDataError(
-            "the champion's loss is not a finite number on new rows",
+            "the champion's loss is not finite on new rows",
             evidence=f"in the block from {broken.title} on"
             if broken.start
             else f"in {broken.title}",
-            action="look for infinite or absurd feature values there, and give them a range "
+            action="look for infinite or extreme feature values there, and set a range for them "
             "under `expectations`",
         )
     return tuple(

@@ -1,8 +1,8 @@
-"""The reference's own blocks as the measure: which windows lie beyond their ordinary variation?
+"""Windows measured by the ordinary variation between reference blocks.
 
 Rows of a real stream are not independent, so a test that counts them alarms on nearly every quiet
-week. The unit here is the block: how reference blocks differ from each other says how far a window
-may lie before it means anything.
+week. The unit here is the block: the variation between reference blocks defines how far a window
+may deviate without an alarm.
 """
 
 import math
@@ -21,13 +21,13 @@ from perennial.detect_drift.new_values import new_value_profiles
 from perennial.detect_drift.two_sample import Profile, profiles_of
 
 MIN_BLOCKS = 5
-"""Below it a variation over blocks says too little to judge by. Rows are no way out: they depend on
-each other, and tests that count them alarm on nearly every quiet week."""
+"""Below it the variation over blocks is too uncertain. Rows are not an alternative: they are
+correlated, and tests that count them alarm on nearly every quiet week."""
 CERTAIN_BLOCKS = 10
-"""Below it up to 18% of the windows of streams with a correlation of 0.9 alarmed."""
+"""Below it, up to 18% of the windows alarmed in streams with a correlation of 0.9."""
 HIGH_CORRELATION = 0.6
 KEPT_COLUMNS = 20
-"""Columns recorded per window beside those that alarmed."""
+"""Number of columns recorded per window in addition to those that alarmed."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Measured:
 
     Attributes:
         windows: In time order.
-        calibration: What they were judged by.
-        profiles: Of the reference blocks, then of the windows.
-        old: The reference blocks among the profiles' blocks.
+        calibration: Threshold and correlation.
+        profiles: Profiles of the reference blocks, then of the windows.
+        old: Slice of the reference blocks among the profiles' blocks.
     """
 
     windows: tuple[WindowDrift, ...]
@@ -48,19 +48,19 @@ class Measured:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What limits the judgement."""
+        """Return the limits of the judgement as sentences."""
         count, correlation = self.old.stop, self.calibration.correlation
         notes = []
         if count < CERTAIN_BLOCKS:
             notes.append(
-                f"{count} reference blocks hardly tell whether blocks resemble their neighbours: "
+                f"{count} reference blocks are too few to estimate the correlation between blocks: "
                 f"below {CERTAIN_BLOCKS}, slow changes of a quiet stream may alarm"
             )
         if correlation > HIGH_CORRELATION:
             alike = count * (1 - correlation) / (1 + correlation)
             notes.append(
-                f"reference blocks resemble their neighbours (correlation {correlation:.1f}): "
-                f"{count} of them count as {max(alike, 1):.0f}, and only large changes can be found"
+                f"neighbouring reference blocks are correlated ({correlation:.1f}): {count} count "
+                f"as {max(alike, 1):.0f} independent ones, and only large changes are detected"
             )
         return tuple(notes)
 
@@ -77,7 +77,7 @@ def measure_windows(
         reference: Complete blocks of the champion's snapshot, at least five, in time order.
         windows: Complete blocks after it, in time order.
         triggers: Floors and level.
-        more: Profiles of the same blocks that no sketch holds.
+        more: Further profiles of the same blocks, not from sketches.
     """
     old, new = slice(0, len(reference)), slice(len(reference), None)
     profiles = [*profiles_of([*reference, *windows]), *more]
@@ -101,14 +101,14 @@ def measure_windows(
 
 
 def student_limit(num_blocks: int, level: float) -> float:
-    """What one further block's z-score exceeds with probability `level` under normality."""
+    """Return the z-score that a further block exceeds with probability `level` if normal."""
     quantile = float(stats.t.ppf(1 - level, num_blocks - 1))
-    # The further block varies, and so does the mean that it is compared with.
+    # Both the further block and the mean that it is compared with vary.
     return quantile * math.sqrt(1 + 1 / num_blocks)
 
 
 def _floor(profile: Profile, triggers: TriggersSection) -> float:
-    """The smallest relevant effect; a moving label alone is information only, and has none."""
+    """Return the smallest relevant effect; a changed label is information only and has none."""
     if profile.statistic == "label_mean":
         return math.inf
     return triggers.new_values_floor if profile.statistic == "new_values" else triggers.effect_floor
@@ -154,7 +154,7 @@ def _window(
 
 
 def unjudged_windows(windows: Sequence[BlockSketch]) -> tuple[WindowDrift, ...]:
-    """Windows whose drift cannot be judged, for the loss on them to be."""
+    """Return windows without a drift verdict, so that their loss can be judged."""
     return tuple(
         WindowDrift(
             start=window.start,

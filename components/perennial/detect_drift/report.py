@@ -1,4 +1,4 @@
-"""The drift report: which columns left the reference, when, and whether the champion suffered."""
+"""The drift report: drift by column and window, and the champion's loss."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -26,8 +26,8 @@ STATISTICS = {
     "kolmogorov_smirnov": "largest distance of the distributions",
     "total_variation": "share of rows in other categories",
     "null_share": "change of the null share",
-    "new_values": "share of rows with values never seen in the reference",
-    "dependence": "columns depend on each other otherwise",
+    "new_values": "share of rows with values that the reference does not contain",
+    "dependence": "change of the dependence between columns",
     "label_mean": "change of the label's mean (information)",
 }
 
@@ -45,11 +45,11 @@ def write_report(
 
     Args:
         target: The file.
-        report: What was found.
-        triggers: What it was judged by.
-        measured: The comparison behind it; None when there was none.
-        reference: The champion's; None without a champion.
-        limit: Of the champion's loss; None when there was none.
+        report: The findings.
+        triggers: The contract's section.
+        measured: The comparison; None without one.
+        reference: The champion's reference; None without a champion.
+        limit: Limit of the champion's loss; None without one.
     """
     page = Page("Detect drift", outcome=_outcome(report), summary=summary_of(report, triggers))
     page.values(
@@ -97,17 +97,17 @@ def _windows_part(page: Page, report: DriftReport) -> None:
     outcomes: list[Outcome] = [
         "warned" if window.alarmed or window.decayed else "passed" for window in report.windows
     ]
-    page.heading("Window by window")
+    page.heading("Windows")
     page.table(
         header,
         rows,
-        caption="Effect of each column, 0 to 1; ! marks an alarm",
+        caption="Effect of each column, 0 to 1; ! marks an alarm.",
         outcomes=outcomes,
     )
 
 
 def _most_moved(windows: Sequence[WindowDrift]) -> list[str]:
-    """Columns by number of alarms, then by the largest z-score."""
+    """Return columns by number of alarms, then by the largest z-score."""
     alarms: dict[str, int] = {}
     largest: dict[str, float] = {}
     for window in windows:
@@ -139,10 +139,10 @@ def _columns_part(page: Page, measured: Measured) -> None:
             if profile.column == name:
                 _draw(page, profile, measured.old)
     page.table(
-        ["column", "what moved", "effect", "z-score", "iid p", "iid p, adjusted"],
+        ["column", "change", "effect", "z-score", "iid p", "iid p, adjusted"],
         _column_rows(newest.columns, shown, measured.old),
-        caption="p-values take rows for independent, which they are not: on most streams every "
-        "quiet week looks significant. They are shown to compare with other tools, never used.",
+        caption="p-values assume independent rows, which is wrong: on most streams every quiet "
+        "week is significant. They are only shown for comparison with other tools.",
         outcomes=["warned" if column.alarmed else "neutral" for column in newest.columns],
     )
 
@@ -177,14 +177,14 @@ def _draw(page: Page, profile: Profile, old: slice) -> None:
             "reference": list(zip(numbers, before[half:].tolist(), strict=True)),
             "window": list(zip(numbers, now[half:].tolist(), strict=True)),
         }
-        chart = line_chart(lines, x_label=profile.column, y_label="share of rows up to")
+        chart = line_chart(lines, x_label=profile.column, y_label="cumulative share")
         page.figure(chart, f"{profile.column}: cumulative distribution")
     elif profile.statistic == "total_variation":
         change = now - before
         order = np.argsort(-np.abs(change))[:DRAWN_CATEGORIES]
         bars = {str(profile.points[index]): float(change[index]) for index in order}
         page.figure(
-            bar_chart(bars, x_label="change of share"), f"{profile.column}: what came and went"
+            bar_chart(bars, x_label="change of share"), f"{profile.column}: category changes"
         )
 
 
@@ -205,7 +205,7 @@ def _loss_part(
         lines["limit"] = [(min(ends), limit.limit), (max(ends), limit.limit)]
         page.text(
             f"{limit.blocks} held-out blocks: mean {limit.mean:.4f}, standard deviation "
-            f"{limit.spread:.4f}; above {limit.limit:.4f} a window counts as decayed."
+            f"{limit.spread:.4f}. A window above {limit.limit:.4f} counts as decayed."
         )
     chart = line_chart(
         lines,
@@ -221,7 +221,7 @@ def _loss_part(
 def _along(
     blocks: Sequence[AnyBlock], origin: Block, first: int = 0
 ) -> list[tuple[float, AnyBlock]]:
-    """Each block with its place on the x axis: days since the origin, or its number."""
+    """Return each block with its x coordinate: days since the origin, or its number."""
     return [
         (
             (block.start - origin.start) / timedelta(days=1)

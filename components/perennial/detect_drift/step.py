@@ -1,4 +1,4 @@
-"""Reads the champion and the newest snapshot, writes the drift report."""
+"""The step `detect_drift`: compare the newest snapshot with the champion's reference."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,9 +27,9 @@ def detect_drift_step(
     validated = ValidationReport.read(Path(validation))
     if validated.snapshot_digest != current.digest():
         raise PerennialError(
-            "the validation report is about another snapshot",
+            "the validation report belongs to another snapshot",
             evidence=f"{validated.snapshot_digest[:12]}… is not {current.digest()[:12]}…",
-            action="wire both inputs to the outputs of one run",
+            action="connect both inputs to outputs of the same run",
         )
     environment = Environment.read()
     registry, store = open_registry(environment), open_store(environment.store_uri)

@@ -1,4 +1,4 @@
-"""How far two sets of blocks lie apart, column by column, as effect sizes in [0, 1].
+"""Distance between two sets of blocks, column by column, as effect sizes in [0, 1].
 
 Every statistic compares *profiles*: a column's cumulative distribution, its category shares, its
 null share. A profile of several blocks together is the weighted mean of theirs, so distances to any
@@ -27,10 +27,10 @@ Statistic = Literal[
     "label_mean",
 ]
 OTHER = "(other)"
-"""The category under which validation counts the values beyond its most frequent ones."""
+"""The category of all values other than the most frequent ones."""
 
 LABEL_MEAN = "label"
-MAX_GRID_POINTS = 2048  # moves a distance by less than 1/2048 of the pooled rows
+MAX_GRID_POINTS = 2048  # changes a distance by less than 1/2048 of the pooled rows
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Profile:
 
     Attributes:
         column: The column.
-        statistic: What `values` hold and how they are compared.
-        points: What the profile is given at: values, categories or nothing.
+        statistic: Meaning of `values`, and how they are compared.
+        points: Points of the profile: values, categories or nothing.
         values: Shape [B, G]; a cumulative distribution before its jumps, then after them.
-        weights: Values behind each block's profile, shape [B]; 0 where the block has none.
+        weights: Number of values of each block's profile, shape [B]; 0 if the block has none.
     """
 
     column: str
@@ -52,24 +52,24 @@ class Profile:
     weights: NDArray[np.float64]
 
     def pooled(self, chosen: slice) -> NDArray[np.float64]:
-        """The profile of some blocks together, shape [G]."""
+        """Return the profile of some blocks together, shape [G]."""
         return _mixture(self.weights[chosen] @ self.values[chosen], self.weights[chosen].sum())
 
     def effects_against_rest(self, chosen: slice) -> NDArray[np.float64]:
-        """Distance of each chosen block to the others of them together; NaN where one is empty."""
+        """Return each chosen block's distance to the others together; NaN if one is empty."""
         values, weights = self.values[chosen], self.weights[chosen]
         left_out = weights[:, None] * values
         rest = _mixture(left_out.sum(axis=0) - left_out, (weights.sum() - weights)[:, None])
         return self._effects(values, rest, weights, weights.sum() - weights)
 
     def effects_against(self, chosen: slice, reference: slice) -> NDArray[np.float64]:
-        """Distance of each chosen block to the reference together; NaN where one is empty."""
+        """Return each chosen block's distance to the whole reference; NaN if one is empty."""
         total = np.full(len(self.weights[chosen]), self.weights[reference].sum())
         pooled = self.pooled(reference)
         return self._effects(self.values[chosen], pooled, self.weights[chosen], total)
 
     def iid_p_value(self, block: int, reference: slice) -> float:
-        """The textbook p-value that takes rows for independent: for the report, never a trigger."""
+        """Return the textbook p-value for independent rows: for the report, not for triggers."""
         rows, reference_rows = self.weights[block], self.weights[reference].sum()
         if rows == 0 or reference_rows == 0:
             return 1.0
@@ -99,12 +99,12 @@ class Profile:
             effects = difference.sum(axis=1) / 2
         else:
             effects = difference.max(axis=1)
-        # Rounding may leave a hair outside [0, 1].
+        # Rounding may give values slightly outside [0, 1].
         return np.where((weights > 0) & (other_weights > 0), np.clip(effects, 0.0, 1.0), np.nan)
 
 
 def profiles_of(blocks: Sequence[BlockSketch]) -> list[Profile]:
-    """Every statistic of every column that the first block has; the label's mean comes last."""
+    """Return every statistic of every column of the first block; the label's mean comes last."""
     profiles = []
     for column in blocks[0].numeric:
         profiles += [_cumulative_profile(blocks, column), _null_profile(blocks, column)]
@@ -118,10 +118,10 @@ def profiles_of(blocks: Sequence[BlockSketch]) -> list[Profile]:
 def cumulative_shares(
     quantiles: Sequence[float], grid: NDArray[np.float64], side: Literal["left", "right"]
 ) -> NDArray[np.float64]:
-    """The distribution function behind evenly spaced quantiles, shape [G].
+    """Return the distribution function of evenly spaced quantiles, shape [G].
 
-    A value that fills several quantiles is an atom: the function jumps there, and `side` says
-    whether the points get its value before or after the jump. Between atoms it is linear.
+    A value that fills several quantiles is an atom: the function jumps there, and `side` selects
+    its value before or after the jump. Between atoms it is linear.
     """
     values = np.asarray(quantiles, dtype=np.float64)
     if len(values) == 1:
@@ -183,7 +183,7 @@ def _null_profile(blocks: Sequence[BlockSketch], column: str) -> Profile:
 def _label_profile(blocks: Sequence[BlockSketch]) -> Profile:
     known = [block.label_mean for block in blocks if block.label_mean is not None]
     low, high = min(known), max(known)
-    # The mean of a binary label is a share already; any other is put on the range of all blocks.
+    # The mean of a binary label is a share; any other is scaled to the range of all blocks.
     if low >= 0.0 and high <= 1.0:
         low, high = 0.0, 1.0
     means = np.array([low if block.label_mean is None else block.label_mean for block in blocks])

@@ -1,4 +1,4 @@
-"""The drift report from what was measured: is it persistent, and what could not be judged?"""
+"""Verdict: the drift report, with persistence of alarms and notes on what was not judged."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,7 +12,7 @@ from perennial.detect_drift.windows import Chosen, newest_streak
 
 
 def without_champion(current: Snapshot) -> DriftReport:
-    """The report when there is nothing to compare with."""
+    """Return the report if there is no champion to compare with."""
     return DriftReport(
         champion_version="",
         calibration="none",
@@ -35,21 +35,21 @@ def conclude(
     limit: LossLimit | None,
     triggers: TriggersSection,
 ) -> DriftReport:
-    """The report of a comparison.
+    """Return the report of a comparison.
 
-    Drift and decay count while they last: the newest `windows_in_a_row` windows must alarm. A
-    stream that left the reference and came back needs no retraining. Windows without labels enough
-    neither break nor make a row of decayed ones.
+    Drift and decay must persist: the newest `windows_in_a_row` windows must alarm. A stream that
+    drifted and returned to the reference needs no retraining. Windows with too few labels neither
+    break nor extend a run of decayed ones.
 
     Args:
-        champion_version: The yardstick's.
+        champion_version: The champion's version.
         current: The newest snapshot.
-        reference: The champion's.
+        reference: The champion's reference.
         chosen: The blocks that were compared.
-        windows: With drift and loss, in time order.
-        measured: How drift was judged; None where it was not.
-        limit: Of the champion's loss.
-        triggers: How many windows make an alarm persistent.
+        windows: Windows with drift and loss, in time order.
+        measured: The comparison; None if drift was not judged.
+        limit: Limit of the champion's loss.
+        triggers: The contract's section.
     """
     unjudged = chosen.why_not_judged(triggers)
     new_time = timedelta(0)
@@ -77,7 +77,7 @@ def conclude(
 
 
 def scalars_of(found: DriftReport) -> dict[str, float]:
-    """What the dashboard shows as numbers."""
+    """Return the report's scalars for dashboards."""
     return {
         "drifted": float(found.drifted),
         "decayed": float(found.decayed),
@@ -89,7 +89,7 @@ def scalars_of(found: DriftReport) -> dict[str, float]:
 
 
 def summary_of(report: DriftReport, triggers: TriggersSection) -> str:
-    """The finding in one sentence, with its numbers."""
+    """Return the finding with its numbers as one sentence."""
     if not report.champion_version:
         return "No champion yet: there is nothing to compare with."
     windows = report.windows
@@ -121,7 +121,7 @@ def _notes(
     if limit is None:
         notes.append(
             f"performance was not judged: the champion has {len(reference.performance)} held-out "
-            f"blocks, of which {MIN_LOSS_BLOCKS} full ones are needed"
+            f"blocks; at least {MIN_LOSS_BLOCKS} full ones are needed"
         )
     elif num_judged < len(windows):
         notes.append(f"{len(windows) - num_judged} of {len(windows)} windows have too few labels")

@@ -1,4 +1,4 @@
-"""Which blocks are compared: the reference's complete ones and the complete ones after it."""
+"""Windows: choose the complete blocks of the reference and those after it."""
 
 import re
 from collections.abc import Sequence
@@ -18,21 +18,21 @@ from perennial.detect_drift.reference import MIN_BLOCKS
 from perennial.detect_drift.two_sample import OTHER
 
 MIN_COVERAGE = 0.9
-"""Share of its time that the newest block must cover to count as complete; a day that ends in the
-evening is complete."""
+"""Share of its time that the newest block must cover to be complete; a day that ends in the evening
+is complete."""
 MIN_ROWS_SHARE = 0.5
-"""Of the reference's median rows per block; a thinner block varies more than the others did."""
+"""Minimum share of the reference's median rows per block; smaller blocks vary more."""
 MIN_ROWS = 20
-"""Median rows of a reference block; on fewer the rate of false alarms was not measured."""
+"""Minimum median rows of a reference block; below it, false alarms were not measured."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The blocks to compare, and what was left out.
+    """The blocks to compare, with notes on what was left out.
 
     Attributes:
-        reference: In time order.
-        windows: In time order.
+        reference: Reference blocks, in time order.
+        windows: New blocks, in time order.
         notes: One sentence for each kind of block or column left out.
         by_file: Whether the blocks are files, in order of arrival.
     """
@@ -43,7 +43,7 @@ class Chosen:
     by_file: bool = False
 
     def why_not_judged(self, triggers: TriggersSection) -> str:
-        """Why drift cannot be judged on these blocks; empty if it can."""
+        """Return why drift cannot be judged on these blocks; empty if it can."""
         if not self.windows:
             return self.notes[0]
         count = len(self.reference)
@@ -53,50 +53,49 @@ class Chosen:
         if rows < MIN_ROWS:
             length = "triggers.files_in_a_block" if self.by_file else "data.block_days"
             return (
-                f"the reference's blocks have {rows:.0f} rows, and {MIN_ROWS} are needed: a larger "
-                f"{length} gives more"
+                f"the reference's blocks have {rows:.0f} rows in the median, minimum {MIN_ROWS}: "
+                f"raise {length}"
             )
         return self._unseen_season(triggers.season_days) if triggers.season_days else ""
 
     def _unseen_season(self, season_days: int) -> str:
         if self.by_file:
             return (
-                "triggers.season_days is set, and files do not tell how much of a season they "
-                "cover: name data.time, or leave it out"
+                "triggers.season_days is set, but files have no dates: set data.time, or remove "
+                "triggers.season_days"
             )
         covered = (_span(self.reference[-1])[1] - _span(self.reference[0])[0]) / timedelta(days=1)
         if covered >= season_days:
             return ""
         return (
-            f"the champion's reference covers {covered:.0f} days, and triggers.season_days is "
-            f"{season_days}: a season that was never seen looks like drift"
+            f"the champion's reference covers {covered:.0f} days, but triggers.season_days is "
+            f"{season_days}: a season missing from the reference looks like drift"
         )
 
     def _too_few_blocks(self, count: int) -> str:
         blocks = f"complete block{'' if count == 1 else 's'}"
-        advice = "a smaller data.block_days gives more"
+        advice = "lower data.block_days"
         if self.by_file:
             size = len(self.reference[0].files) if self.reference else 1
             blocks = f"block{'' if count == 1 else 's'} of files to compare with"
             advice = (
-                "a smaller triggers.files_in_a_block gives more"
+                "lower triggers.files_in_a_block"
                 if size > 1
-                else "write new data as files of its own and train on five or more, or name "
-                "data.time"
+                else "write new data to separate files and train on five or more, or set data.time"
             )
         return (
-            f"the champion's snapshot has {count} {blocks}, and {MIN_BLOCKS} are needed "
-            f"to say how much blocks differ by themselves: {advice}"
+            f"the champion's snapshot has {count} {blocks}, minimum {MIN_BLOCKS} to estimate the "
+            f"variation between blocks: {advice}"
         )
 
 
 def choose_blocks(
     reference: Reference, current: Sequence[BlockSketch], snapshot: Snapshot
 ) -> Chosen:
-    """The complete, full blocks of the reference and those that start after its newest row.
+    """Choose the complete, full blocks of the reference and those after its newest row.
 
     Args:
-        reference: The champion's.
+        reference: The champion's reference.
         current: Blocks of the newest snapshot.
         snapshot: The newest snapshot.
 
@@ -104,10 +103,10 @@ def choose_blocks(
         PerennialError: the blocks have another length than the reference's.
     """
     if snapshot.time_max is None:
-        return Chosen((), (), ("the time column holds no time: there are no blocks to compare",))
+        return Chosen((), (), ("the time column has no values: there are no blocks to compare",))
     if reference.time_max is None:
-        said = "the champion was trained without a time column: the next one's reference has blocks"
-        return Chosen((), (), (f"{said} of time",))
+        note = "the champion was trained without a time column, so its reference has no time blocks"
+        return Chosen((), (), (f"{note}; the next champion's will",))
     dtype = snapshot.columns.get(snapshot.data.time or "", "")
     time_max = _local_time(snapshot.time_max, dtype)
     champion_until = _local_time(reference.time_max, dtype)
@@ -119,17 +118,17 @@ def choose_blocks(
     windows = full_blocks(complete, old)
     notes = []
     if not old:
-        notes.append("the champion's snapshot holds no complete block")
+        notes.append("the champion's snapshot has no complete block")
     elif not windows:
         notes.append(f"no complete block of new data since {champion_until:%Y-%m-%d}")
     if len(complete) < len(later):
-        notes.append(f"the block from {later[-1].title} on is not complete yet")
+        notes.append(f"the block from {later[-1].title} on is incomplete")
     if thin := len(complete) - len(windows):
         notes.append(
-            f"{thin} of {len(complete)} new blocks hold less than {MIN_ROWS_SHARE:.0%} of the "
-            "reference's usual rows and were not judged"
+            f"{thin} of {len(complete)} new blocks have less than {MIN_ROWS_SHARE:.0%} of the "
+            "reference's median rows and were not judged"
         )
-    # Without a yardstick there is nothing to judge windows by.
+    # Without a reference, windows cannot be judged.
     windows = windows if old else ()
     return Chosen(*align_categories(old, windows), (*notes, *column_notes(old, windows)))
 
@@ -137,7 +136,7 @@ def choose_blocks(
 def align_categories(
     old: Sequence[BlockSketch], new: Sequence[BlockSketch]
 ) -> tuple[tuple[BlockSketch, ...], tuple[BlockSketch, ...]]:
-    """Both sides with the same meaning of "other".
+    """Return both sides with the same meaning of "other".
 
     Each snapshot counts its own most frequent values by name. A value that one side does not name
     may be among its others, so the other side must not name it either.
@@ -150,7 +149,7 @@ def align_categories(
 
 
 def block_positions(snapshot: Snapshot, blocks: Sequence[Block]) -> dict[date | int, int]:
-    """What `block_key` gives for rows of the snapshot → position of their block among these."""
+    """Return `block_key` of rows of the snapshot → position of their block."""
     if snapshot.data.time:
         starts = [(block.start, position) for position, block in enumerate(blocks)]
         return {start.date(): position for start, position in starts if start is not None}
@@ -165,7 +164,7 @@ def block_positions(snapshot: Snapshot, blocks: Sequence[Block]) -> dict[date | 
 
 
 def newest_streak(alarms: Sequence[bool]) -> int:
-    """How many of the newest windows alarmed without a break."""
+    """Return how many of the newest windows alarmed without a break."""
     streak = 0
     for alarmed in reversed(alarms):
         if not alarmed:
@@ -175,7 +174,7 @@ def newest_streak(alarms: Sequence[bool]) -> int:
 
 
 def _local_time(moment: datetime, dtype: str) -> datetime:
-    """The clock time in the column's own zone, in which blocks are cut; snapshots hold UTC."""
+    """Convert to the column's own time zone, in which blocks are cut; snapshots use UTC."""
     zone = re.search(r"time_zone='([^']+)'", dtype)
     if moment.tzinfo is None or zone is None:
         return moment.replace(tzinfo=None)
@@ -185,7 +184,7 @@ def _local_time(moment: datetime, dtype: str) -> datetime:
 
 
 def _named_categories(blocks: Sequence[BlockSketch]) -> dict[str, set[str]]:
-    """Column → the values named, for the columns that have others beside them."""
+    """Return column → named values, for columns that also have other values."""
     named: dict[str, set[str]] = {}
     for block in blocks:
         for column, sketch in block.categorical.items():
@@ -221,7 +220,7 @@ def _span(block: BlockSketch) -> tuple[datetime, datetime]:
 def full_blocks(
     blocks: Sequence[BlockSketch], usual: Sequence[BlockSketch]
 ) -> tuple[BlockSketch, ...]:
-    """Those with at least half as many rows as is usual."""
+    """Return the blocks with at least half of the median rows."""
     if not usual:
         return tuple(blocks)
     enough = MIN_ROWS_SHARE * float(np.median([block.rows for block in usual]))
@@ -234,23 +233,23 @@ def _require_one_length(old: Sequence[BlockSketch], new: Sequence[BlockSketch]) 
     if len(lengths) > 1:
         days = " and ".join(f"{length / timedelta(days=1):g}" for length in sorted(lengths))
         raise PerennialError(
-            "the champion's reference was made with other blocks than this snapshot's",
+            "the blocks of the champion's reference and of this snapshot differ in length",
             evidence=f"blocks of {days} days",
-            action="set data.block_days back to the champion's value, or retrain by hand to "
-            "give the next champion a reference of the new length",
+            action="set data.block_days back to the champion's value, or retrain by hand: the next "
+            "champion's reference has blocks of the new length",
         )
 
 
 def column_notes(old: Sequence[BlockSketch], windows: Sequence[BlockSketch]) -> list[str]:
-    """Columns that only one side has."""
+    """Return notes on columns that only one side has."""
     if not old or not windows:
         return []
     before, now = _kinds(old[0]), _kinds(windows[-1])
     notes = []
     if gone := sorted(before - now):
-        notes.append(f"not judged, because gone or of another kind now: {_listed(gone)}")
+        notes.append(f"not judged, because removed or of another kind: {_listed(gone)}")
     if added := sorted(now - before):
-        notes.append(f"not judged, because the reference does not know: {_listed(added)}")
+        notes.append(f"not judged, because not in the reference: {_listed(added)}")
     return notes
 
 

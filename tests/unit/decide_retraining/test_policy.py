@@ -18,17 +18,17 @@ EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60
     [
         ({"champion": ""}, {}, "first_model", "there is no champion yet"),
         ({"champion": "", **EVERYTHING}, {"new_rows": 1}, "first_model", "no champion"),
-        ({}, {}, "none", "no lasting drift"),
+        ({}, {}, "none", "no persistent drift"),
         ({"decayed": True}, {}, "performance", "loss is 0.6100, 4.2 standard deviations"),
         ({"decayed": True}, {"performance": False}, "none", "triggers.performance is off"),
         ({"drifted": True}, {}, "drift", "since 2024-05-23: dest moved by 0.200 (z 8.0)"),
         ({"drifted": True}, {"drift": False}, "none", "triggers.drift is off"),
         ({"new_rows": 5000}, {"new_rows": 5000}, "new_data", "5,000 new rows"),
         ({"new_rows": 4999}, {"new_rows": 5000}, "none", "4,999 new rows since the last training"),
-        ({"new_rows": 5000}, {}, "none", "no lasting drift"),
-        ({"new_days": 30.0}, {"max_age_days": 30}, "schedule", "30.0 days of data old"),
-        ({"new_days": 29.9}, {"max_age_days": 30}, "none", "29.9 days of data old, limit 30"),
-        ({"new_days": 300.0}, {}, "none", "no lasting drift"),
+        ({"new_rows": 5000}, {}, "none", "no persistent drift"),
+        ({"new_days": 30.0}, {"max_age_days": 30}, "schedule", "30.0 days old by data time"),
+        ({"new_days": 29.9}, {"max_age_days": 30}, "none", "29.9 days old by data time, limit 30"),
+        ({"new_days": 300.0}, {}, "none", "no persistent drift"),
         (EVERYTHING, {"new_rows": 1, "max_age_days": 1}, "performance", "the champion's loss"),
         (
             EVERYTHING,
@@ -85,9 +85,9 @@ def test_cooldown_and_budget_are_measured_in_data_time(
     made = decide(occasion, report(drifted=True), state, TriggersSection(**settings))
     assert made.retrain is (not held_back_by)
     assert made.trigger == "drift"
-    vetoes = [r for r in made.reasons if r.startswith("held back by")]
-    assert [veto.split()[3].rstrip(":") for veto in vetoes] == held_back_by
-    assert ("held back" in made.summary) is bool(held_back_by)
+    vetoes = [r for r in made.reasons if r.startswith("blocked by")]
+    assert [veto.split()[2].rstrip(":") for veto in vetoes] == held_back_by
+    assert ("blocked" in made.summary) is bool(held_back_by)
 
 
 def test_a_snapshot_is_trained_on_once(occasion, report, past):
@@ -156,7 +156,7 @@ def test_without_a_time_column_the_next_retraining_waits_for_new_files(
         found = decide(timeless, later, state, TriggersSection())
         assert found.retrain is retrains
         if not retrains:
-            assert f"file p8 already, and {len(names) - 2} of 2 windows needed" in found.summary
+            assert f"file p8, and {len(names) - 2} of 2 required windows" in found.summary
 
 
 def test_the_names_of_many_files_can_travel(occasion, report):
@@ -169,9 +169,9 @@ def test_the_names_of_many_files_can_travel(occasion, report):
 def test_no_veto_is_shown_when_nothing_triggers(occasion, report, past):
     made = decide(occasion, report(), TriggerState(retrainings=(past(1),)), TriggersSection())
     assert made.summary == (
-        "No retraining: no lasting decay in 2 labelled windows; no lasting drift in 2 windows."
+        "No retraining: no persistent decay in 2 labelled windows; no persistent drift in 2 windows."
     )
-    assert not any("held back" in reason for reason in made.reasons)
+    assert not any("blocked" in reason for reason in made.reasons)
 
 
 def test_the_evidence_holds_the_numbers_and_is_json(occasion, report):

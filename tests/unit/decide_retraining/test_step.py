@@ -103,7 +103,7 @@ def test_the_same_run_decides_the_same_and_the_next_is_held_back(inputs, monkeyp
     second = decide_once(inputs)
     assert second.parameters["retrain"] is False
     assert "already trained on by run run-1" in second.summary
-    assert "Retrainings before" in (inputs / "report.html").read_text()
+    assert "Past retrainings" in (inputs / "report.html").read_text()
 
 
 def run_locally(root):

@@ -80,9 +80,7 @@ def test_windows_are_the_files_whose_bytes_the_champion_never_saw(files):
     chosen = files.choose()
     assert names(chosen.reference) == [f"p{number}" for number in range(7)]
     assert names(chosen.windows) == ["p0", "p7"]
-    assert chosen.notes == (
-        "written again since the champion's training, and so compared as new: p0",
-    )
+    assert chosen.notes == ("rewritten since the champion's training, and so compared as new: p0",)
     assert chosen.why_not_judged(DEFAULT) == ""
 
 
@@ -103,7 +101,7 @@ def test_groups_of_files_follow_the_reference_without_a_gap(files):
     assert names(chosen.windows) == ["p7+p8+p9"]
     assert chosen.windows[0].title == "files p7 to p9"
     assert chosen.windows[0].rows == 1200
-    assert any("the newest block holds 2 of 3 files" in note for note in chosen.notes)
+    assert any("it has 2 of 3 files" in note for note in chosen.notes)
 
 
 def test_a_thin_file_neither_alarms_nor_breaks(files):
@@ -111,19 +109,19 @@ def test_a_thin_file_neither_alarms_nor_breaks(files):
     files.add("huge", rows=4_000_000)
     chosen = files.choose()
     assert names(chosen.windows) == ["huge"]
-    assert any("1 of 2 new blocks of files hold less than 50%" in note for note in chosen.notes)
+    assert any("1 of 2 new blocks of files have less than 50%" in note for note in chosen.notes)
     assert names(files.choose(size=2).windows) == ["thin+huge"]
 
 
 @pytest.mark.parametrize(
     ("count", "rows", "triggers", "said"),
     [
-        (1, 400, {}, "1 block of files to compare with, and 5 are needed"),
-        (1, 400, {}, "write new data as files of its own"),
-        (4, 400, {}, "name data.time"),
-        (8, 400, {"files_in_a_block": 2}, "a smaller triggers.files_in_a_block"),
-        (9, 8, {}, "8 rows, and 20 are needed: a larger triggers.files_in_a_block"),
-        (9, 400, {"season_days": 365}, "triggers.season_days is set, and files do not tell"),
+        (1, 400, {}, "1 block of files to compare with, minimum 5"),
+        (1, 400, {}, "write new data to separate files"),
+        (4, 400, {}, "set data.time"),
+        (8, 400, {"files_in_a_block": 2}, "lower triggers.files_in_a_block"),
+        (9, 8, {}, "8 rows in the median, minimum 20: raise triggers.files_in_a_block"),
+        (9, 400, {"season_days": 365}, "triggers.season_days is set, but files have no dates"),
         (2, 400, {"files_in_a_block": 3}, "fewer files than triggers.files_in_a_block (3)"),
     ],
 )

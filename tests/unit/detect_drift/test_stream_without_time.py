@@ -171,7 +171,7 @@ def test_a_quiet_stream_has_no_drift(champion):
     assert "part-13.parquet" in page
     assert "blocks since file part-12.parquet" in page
     assert "1970" not in page
-    assert "no lasting drift in 3 windows" in champion.decide()
+    assert "no persistent drift in 3 windows" in champion.decide()
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_file_that_was_written_again_is_a_new_one(champion):
     found, _, _ = champion.look()
     assert [window.files[0].path for window in found.windows] == ["part-3.parquet"]
     assert found.windows[0].alarmed
-    assert any("written again" in note and "part-3.parquet" in note for note in found.notes)
+    assert any("rewritten" in note and "part-3.parquet" in note for note in found.notes)
 
 
 def test_a_single_file_cannot_be_judged_and_the_reason_is_given(folder):
@@ -236,10 +236,10 @@ def test_a_single_file_cannot_be_judged_and_the_reason_is_given(folder):
     folder.add("all.parquet", pl.concat([rows_of(0, rows=3000), rows_of(1)]))
     found, summary, _ = folder.look()
     assert (found.calibration, found.drifted) == ("none", False)
-    assert "1 block of files to compare with, and 5 are needed" in summary
+    assert "1 block of files to compare with, minimum 5" in summary
     assert "write new data as files of its own" in summary
     assert "name data.time" in summary
-    assert "no lasting drift" in folder.decide()
+    assert "no persistent drift" in folder.decide()
 
 
 def test_a_challenger_that_lost_is_not_repeated_with_every_file(champion, monkeypatch):
@@ -251,7 +251,7 @@ def test_a_challenger_that_lost_is_not_repeated_with_every_file(champion, monkey
         if number in (13, 15):
             assert decided.startswith("Retrain: features drifted since file part-12.parquet")
         if number == 14:
-            assert "had file part-13.parquet already, and 1 of 2 windows needed" in decided
+            assert "included file part-13.parquet, and 1 of 2 required windows" in decided
 
 
 def test_files_of_very_unequal_size_neither_alarm_nor_break(folder):
@@ -276,7 +276,7 @@ def test_small_files_are_judged_in_groups(folder):
     for number in range(96, 113):
         folder.add(f"{number}.parquet", rows_of(number, rows=12, shift=1.5))
     _, summary, _ = folder.look()
-    assert "12 rows, and 20 are needed: a larger triggers.files_in_a_block" in summary
+    assert "12 rows in the median, minimum 20: raise triggers.files_in_a_block" in summary
     contract.write_text(contract.read_text() + "files_in_a_block = 8\n")
     found, summary, _ = folder.look()
     assert found.drifted

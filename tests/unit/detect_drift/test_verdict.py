@@ -96,7 +96,7 @@ def test_growth_is_counted_from_the_champions_snapshot(concluded):
     ("arguments", "calibration", "note"),
     [
         ({"alarms": [True]}, "blocks", "a note"),
-        ({"alarms": [True], "blocks": 4}, "none", "5 are needed"),
+        ({"alarms": [True], "blocks": 4}, "none", "minimum 5"),
         (
             {"alarms": [True], "triggers": TriggersSection(season_days=365)},
             "none",
@@ -120,7 +120,7 @@ def test_what_could_not_be_judged_is_said(concluded, arguments, calibration, not
 def test_blocks_of_few_rows_are_not_judged(concluded, weeks):
     thin = [week.model_copy(update={"rows": 12}) for week in weeks]
     why = Chosen(tuple(thin[:12]), tuple(thin[12:]), ()).why_not_judged(TRIGGERS)
-    assert "have 12 rows, and 20 are needed" in why
+    assert "have 12 rows in the median, minimum 20" in why
 
 
 def test_decay_is_judged_where_drift_cannot_be(concluded):

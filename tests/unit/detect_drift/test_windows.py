@@ -39,7 +39,7 @@ def test_windows_are_the_complete_blocks_after_the_champions_newest_row(weeks):
     chosen = choose_blocks(known, weeks[:15], until(weeks[14].start + timedelta(days=2)))
     assert chosen.reference == tuple(weeks[:10])
     assert chosen.windows == tuple(weeks[11:14])
-    assert any("not complete" in note for note in chosen.notes)
+    assert any("incomplete" in note for note in chosen.notes)
 
 
 def test_a_block_that_is_nearly_over_counts(weeks):
@@ -70,13 +70,13 @@ def test_without_a_complete_reference_block_there_are_no_windows(weeks, known_bl
     time_max = weeks[0].start + timedelta(days=1)
     chosen = choose_blocks(reference(weeks[:known_blocks], time_max), weeks, until(weeks[-1].end))
     assert chosen.windows == ()
-    assert "holds no complete block" in chosen.notes[0]
+    assert "has no complete block" in chosen.notes[0]
 
 
 def test_a_time_column_without_times_has_nothing_to_compare(weeks):
     chosen = choose_blocks(reference(weeks, weeks[-1].end), [], until(None))
     assert (chosen.reference, chosen.windows) == ((), ())
-    assert "the time column holds no time" in chosen.notes[0]
+    assert "the time column has no values" in chosen.notes[0]
 
 
 def test_a_champion_without_a_time_column_cannot_judge_blocks_of_time(weeks):
