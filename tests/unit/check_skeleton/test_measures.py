@@ -115,5 +115,5 @@ def test_failing_metric_is_named_with_both_numbers(examine):
     task_type = scoring(TabularRegression, mae=lambda p, y: float(np.mean((p - y) ** 2)))
     result = examine(task_type, "regression", only="metric_values")
     assert result["metric_values"].outcome == "failed"
-    assert "but mae is" in result["metric_values"].measured
+    assert "(mae)" in result["metric_values"].measured
     assert "computes mse" in result["metric_values"].hint

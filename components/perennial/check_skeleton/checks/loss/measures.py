@@ -298,8 +298,8 @@ def _difference(metric: str, trials: Sequence[Trial]) -> str:
     nearest = min(names, key=lambda name: sum(gap(trial, name) for trial in trials))
     worst = max(trials, key=lambda trial: gap(trial, nearest))
     return (
-        f"{metric} is {worst.measured[metric]:.4g} on {worst.name} predictions, but {nearest} is "
-        f"{worst.quantities[nearest]:.4g}"
+        f"{metric} is {worst.measured[metric]:.4g} on {worst.name} predictions, expected "
+        f"{worst.quantities[nearest]:.4g} ({nearest})"
     )
 
 
