@@ -226,7 +226,7 @@ def test_dropout_draws_the_masks_of_a_single_process_in_a_tensor_group(root, alo
         (
             SmallDecoderOptions(experts=3),
             {"parallelism": {"expert": 2}},
-            "experts of blocks.0.feed_forward.experts .3. is not divisible",
+            "experts of blocks.0.feed_forward.experts (3) is not divisible",
         ),
         (DENSE, {"parallelism": {"tensor": 3}}, "needs a multiple of 3 processes"),
     ],
