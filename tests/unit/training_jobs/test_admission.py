@@ -68,7 +68,7 @@ def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster,
     job = launched("admitted_but_suspended")
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(job, launcher_for(kind, patient(stuck=0.4)), max_restarts=3)
-    assert "it could not start, for" in caught.value.problem
+    assert "it could not start for" in caught.value.problem
     assert "Kueue admitted it (The workload is admitted), but it stays" in caught.value.evidence
     assert "Trainer below 2.2" in caught.value.action
     assert cluster.store.deleted == ["prices-ffffffffffff"]
@@ -104,8 +104,8 @@ def forbidden(cluster):
 
 
 UNKNOWN = [
-    (lambda cluster: None, "Kueue has made no Workload of it"),
-    (not_served, "this cluster serves no Workloads of Kueue"),
+    (lambda cluster: None, "Kueue has not created a Workload for it"),
+    (not_served, "the cluster does not serve Kueue's Workloads"),
     (forbidden, 'cannot list resource "workloads" in API group "kueue.x-k8s.io"'),
 ]
 
