@@ -20,12 +20,10 @@ from perennial.contracts.environment import CACHE, ClusterAddress
 from perennial.engine.config import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.training_jobs.config import Budgets, ClusterSection, ResourcesSection
-from perennial.training_jobs.launcher import JobState
+from perennial.training_jobs.job_kinds import PyTorchJob, TrainJob
+from perennial.training_jobs.launcher import JobState, PollIntervals
 from perennial.training_jobs.on_cluster import ClusterLauncher
-from perennial.training_jobs.poll_intervals import PollIntervals
-from perennial.training_jobs.pytorchjob import PyTorchJob
 from perennial.training_jobs.request import RunIdentity
-from perennial.training_jobs.trainjob import TrainJob
 
 # One second of a real cluster is about a hundredth of one here.
 PACE = PollIntervals(

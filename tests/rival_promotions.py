@@ -90,7 +90,7 @@ def compete(job: Job, rival: int, start: int) -> str:
 
 
 def settle(number: str) -> str:
-    moves.second_verdict = judge
+    moves.re_evaluate = judge
     request = moves.Request("the champion moved", force=False)
     try:
         moves.promote(Catalogue(Home(Path())), NAME, number, request)

@@ -24,7 +24,7 @@ from perennial.snapshot_data.manifest import take_snapshot
 from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.identity import training_job
 from perennial.training_jobs.config import ResourcesSection
-from perennial.training_jobs.worker_settings import MALLOC
+from perennial.training_jobs.launcher import MALLOC
 
 JOB = "clicks-training"
 COMMAND = ("python3", "-m", "torch.distributed.run", "-m", "perennial.engine.worker")

@@ -35,7 +35,7 @@ from perennial.contracts.errors import TrainingFailedError
 from perennial.reap import reap
 from perennial.train_model.attempts import run_to_end
 from perennial.training_jobs.launcher import JobState
-from perennial.training_jobs.selectors import PYTORCHJOBS
+from perennial.training_jobs.leftovers import PYTORCHJOBS
 from real_cluster import LAUNCHER, REAPER, RealCluster
 
 pytestmark = [pytest.mark.full, pytest.mark.alone, needs_api_server]

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from fake_operator import step_pod
 from perennial.contracts.errors import PerennialError
 from perennial.training_jobs.config import ClusterSection, ResourcesSection, Toleration
+from perennial.training_jobs.job_kinds import ANNOTATIONS, PyTorchJob, TrainJob
 from perennial.training_jobs.pods import (
     CONTAINER_SECURITY,
     VOLUME_MOUNTS,
@@ -18,9 +19,7 @@ from perennial.training_jobs.pods import (
     pod_security,
     volumes,
 )
-from perennial.training_jobs.pytorchjob import ANNOTATIONS, PyTorchJob
 from perennial.training_jobs.request import JobRequest, RunIdentity, job_name
-from perennial.training_jobs.trainjob import TrainJob
 from text_expansion import evaluate, expand
 
 HERE = Path(__file__).parent

@@ -8,8 +8,7 @@ from perennial.clients.cluster import Cluster
 from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.logs import run_log_lines
-from perennial.training_jobs.pytorchjob import PyTorchJob
-from perennial.training_jobs.trainjob import TrainJob
+from perennial.training_jobs.job_kinds import PyTorchJob, TrainJob
 
 NODE = "workflows.argoproj.io/node-name"
 

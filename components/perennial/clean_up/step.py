@@ -11,8 +11,7 @@ from perennial.clients.cluster import Cluster
 from perennial.clients.tracking import RUN_TAG
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
-from perennial.training_jobs.leftovers import still_goes_on, training_jobs
-from perennial.training_jobs.selectors import KFP_RUN_LABEL, RUN_LABEL
+from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, still_goes_on, training_jobs
 
 logger = logging.getLogger(__name__)
 

@@ -1,18 +1,49 @@
-"""Attempt files: curves, logs and markers of an attempt in the object store."""
+"""Attempt files: heartbeat, curves and logs of an attempt, exchanged through the object store."""
 
 import logging
+import secrets
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.clients.object_store import open_store
 from perennial.clients.outages import single_attempts
 from perennial.contracts.errors import PerennialError
-from perennial.engine.handover import CURVES, forget_attempt, is_rendezvous_complete
+from perennial.engine.handover import (
+    CURVES,
+    forget_attempt,
+    is_rendezvous_complete,
+    write_heartbeat,
+)
 from perennial.engine.job import TrainingJob
-from perennial.training_jobs.poll_intervals import PollIntervals
+from perennial.training_jobs.launcher import PollIntervals
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
+    """Write heartbeats periodically, in a thread, while the block runs."""
+    ended = threading.Event()
+
+    def write() -> None:
+        is_over = False
+        while not is_over:
+            try:
+                with single_attempts():
+                    write_heartbeat(job, secrets.token_hex(8))
+            except PerennialError as error:
+                logger.warning("the heartbeat cannot be written: %s", error.problem)
+            is_over = ended.wait(every_seconds)
+
+    thread = threading.Thread(target=write, name="sign-of-life", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()  # not joined: the store may be unavailable, and the thread is a daemon
 
 
 class AttemptFiles:

@@ -8,13 +8,11 @@ from perennial.clients.cluster import Cluster
 from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.training_jobs.config import ResourcesSection
-from perennial.training_jobs.job_kind import JobKind
+from perennial.training_jobs.job_kinds import JobKind, PyTorchJob, TrainJob
 from perennial.training_jobs.launcher import Launcher
 from perennial.training_jobs.local import LocalLauncher
 from perennial.training_jobs.on_cluster import ClusterLauncher
-from perennial.training_jobs.pytorchjob import PyTorchJob
 from perennial.training_jobs.request import RunIdentity
-from perennial.training_jobs.trainjob import TrainJob
 
 Kind = Literal["local", "pytorchjob", "trainjob"]
 logger = logging.getLogger(__name__)

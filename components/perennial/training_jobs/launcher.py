@@ -1,7 +1,8 @@
-"""Launcher: start one attempt of a training job and report how it ended."""
+"""Launcher: one interface to the processes of a training, and what all launchers share."""
 
 import shutil
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import StrEnum
 
 from perennial.clients.object_store import open_store
@@ -53,3 +54,49 @@ def forget_last_attempt(job: TrainingJob) -> None:
     shutil.rmtree(job.errors, ignore_errors=True)
     if job.store_uri:
         open_store(job.store_uri).delete(JobFailure.file_name)
+
+
+@dataclass(frozen=True)
+class PollIntervals:
+    """Poll intervals, in seconds.
+
+    The job is read at least every `poll`, which also keeps open the connection that a signal
+    handler needs; pods are watched.
+    """
+
+    poll: float = 10.0
+    shortest: float = 1.0
+    settle: float = 60.0
+    """Time beyond the pods' grace period for the operator to clean up after the end."""
+    curves: float = 15.0
+    reconnect: float = 2.0
+    """Pause before a lost or missing log is requested again."""
+    heartbeat: float = 60.0
+    logs: float = 60.0
+    """Interval of uploads of the pods' logs: a terminated step has no time for an upload."""
+
+
+# Keeps glibc from returning every large tensor to the system and faulting it in again: 5 to 16 %
+# of a step on a CPU.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+
+def worker_settings(threads: int) -> dict[str, str]:
+    """Return the variables.
+
+    Args:
+        threads: Threads of each process.
+    """
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+        # A shared rendezvous store gives a restarted rank the addresses of dead ones.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # Without a workspace of fixed size, the order of cuBLAS's sums changes.
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        **MALLOC,
+    }

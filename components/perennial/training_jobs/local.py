@@ -17,8 +17,12 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.engine.job import JOB_FILE, TrainingJob
 from perennial.steps.lease import RunLease
-from perennial.training_jobs.launcher import JobState, Launcher, forget_last_attempt
-from perennial.training_jobs.worker_settings import worker_settings
+from perennial.training_jobs.launcher import (
+    JobState,
+    Launcher,
+    forget_last_attempt,
+    worker_settings,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,12 @@
-"""Cluster launcher: run one training job at a time, as PyTorchJob or TrainJob, to its end."""
+"""Cluster launcher: one training job at a time, as PyTorchJob or TrainJob, until it ends."""
 
 import logging
 import os
 import secrets
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from typing_extensions import override
 
@@ -16,27 +17,56 @@ from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.engine.checkpoints.checkpoint_store import is_remote
 from perennial.engine.handover import fetch_errors, fetch_result, hand_over, read_end
 from perennial.engine.job import TrainingJob
-from perennial.training_jobs.admission import read_admission
-from perennial.training_jobs.attempt_files import AttemptFiles
+from perennial.training_jobs.attempt_files import AttemptFiles, heartbeats
 from perennial.training_jobs.config import ResourcesSection
-from perennial.training_jobs.existing_job import decide_on_existing_job
-from perennial.training_jobs.heartbeat import heartbeats
-from perennial.training_jobs.job_kind import DEADLINE, JobKind, JobView
-from perennial.training_jobs.launcher import JobState, Launcher, forget_last_attempt
-from perennial.training_jobs.pod_logs import PodLogs
-from perennial.training_jobs.poll_intervals import PollIntervals
+from perennial.training_jobs.job_kinds import DEADLINE, JobKind, JobView
+from perennial.training_jobs.launcher import JobState, Launcher, PollIntervals, forget_last_attempt
+from perennial.training_jobs.leftovers import pods_of
+from perennial.training_jobs.pod_watch import PodLogs, WatchedPods
 from perennial.training_jobs.request import JobRequest, RunIdentity
-from perennial.training_jobs.selectors import pods_of
 from perennial.training_jobs.status import (
     JobResult,
     Progress,
     is_past_deadline,
     job_result,
     job_status,
+    read_admission,
     rendezvous_pending,
     stopped_error,
 )
-from perennial.training_jobs.watched_pods import WatchedPods
+
+
+@dataclass(frozen=True)
+class ExistingJobPolicy:
+    """The decision on a job that was found.
+
+    Attributes:
+        action: Follow it; or delete it, wait until it is gone, and create ours; or only wait.
+        reason: Reason for the decision.
+    """
+
+    action: Literal["adopt", "replace", "wait"]
+    reason: str
+
+
+def decide_on_existing_job(found: JobView, run_id: str, spec_digest: str) -> ExistingJobPolicy:
+    """Decide whether to follow a job of the same name, which is of the same training.
+
+    Args:
+        found: The job that exists.
+        run_id: Our run.
+        spec_digest: Digest of the manifest that we would have created.
+    """
+    if found.is_leaving:
+        return ExistingJobPolicy("wait", "it is being deleted")
+    if found.outcome is not None:
+        return ExistingJobPolicy("replace", f"it has {found.outcome} and will not resume")
+    if found.run_id != run_id:
+        return ExistingJobPolicy("adopt", f"run {found.run_id} runs the same training")
+    if found.spec_digest != spec_digest:
+        return ExistingJobPolicy("replace", "this run requests other resources")
+    return ExistingJobPolicy("adopt", "an earlier attempt of this step started it")
+
 
 EXIT_TERMINATED = 143  # 128 + SIGTERM, as in shells
 # A creation in flight when the signal arrived becomes visible within this time.

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from perennial.clients.cluster import Object
-from perennial.training_jobs.leftovers import has_ended
-from perennial.training_jobs.selectors import RUN_LABEL
+from perennial.training_jobs.leftovers import RUN_LABEL, has_ended
 
 TERMINAL = frozenset({"Succeeded", "Failed", "Error"})  # phases of an Argo Workflow
 

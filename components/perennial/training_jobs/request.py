@@ -22,8 +22,8 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.engine.job import TrainingJob
 from perennial.training_jobs.config import ResourcesSection
-from perennial.training_jobs.selectors import KFP_RUN_LABEL, MANAGED_BY, RUN_LABEL
-from perennial.training_jobs.worker_settings import worker_settings
+from perennial.training_jobs.launcher import worker_settings
+from perennial.training_jobs.leftovers import KFP_RUN_LABEL, MANAGED_BY, RUN_LABEL
 
 MODEL_LABEL = "perennial/model"
 FINGERPRINT_LABEL = "perennial/fingerprint"

@@ -7,8 +7,7 @@ from urllib3.exceptions import HTTPError
 from perennial.clients.api_server import FORBIDDEN, PODS, ApiError
 from perennial.clients.cluster import Cluster, Object
 from perennial.contracts.errors import PerennialError
-from perennial.training_jobs.leftovers import training_jobs
-from perennial.training_jobs.selectors import KFP_RUN_LABEL, RUN_LABEL, pods_of
+from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, pods_of, training_jobs
 
 NODE = "workflows.argoproj.io/node-name"
 CONTAINERS = ("main", "pytorch", "node")

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.profile import PodsSection, Profile, StepResources
-from perennial.training_jobs.selectors import KFP_RUN_LABEL, LEFT_IN_PLACE
+from perennial.training_jobs.leftovers import KFP_RUN_LABEL, LEFT_IN_PLACE
 
 UNPINNED = "0" * 64
 SCRATCH = "/tmp"  # all that a read-only root file system lacks

@@ -237,8 +237,8 @@ def test_a_single_file_cannot_be_judged_and_the_reason_is_given(folder):
     found, summary, _ = folder.look()
     assert (found.calibration, found.drifted) == ("none", False)
     assert "1 block of files to compare with, minimum 5" in summary
-    assert "write new data as files of its own" in summary
-    assert "name data.time" in summary
+    assert "write new data to separate files" in summary
+    assert "set data.time" in summary
     assert "no persistent drift" in folder.decide()
 
 
@@ -281,4 +281,4 @@ def test_small_files_are_judged_in_groups(folder):
     found, summary, _ = folder.look()
     assert found.drifted
     assert "since files 96.parquet to 103.parquet" in summary
-    assert any("holds 1 of 8 files and is not complete" in note for note in found.notes)
+    assert any("incomplete: it has 1 of 8 files" in note for note in found.notes)

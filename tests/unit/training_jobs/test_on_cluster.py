@@ -67,7 +67,10 @@ def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launc
         run_to_end(job, launcher_for(), max_restarts=3)
     assert NOT_THERE in caught.value.evidence
     assert "k8s/components/training-operator" in caught.value.evidence
-    assert any("queued: 1 of 2 pods exist; the operator is" in line for line in caplog.messages)
+    assert any(
+        "queued: 1 of 2 pods exist; the operator could not create" in line
+        for line in caplog.messages
+    )
 
 
 @each_kind

@@ -3,7 +3,7 @@
 import pytest
 from urllib3.exceptions import HTTPError
 
-from perennial.training_jobs.pod_logs import PodLogs
+from perennial.training_jobs.pod_watch import PodLogs
 from perennial.training_jobs.pods import PodView
 
 POD = {

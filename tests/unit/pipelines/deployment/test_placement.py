@@ -10,7 +10,7 @@ from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contracts import environment
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.placement import place, settings_in
-from perennial.training_jobs.selectors import LEFT_IN_PLACE
+from perennial.training_jobs.leftovers import LEFT_IN_PLACE
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "s3-access/key", "AWS_SECRET_ACCESS_KEY": "s3-access/word"}
 
