@@ -43,10 +43,10 @@ from perennial.engine.memory.plan import Activations
 from perennial.engine.objective import forward
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.parallelism.parallelize import (
-    PASSENGERS,
+    EXTRA_SCALARS,
     parallelize,
     set_gradient_sync,
-    settle_buckets,
+    warm_up_buckets,
 )
 from perennial.engine.parallelism.replica import Replica
 from perennial.engine.reproducibility import seeded_model
@@ -304,7 +304,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
     model = parallelize(seeded_model(task, section.seed), task, section, world)
     plan = BatchPlan(section.global_batch_size, section.micro_batch_size, world.size)
     batch = on_device(task.gather(np.arange(section.micro_batch_size)), world.device)
-    settle_buckets(model, inputs_of(batch), section, world.device)
+    warm_up_buckets(model, inputs_of(batch), section, world.device)
     optimizer = build_optimizer(model, section)
     for _ in range(STEPS):
         for index in range(plan.accumulation_steps):
@@ -312,7 +312,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
             set_gradient_sync(model, enabled=is_last)
             _, objective = forward(task, model, batch, section)
             if is_last and isinstance(model, Replica):
-                model.backward(objective, torch.ones_like(objective), [0.0] * len(PASSENGERS))
+                model.backward(objective, torch.ones_like(objective), [0.0] * len(EXTRA_SCALARS))
                 model.arrived()
             else:
                 torch.autograd.backward(objective)

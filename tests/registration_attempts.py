@@ -28,7 +28,7 @@ from perennial.contracts.training import Challenger
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.register_model.step import register_model_step
 from perennial.registry import model_registry, promotion
-from perennial.registry.model_registry import CHALLENGER, CHAMPION, Move, open_registry
+from perennial.registry.model_registry import CHALLENGER, CHAMPION, AliasChange, open_registry
 from registration_inputs import NAME
 
 OURS = (Path(promotion.__file__).parent, Path(model_registry.__file__).parent, artifact.__file__)
@@ -174,7 +174,7 @@ def retried(job: Job, run_id: str) -> None:
     assert found == {"versions": expected, CHAMPION: new, CHALLENGER: new}, found
     environment = Environment.read()
     stored = open_store(environment.store_uri).read(f"registry/{NAME}.json")
-    assert Move.from_json(stored).done
+    assert AliasChange.from_json(stored).done
     version = open_registry(environment).version_by_alias(NAME, CHAMPION)
     assert AliasDecision.of(version.tags, "promoted") is not None
 

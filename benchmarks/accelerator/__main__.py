@@ -34,7 +34,7 @@ from benchmarks.accelerator.tables import (
     race_lines,
 )
 from benchmarks.memory_plan import ALLOCATOR
-from perennial.training_jobs.local import MALLOC
+from perennial.training_jobs.launcher import MALLOC
 
 
 def start_part(part: str, arguments: Sequence[str], device_type: str) -> dict[str, Any]:

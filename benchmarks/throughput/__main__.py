@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.throughput.cells import CELLS, Cell
 from benchmarks.throughput.race import Race
-from perennial.training_jobs.local import MALLOC
+from perennial.training_jobs.launcher import MALLOC
 
 REFERENCES = ("best hand-written loop", "stock loop")
 

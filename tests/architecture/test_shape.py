@@ -1,6 +1,8 @@
 """The tree keeps its shape: folders, doors, budgets and names."""
 
 import ast
+import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -161,3 +163,20 @@ def test_import_directions_hold():
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+# Programs that no test imports: what they import from Perennial must exist all the same.
+PROGRAMS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").glob("*.py")])
+
+
+def test_benchmarks_and_programs_of_the_tests_import_what_exists():
+    missing = []
+    for path in PROGRAMS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("perennial"):
+                continue
+            module = importlib.import_module(str(node.module))
+            for name in (alias.name for alias in node.names if not hasattr(module, alias.name)):
+                if importlib.util.find_spec(f"{node.module}.{name}") is None:
+                    missing.append(f"{relative(path)}: {node.module}.{name}")
+    assert missing == []

@@ -26,7 +26,7 @@ def test_a_rank_that_stands_still_is_named_and_ended(root, strategy):
     assert (failure.rank, failure.step, failure.type, failure.is_hang) == (
         1,
         10,
-        "Standstill",
+        "Hang",
         True,
     )
     assert "rank 1 is behind, the others wait for it" in failure.message

@@ -177,14 +177,14 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from perennial.deployment import exporter
-from perennial.deployment.operations import Site
+from perennial.deployment.operations import TargetCluster
 from perennial.deployment.credentials import connect
 from perennial.deployment.profile import Profile
 
 where = Profile.model_validate_json(sys.argv[1])
 stores = where.stores.model_copy(update={"tracking_uri": sys.argv[2]})
 where = where.model_copy(update={"stores": stores})
-exporter.serve(exporter.collectors(Site(where, connect(where))), int(sys.argv[3]))
+exporter.serve(exporter.collectors(TargetCluster(where, connect(where))), int(sys.argv[3]))
 """
 
 

@@ -16,7 +16,9 @@ def resources(**values):
 
 def test_what_no_trainjob_carries_is_refused():
     asked = resources(launcher="trainjob", cluster=ASKED)
-    with pytest.raises(PerennialError, match=r"carry resources\.cluster\.service_account, shared"):
+    with pytest.raises(
+        PerennialError, match=r"support resources\.cluster\.service_account, shared"
+    ):
         desire(contract(resources=asked), profile())
 
 
