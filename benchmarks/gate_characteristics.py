@@ -1,6 +1,6 @@
 """How often is the gate wrong, on test splits of the flights example's size and structure?
 
-    python benchmarks/gate_characteristics.py [FLIGHTS] [--trials 100]
+    python -m benchmarks.gate_characteristics [FLIGHTS] [--trials 100]
 
 Without FLIGHTS the days are simulated: streams that are hard (gate_streams.py).
 FLIGHTS is a folder made by `python examples/flights/prepare.py FLIGHTS --months 1-12`. Pairs of
@@ -23,7 +23,6 @@ from typing import TypeAlias
 
 import numpy as np
 import polars as pl
-from gate_streams import simulated_tables
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from scipy.special import stdtrit
@@ -32,6 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.gate_streams import simulated_tables
 from perennial.contract import load_contract
 from perennial.contracts.data import DataSection, TaskColumns
 from perennial.contracts.gate import Comparison, Interval

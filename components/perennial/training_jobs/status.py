@@ -201,19 +201,15 @@ class Progress:
         self._now = now
         if not now.is_stuck:
             self._stuck_since = None
-            return self._overdue(now, moment - self._since)
-        if self._stuck_since is None:
+        elif self._stuck_since is None:
             self._stuck_since = moment
-        stuck_seconds = moment - self._stuck_since
-        if stuck_seconds > self._stuck_limit:
+        elif (stuck_seconds := moment - self._stuck_since) > self._stuck_limit:
             what = "it" if now.phase == "queued" else "a pod"
             return f"{what} could not start for {stuck_seconds:.0f} s (stuck_minutes)"
-        return self._overdue(now, moment - self._since)
-
-    def _overdue(self, now: JobStatus, seconds: float) -> str:
         if now.phase == "ended":
             return ""
         limit, name = self._limits[now.phase]
+        seconds = moment - self._since
         return f"it has been {now.phase} for {seconds:.0f} s ({name})" if seconds > limit else ""
 
 

@@ -256,7 +256,7 @@ BUGS = [
     bug(
         "vocabulary-of-a-debug-sample",
         "recsys_collab_bias",
-        "Users and titles are numbered from the first 100 rows: most are unknown for ever.",
+        "Users and titles are numbered from the first 100 rows: most stay unknown.",
         "a head() left over from trying things out",
         "df = train.collect()",
         "df = train.head(100).collect()",

@@ -46,13 +46,14 @@ def predictions(subject: Subject) -> CheckResult:
     predicted = task.predict(output).detach().double().numpy()
     labels = batch[LABEL].double().numpy()
     wrong = _wrong_form(task, predicted, len(labels))
-    hint = "see `kind` in the task's protocol for what predict returns"
-    if not wrong:
-        wrong = _other_names(subject)
-        hint = "prediction_names must follow the codes that encode gives: answers are served under "
-        hint += "the names of other classes"
-    if wrong:
-        return judge.failed(wrong, hint=hint)
+    if problem := wrong or _describe_other_names(subject):
+        return judge.failed(
+            problem,
+            hint="see `kind` in the task's protocol for what predict returns"
+            if wrong
+            else "prediction_names must follow the codes that encode gives: answers are served "
+            "under the names of other classes",
+        )
     best = task.predict(best_outputs(subject).ideal).detach().double().numpy()
     if task.kind == "regression":
         off = best - _one_each(labels)
@@ -89,17 +90,17 @@ def predictions(subject: Subject) -> CheckResult:
     return judge.passed(f"shape {list(predicted.shape)}; at the loss's minimum {shown}")
 
 
-def _other_names(subject: Subject) -> str:
-    """Which class is served under the name of another; empty where none is, or names differ."""
+def _describe_other_names(subject: Subject) -> str:
+    """Describe a class that is served under another's name; empty if there is none."""
     task, raw = subject.task, subject.train_rows[subject.task.columns.label]
     names = [name.lower() for name in task.prediction_names]
-    prefix = names[0][: names[0].find("_") + 1] if names else ""
+    if task.kind != "multiclass" or raw.dtype.is_nested() or len(names) < 2:
+        return ""
+    prefix = names[0][: names[0].find("_") + 1]
     if all(name.startswith(prefix) for name in names):  # as in probability_cat, probability_dog
         names = [name.removeprefix(prefix) for name in names]
-    if task.kind != "multiclass" or raw.dtype.is_nested():
-        return ""
     values = [str(value).lower() for value in raw]
-    if len(names) < 2 or len(set(names)) < len(names) or not set(values) <= set(names):
+    if len(set(names)) < len(names) or not set(values) <= set(names):
         return ""  # the names are not those of the label's values
     for value, code in zip(values, subject.train[LABEL].flatten().tolist(), strict=True):
         if 0 <= code < len(names) and names[int(code)] != value:
