@@ -189,7 +189,9 @@ def options_(options: argparse.Namespace) -> int:
     """Explain the contract's options: meaning, type, default, when to change them."""
     from perennial.options import explain, overview
 
-    print("\n".join(explain(options.path) if options.path else overview()))
+    is_overview = not (options.path or options.all)
+    lines = overview() if is_overview else explain(options.path, with_advanced=options.all)
+    print("\n".join(lines))
     return 0
 
 
@@ -357,8 +359,12 @@ def _parser() -> argparse.ArgumentParser:
     add_registry_verbs(add, home)
     add_deployment_verbs(add, contract)
     add_report_options(add(report, home))
-    add(options_).add_argument(
+    explaining = add(options_)
+    explaining.add_argument(
         "path", nargs="?", default="", help="a section or an option, such as training.optimizer"
+    )
+    explaining.add_argument(
+        "--all", "--advanced", action="store_true", help="show advanced options, too"
     )
     add_reap_options(add(reap))
     add(compile_).add_argument("--out", type=path_of, default=Path(), help="target folder")

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import ADVANCED
 from perennial.toml_sections import first_sentence, sections_in, toml_value
 
 NAME = "NAME"
@@ -46,6 +47,7 @@ class Option:
         variant: Where a section comes in several kinds: the key and the value that choose the one
             which has this option.
         chosen: For the key that chooses among them: the value that is described.
+        is_advanced: Whether only experts need it.
     """
 
     path: str
@@ -54,6 +56,7 @@ class Option:
     documentation: str
     variant: str = ""
     chosen: str = ""
+    is_advanced: bool = False
 
     def lines(self) -> list[str]:
         """Yield the description for people."""
@@ -77,33 +80,51 @@ def overview() -> list[str]:
         f"{name:<{width}}  {first_sentence(field.description)}" for name, field in fields.items()
     ]
     example = "perennial options training.optimizer"
-    return [*sections, "", f"The options of one, or a single one: {example}"]
+    every = {option.path: option.is_advanced for option in options_in(Contract)}
+    return [
+        *sections,
+        "",
+        f"The options of one, or a single one: {example}",
+        f"{len(every)} options, {sum(every.values())} of them advanced: add --all to see them",
+    ]
 
 
-def explain(path: str) -> list[str]:
-    """An option, or a section with all its options.
+def explain(path: str, *, with_advanced: bool = False) -> list[str]:
+    """Return the description of an option, or of a section and its options.
 
     Args:
-        path: Such as `training.parallelism.zero_stage`.
+        path: Such as `training.parallelism.zero_stage`, which is shown even if it is advanced;
+            empty for the whole contract.
+        with_advanced: Show advanced options of the section, too; else their number.
 
     Raises:
         PerennialError: there is no such option; the nearest is named.
     """
     known = list(options_in(Contract))
-    wanted = path.strip("[]").split(".")
+    wanted = path.strip("[]").split(".") if path else []
     found = [option for option in known if _lies_in(option.path.split("."), wanted)]
     if not found:
         raise _unknown(path, [option.path for option in known])
-    return [line for option in found for line in (*option.lines(), "")][:-1]
+    is_named = found[0].is_advanced or len({option.path for option in found}) == 1
+    shown = [each for each in found if with_advanced or is_named or not each.is_advanced]
+    lines = [line for option in shown for line in (*option.lines(), "")][:-1]
+    hidden = len({option.path for option in found} - {option.path for option in shown})
+    if hidden:
+        noun = "advanced option is" if hidden == 1 else "advanced options are"
+        lines += ["", f"{hidden} {noun} not shown: perennial options {path} --all"]
+    return lines
 
 
-def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> Iterator[Option]:
-    """Every option of a section and of the sections in it.
+def options_in(
+    section: type[BaseModel], path: str = "", variant: str = "", *, is_advanced: bool = False
+) -> Iterator[Option]:
+    """Yield every option of a section and of the sections in it.
 
     Args:
         section: Its class.
         path: Where it lies in the contract.
         variant: What chooses it, where there are several.
+        is_advanced: Whether the section itself is advanced.
     """
     schema = section.model_json_schema()
     for name, field in section.model_fields.items():
@@ -113,6 +134,7 @@ def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> I
         sections = list(sections_in(field.annotation))
         tag = _tag(sections)
         default = None if field.is_required() else field.get_default(call_default_factory=True)
+        hides = is_advanced or ADVANCED in field.metadata
         documentation = [document_of(section, name)]
         if len(sections) == 1:
             documentation.append(_purpose(sections[0]))
@@ -122,10 +144,14 @@ def options_in(section: type[BaseModel], path: str = "", variant: str = "") -> I
             default="" if field.is_required() else _written(default, tag),
             documentation="\n\n".join(filter(None, dict.fromkeys(documentation))),
             variant=variant,
+            is_advanced=hides,
         )
         below = f"{here}.{NAME}" if typing.get_origin(field.annotation) is dict else here
         for each in sections:
-            yield from _kind(each, tag, below) if tag else options_in(each, below, variant)
+            if tag:
+                yield from _kind(each, tag, below)
+            else:
+                yield from options_in(each, below, variant, is_advanced=hides)
 
 
 def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from perennial.contracts.data import ModelSection
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 from perennial.engine.config import TrainingSection
 
 CHECK_NAMES = (
@@ -77,32 +77,34 @@ class SkeletonSection(Section):
     """Rows drawn from the training split, and from the validation split. Lower it for examples that
     are large or slow to encode; raise it when a weak signal leaves `input_independent_baseline`
     undecided."""
-    baseline_rows: Annotated[int, Field(ge=64)] = 20_000
+    baseline_rows: Advanced[Annotated[int, Field(ge=64)]] = 20_000
     """Largest number of rows of the test split on which the baselines are scored."""
     batch_rows: Annotated[int, Field(ge=8)] = 128
     """Examples per update of the short trainings; lower it when memory runs out."""
-    training_steps: Annotated[int, Field(ge=20)] = 160
+    training_steps: Advanced[Annotated[int, Field(ge=20)]] = 160
     """Updates on real and on zeroed inputs; raise it for models that start slowly."""
-    overfit_rows: Annotated[int, Field(ge=4)] = 32
+    overfit_rows: Advanced[Annotated[int, Field(ge=4)]] = 32
     """Examples of the one batch that must be memorised."""
-    overfit_steps: Annotated[int, Field(ge=20)] = 300
+    overfit_steps: Advanced[Annotated[int, Field(ge=20)]] = 300
     """Updates spent on memorising it; raise it for deep models."""
-    learning_rates: Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Field(min_length=1)] = (
+    learning_rates: Advanced[
+        Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Field(min_length=1)]
+    ] = (
         1e-3,
         1e-2,
         1e-4,
     )
     """Adam's learning rates, constant; later ones are tried only when the first fails, so that a
     bad choice is not mistaken for a bug. Put the one that suits your model first."""
-    initial_loss_tolerance: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    initial_loss_tolerance: Advanced[Annotated[float, Field(gt=0.0, le=1.0)]] = 0.2
     """How far the first loss may lie from theory, as a share of it, beyond sampling noise. Random
     outputs of variance v add about v/8 nats for two classes and v/2 for many, 5 to 20 percent under
     usual initialisations; a wrong number of classes moves it by more than 25."""
-    overfit_tolerance: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
+    overfit_tolerance: Advanced[Annotated[float, Field(gt=0.0, le=0.5)]] = 0.05
     """The share of the best constant's loss that counts as zero on one batch."""
-    significance: Annotated[float, Field(ge=2.0)] = 3.0
+    significance: Advanced[Annotated[float, Field(ge=2.0)]] = 3.0
     """Standard errors by which real inputs must beat zeroed ones; 3 passes noise once in 740."""
-    trial_seconds: Annotated[float, Field(ge=10.0)] = 120.0
+    trial_seconds: Advanced[Annotated[float, Field(ge=10.0)]] = 120.0
     """Time limit in seconds of a training of six updates in the distributed trials. A slower one is
     stopped, and fails only if one process was far faster. Raise it for models that need seconds per
     update on a CPU."""

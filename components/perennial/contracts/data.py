@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from perennial.contracts.old_names import current_task
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
 ImportPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
@@ -46,7 +46,7 @@ class DataSection(Section):
     uri: Annotated[str, StringConstraints(min_length=1)]
     """Folder or `s3://bucket/prefix` of the dataset; a relative path is taken from the contract's
     folder."""
-    format: Literal["parquet"] = "parquet"
+    format: Advanced[Literal["parquet"]] = "parquet"
     """File format of the partitions."""
     label: ColumnName
     """The column to predict."""
@@ -120,7 +120,7 @@ class SplitSection(Section):
     """Train and validate on the newest this many days only; None means the whole history."""
     test_days: Annotated[int, Field(ge=1)] | None = None
     """Judge on test rows of the newest this many days only; None means all test rows."""
-    salt: str = ""
+    salt: Advanced[str] = ""
     """Changes every assignment of `group` and `hash`; never change it for a model in use."""
 
     @model_validator(mode="after")

@@ -3,9 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Self
+from typing import Annotated, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue
+
+T = TypeVar("T")
+ADVANCED = "advanced"
+Advanced: TypeAlias = Annotated[T, ADVANCED]
+"""An option that only experts need: `perennial options` shows it when it is asked for."""
 
 
 class Section(BaseModel):

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.contracts.data import Fraction
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 
 class TriggersSection(Section):
@@ -33,10 +33,10 @@ class TriggersSection(Section):
     effect_floor: Fraction = 0.05
     """Smallest relevant difference: a column alarms only when at least this share of its
     distribution moved. Raise it when alarms are true but do not matter to the model."""
-    new_values_floor: Fraction = 0.02
+    new_values_floor: Advanced[Fraction] = 0.02
     """Smallest relevant share of rows with values of a text column that the reference never had.
     Raise it where new names are ordinary and the task maps them to one unknown value."""
-    false_alarm_level: Annotated[float, Field(gt=0.0, le=0.5)] = 0.05
+    false_alarm_level: Advanced[Annotated[float, Field(gt=0.0, le=0.5)]] = 0.05
     """Share of quiet windows that may alarm, before `windows_in_a_row`. Kept below 1 in 13 on made
     streams of 13 reference blocks or more: blocks that differ by themselves or resemble their
     neighbours (correlation up to 0.9, with 500 rows a block), a yearly season, heavy tails, 20
@@ -58,7 +58,7 @@ class TriggersSection(Section):
     min_labelled_rows: Annotated[int, Field(ge=1)] = 500
     """A window with fewer labelled rows gives no verdict on performance. Raise it for noisy
     losses; lower it for small streams."""
-    min_label_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8
+    min_label_coverage: Advanced[Annotated[float, Field(gt=0.0, le=1.0)]] = 0.8
     """Nor does a window with a smaller share of labelled rows: early labels are often of one kind.
     Lower it only when labels are missing at random."""
     cooldown_days: Annotated[int, Field(ge=0)] = 14

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 from perennial.engine.checkpoints.config import Checkpoints
 from perennial.engine.data.config import Loading
 from perennial.engine.optimization.compatibility import check_layout, check_schedule
@@ -40,7 +40,7 @@ class Normalization(Section):
     """`local`: the rows of one process and forward pass. `sync`: those of all processes; choose it
     when they have fewer than about 16 each, or when the number of processes must not matter.
     `ghost`: chunks of fixed size; choose it when a larger batch generalises worse."""
-    ghost_batch_size: PositiveInt | None = None
+    ghost_batch_size: Advanced[PositiveInt | None] = None
     """Largest number of rows of a chunk under `ghost`; None means 64. Tune it between 16 and
     128."""
 
@@ -81,7 +81,7 @@ class TrainingSection(Section):
     """`bf16` computes in bfloat16 and keeps weights, reductions and updates in float32. Choose it
     where the hardware multiplies bfloat16 faster (GPUs, AVX512-BF16 or AMX processors). `fp16`,
     with a loss scale that adapts, is for GPUs without bfloat16."""
-    reduce_precision: Literal["fp32", "compute"] = "fp32"
+    reduce_precision: Advanced[Literal["fp32", "compute"]] = "fp32"
     """Under `fsdp` and `hsdp` with a 16-bit `precision`: the type in which gradients are summed
     over the processes. `compute` sends half the bytes at lower precision: choose it when steps wait
     for the network, and compare the curves."""
@@ -120,17 +120,17 @@ class TrainingSection(Section):
     """Which checkpoints are kept, and whether training waits for them."""
     anomalies: Anomalies = Anomalies()
     """Reaction to losses or gradients that are not finite, and to loss spikes."""
-    watchdog: Watchdog = Watchdog()
+    watchdog: Advanced[Watchdog] = Watchdog()
     """Reaction to a step that hangs."""
-    stragglers: Stragglers = Stragglers()
+    stragglers: Advanced[Stragglers] = Stragglers()
     """Detection of slow processes."""
-    peak_tflops: Annotated[float, Field(gt=0.0)] | None = None
+    peak_tflops: Advanced[Annotated[float, Field(gt=0.0)] | None] = None
     """Peak throughput of one device at this precision, in TFLOP/s, for the utilisation (MFU). None
     takes it from a table of GPUs; set it for others, and for CPUs after measuring a large matrix
     product."""
     profile: Profile | None = None
     """A short trace that names the bottleneck: data, host, memory or computing."""
-    metric: str = ""
+    metric: Advanced[str] = ""
     """Metric by which the best checkpoints are kept: one of the task's metrics, or `loss`. Empty
     means the metric of `[selection]`, else the task's first; keep the default."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perennial.contracts.data import ColumnName, ModelSection
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 NonNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -39,7 +39,7 @@ class GateSection(Section):
     """For `non_inferior`: properties that must all be better. `fresher`: its data end later than
     the champion's; `smaller`: its weights and preprocessing take less space; `faster`: it takes
     less time to encode and predict one row, timed in turns with the champion in a clean process."""
-    anchor_days: Annotated[int, Field(ge=0, le=3650)] = 365
+    anchor_days: Advanced[Annotated[int, Field(ge=0, le=3650)]] = 365
     """A challenger is also compared with the anchor: the last champion that was shown to be better
     than its predecessor, if it was registered within this many days. `non_inferior` requires that
     it is not worse than the anchor by `margin` either; `superior`, that it is not significantly
@@ -53,7 +53,7 @@ class GateSection(Section):
     not affect the decision: if the test split is too small, the report and `perennial check` warn
     and state how many days are needed. Set it to the gain that you retrain for; it must exceed
     `min_improvement`, because the lower bound must exceed that."""
-    resamples: Annotated[int, Field(ge=200, le=20000)] = 2000
+    resamples: Advanced[Annotated[int, Field(ge=200, le=20000)]] = 2000
     """Number of bootstrap draws; the default gives standard errors to within 2%. Lower it only when
     the test split is very large."""
     max_regression: dict[str, NonNegative] = Field(default_factory=dict)
@@ -70,13 +70,13 @@ class GateSection(Section):
     slice_max_regression: NonNegative = 0.0
     """How much worse a slice may be. A slice blocks the promotion when its upper bound, corrected
     for the number of slices, is below minus this value."""
-    slice_min_rows: Annotated[int, Field(ge=20)] = 200
+    slice_min_rows: Advanced[Annotated[int, Field(ge=20)]] = 200
     """Slices with fewer rows are not judged. Lower it for small test splits; intervals get wide."""
     hidden_slices: Literal["block", "show", "off"] = "block"
     """Undeclared groups: a search on one half of the test days proposes them, and the other half
     judges them. `block` makes a regression block the promotion, `show` only reports it; use `show`
     if a group may get worse."""
-    hidden_slice_tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
+    hidden_slice_tolerance: Advanced[Annotated[float, Field(ge=0.0, le=1.0)]] = 0.1
     """How much worse a group found by the search may be, as a share of the champion's metric on it;
     at 0.1 a log loss of 0.50 may become 0.55. Lower it if you would not accept that for any group.
     The search compares losses row by row, whatever the gate's metric."""
@@ -103,21 +103,21 @@ class GateSection(Section):
     on the step's machine. Set it if that machine is like the one that serves."""
     min_test_rows: Annotated[int, Field(ge=1)] = 200
     """Below this number of test rows, the challenger is not promoted."""
-    min_test_blocks: Annotated[int, Field(ge=2)] = 8
+    min_test_blocks: Advanced[Annotated[int, Field(ge=2)]] = 8
     """Below this number of blocks (days, groups, or rows), the challenger is not promoted. The
     interval's Student quantile is 1.9 at 8 blocks and 6.3 at 2."""
-    min_effective_days: Annotated[float, Field(ge=1.0)] = 7.0
+    min_effective_days: Advanced[Annotated[float, Field(ge=1.0)]] = 7.0
     """Effective number of independent days. If a model's errors are correlated from day to day, 27
     days count as 7 independent ones (correlation 0.6) or 2 (0.9). Below this number the challenger
     is not promoted, because the correlation itself is too uncertain
     (benchmarks/results/gate_characteristics.md). Lower it only if days are known to be
     independent."""
-    min_rare_rows: Annotated[int, Field(ge=1)] = 50
+    min_rare_rows: Advanced[Annotated[int, Field(ge=1)]] = 50
     """For `roc_auc` and `average_precision` of two classes: below this number of test rows of the
     rarer class, the challenger is not promoted. On 9 to 18 positives, equal challengers were
     promoted in up to 17% of tests, on 50 in 3 to 5% (benchmarks/results/gate_characteristics.md).
     Keep it at 30 or more."""
-    min_rare_blocks: Annotated[int, Field(ge=2)] = 8
+    min_rare_blocks: Advanced[Annotated[int, Field(ge=2)]] = 8
     """As `min_rare_rows`, for blocks that contain a row of the rarer class. The default equals that
     of `min_test_blocks`, because blocks without such a row carry no information on the ranking."""
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from perennial.contracts.data import ModelSection
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 
 class SelectionSection(Section):
@@ -32,7 +32,7 @@ class SelectionSection(Section):
     average_best: Annotated[int, Field(ge=2)] | None = None
     """Also score the mean of the weights of this many best kept checkpoints. Set it if they are
     equal within noise and from one basin, as at the end of a training."""
-    processes: Annotated[int, Field(ge=1, le=256)] | None = None
+    processes: Advanced[Annotated[int, Field(ge=1, le=256)] | None] = None
     """Number of processes that share the validation rows; the results are equal bit for bit. If not
     set, the first checkpoint is scored in one process and, if that saves eight seconds or more, the
     others in one process per GPU, or else per free core, up to the training's processes. Set 1 if

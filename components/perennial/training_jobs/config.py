@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 Name = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9A-Z./_-]*$")]
 IMAGE_BY_DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
@@ -84,7 +84,7 @@ class ClusterSection(Section):
     memory_gib_per_process: Annotated[float, Field(gt=0)] = 4.0
     """Memory request and limit per process, shared memory included. Raise it when a pod is
     OOMKilled."""
-    shared_memory_gib: Annotated[float, Field(gt=0)] = 1.0
+    shared_memory_gib: Advanced[Annotated[float, Field(gt=0)]] = 1.0
     """Size of /dev/shm in each pod. Raise it when NCCL or loading processes end with a bus
     error."""
     image: Digest = ""
@@ -93,10 +93,10 @@ class ClusterSection(Section):
     queue: Name = ""
     """Kueue's LocalQueue. Set it if Kueue manages the machines: pods that bypass it are outside its
     quota."""
-    gang_scheduler: Name = ""
+    gang_scheduler: Advanced[Name] = ""
     """Gang scheduler, such as `volcano`, which schedules all pods or none; the operator must be
     started with it. Not needed with a queue, which admits all or none."""
-    priority_class: Name = ""
+    priority_class: Advanced[Name] = ""
     """PriorityClass of the pods: it decides which pods are preempted when resources run out."""
     service_account: Name = ""
     """Service account of the training pods, if it grants access to the object store. No token is
@@ -105,16 +105,16 @@ class ClusterSection(Section):
     """Node labels that machines must have, such as a GPU's model."""
     tolerations: tuple[Toleration, ...] = ()
     """Node taints that the pods tolerate."""
-    spread_over: Name = "kubernetes.io/hostname"
+    spread_over: Advanced[Name] = "kubernetes.io/hostname"
     """Node label over whose values pods are spread if possible; empty for no preference."""
-    run_as_user: Annotated[int, Field(ge=1)] | None = 1000
+    run_as_user: Advanced[Annotated[int, Field(ge=1)] | None] = 1000
     """Numeric user ID of every container in the training pods. Leave it out if the platform assigns
     users, as OpenShift does."""
-    grace_seconds: Annotated[int, Field(ge=1)] = 120
+    grace_seconds: Advanced[Annotated[int, Field(ge=1)]] = 120
     """Time between SIGTERM and SIGKILL: must suffice to write one more checkpoint."""
-    runtime: Name = "perennial"
+    runtime: Advanced[Name] = "perennial"
     """TrainingRuntime that TrainJobs refer to; defined in `k8s/components/training-runtime`."""
-    budgets: Budgets = Field(default_factory=Budgets)
+    budgets: Advanced[Budgets] = Field(default_factory=Budgets)
     """Timeouts."""
 
 
@@ -127,7 +127,7 @@ class ResourcesSection(Section):
     it is `local`."""
     num_processes: Annotated[int, Field(ge=1, le=4096)] = 2
     """Number of training processes: one per GPU, or one per few CPU cores."""
-    threads_per_process: Annotated[int, Field(ge=1, le=256)] = 1
+    threads_per_process: Advanced[Annotated[int, Field(ge=1, le=256)]] = 1
     """Threads of each process. Never more in total than free cores: a step could take tens of times
     as long."""
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 3

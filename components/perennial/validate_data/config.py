@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perennial.contracts.data import ColumnName, ModelSection
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 from perennial.contracts.validation import Severity
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -56,7 +56,7 @@ class ExpectationsSection(Section):
     label_kind: Literal["auto", "classes", "number"] = "auto"
     """`auto`: text, booleans and at most 100 different whole numbers are classes. Set `number` for
     a count or a grade that is predicted as an amount. A label of free text is neither."""
-    min_class_rows: Annotated[int, Field(ge=1)] = 10
+    min_class_rows: Advanced[Annotated[int, Field(ge=1)]] = 10
     """Fewest rows of any class in any split. Below ten, a metric of that class is noise; raise it
     when decisions rest on a rare class."""
     max_missing_label_share: Share = 0.0
@@ -66,35 +66,35 @@ class ExpectationsSection(Section):
     """Share of rows in which a feature may lack its value before a warning; one that lacks it in
     all rows is always critical. A guard against columns that a source stopped filling: set it per
     column under `columns` where the usual share is known."""
-    max_distinct_share: Share = 0.5
+    max_distinct_share: Advanced[Share] = 0.5
     """Share of different values above which a text feature looks like an identifier, which a model
     can only memorise. Raise it for free text."""
     max_duplicate_share: Share = 0.01
     """Share of rows that may repeat an earlier row, or its `data.ids`. Set it to 0 when the source
     delivers exactly once."""
-    max_repeated_share: Share = 0.05
+    max_repeated_share: Advanced[Share] = 0.05
     """Share of pictures, lists or texts that may repeat an earlier one before a warning: the same
     content under another id. Raise it for short texts, which people do repeat."""
-    max_unreadable_share: Share = 0.0
+    max_unreadable_share: Advanced[Share] = 0.0
     """Share of pictures that cannot be decoded, and of lists that hold anything but finite numbers.
     Training and serving refuse such a row, so leave it at 0 and fix the source."""
-    max_blank_share: Share = 0.01
+    max_blank_share: Advanced[Share] = 0.01
     """Share of pictures of one colour, lists of one number and texts without a word before a
     warning: what a broken camera or parser leaves. Raise it where such values are real."""
-    max_overlap_share: Share = 0.01
+    max_overlap_share: Advanced[Share] = 0.01
     """Share of validation and test rows whose features and label, or ids, also occur in training,
     beyond the share by which training rows repeat each other by chance."""
-    max_conflict_share: Share = 0.05
+    max_conflict_share: Advanced[Share] = 0.05
     """Share of rows with equal features but different labels before a warning: mislabelled copies,
     or a feature that is missing. Not judged where most rows share features and label with others,
     as under a few coarse features. Raise it when labels are known to be noisy."""
     max_group_overlap_share: Share | None = None
     """Share of validation and test rows whose group also occurs in training. None does not judge
     it; set it when the model must serve groups that it has never seen."""
-    leakage_auc_fail: Auc = 0.95
+    leakage_auc_fail: Advanced[Auc] = 0.95
     """A feature that alone ranks the label this well was most likely recorded after it. Measured
     on flights of 2013: arrival delay 1.00, legitimate features at most 0.61."""
-    leakage_auc_warn: Auc = 0.85
+    leakage_auc_warn: Advanced[Auc] = 0.85
     """Look at such a feature; departure delay, known too late for its use, reached 0.90."""
     leakage_allow: tuple[ColumnName, ...] = ()
     """Features that may predict the label alone, because you know how they come about."""

@@ -11,9 +11,36 @@ from perennial.contracts.section import Section
 from perennial.options import options_in
 
 
-def shown(capsys, path=""):
-    assert main(["options", *([path] if path else [])]) == 0
+def shown(capsys, *arguments):
+    assert main(["options", *arguments]) == 0
     return capsys.readouterr().out
+
+
+def test_advanced_options_are_shown_when_they_are_asked_for(capsys):
+    section = shown(capsys, "training.loading")
+    assert "training.loading.workers" in section
+    assert "training.loading.pin_memory" not in section
+    assert "2 advanced options are not shown: perennial options training.loading --all" in section
+    assert "training.loading.pin_memory" in shown(capsys, "training.loading", "--all")
+    assert shown(capsys, "training.loading", "--all") == shown(
+        capsys, "training.loading", "--advanced"
+    )
+    assert "default: not set" in shown(capsys, "training.loading.pin_memory")
+    assert "resources.cluster.budgets.stuck_minutes" in shown(capsys, "resources.cluster.budgets")
+
+
+def test_all_options_are_listed_without_a_section(capsys):
+    options = {option.path: option.is_advanced for option in options_in(Contract)}
+    summary = f"{len(options)} options, {sum(options.values())} of them advanced"
+    assert summary in shown(capsys)
+    heads = {line.split()[0] for line in shown(capsys, "--all").splitlines() if line[:1].strip()}
+    assert heads == set(options)
+
+
+def test_no_required_option_is_advanced():
+    assert [
+        each.path for each in options_in(Contract) if each.is_advanced and not each.default
+    ] == []
 
 
 def test_every_option_of_the_contract_is_documented():

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
@@ -17,9 +17,9 @@ class Checkpoints(Section):
 
     keep_best: PositiveInt = 3
     """Best checkpoints kept besides the last; raise it for a noisy validation metric."""
-    keep_every_steps: PositiveInt | None = None
+    keep_every_steps: Advanced[PositiveInt | None] = None
     """Also keep the checkpoints at multiples of this number of steps, for later analysis. Costs
     disk space."""
-    asynchronous: bool = True
+    asynchronous: Advanced[bool] = True
     """Copy the state to host memory and write it while training continues. Turn it off when host
     memory does not suffice for one more copy of the state."""

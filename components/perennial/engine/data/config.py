@@ -4,13 +4,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 
 class Loading(Section):
     """Data loading: prefetching, worker threads, pinned memory."""
 
-    prefetch_batches: Annotated[int, Field(ge=0, le=64)] | None = None
+    prefetch_batches: Advanced[Annotated[int, Field(ge=0, le=64)] | None] = None
     """Batches gathered ahead by threads; 0 gathers them in the loop. None means 2 on a GPU, and 0
     on a CPU, where a thread would compete with the model for cores (4 % of a step of 3 ms), unless
     there are more `workers`. Raise it when the reported data wait is more than a few percent."""
@@ -18,7 +18,7 @@ class Loading(Section):
     """Threads that gather and augment batches. Raise it when the data wait is steadily high and
     `augment` consists of array operations, which run in parallel; plain Python code does not: move
     it into `encode`, which runs once."""
-    pin_memory: bool | None = None
+    pin_memory: Advanced[bool | None] = None
     """Put batches into page-locked memory, which a GPU copies while it computes. None means: on a
     GPU. Turn it off when locked memory is limited."""
 

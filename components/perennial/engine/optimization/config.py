@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from perennial.contracts.section import Section, tag_of
+from perennial.contracts.section import Advanced, Section, tag_of
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 LearningRate = Annotated[float, Field(gt=0.0, lt=10.0)]
@@ -23,7 +23,7 @@ class UpdateRule(Section):
     learning_rate: LearningRate
     """Peak step size. The first option to tune: try a third and three times the value. Lower it
     when the loss jumps, raise it when the loss still falls at the end."""
-    reference_batch_size: PositiveInt | None = None
+    reference_batch_size: Advanced[PositiveInt | None] = None
     """Global batch size that `learning_rate` was tuned with. Set it to try other batch sizes
     without tuning again: the rate is then scaled by `global_batch_size / reference_batch_size`
     (`sgd`) or its square root (all others). Holds for a few doublings; tune the rate of the final
@@ -31,7 +31,7 @@ class UpdateRule(Section):
     weight_decay: Share = 0.0
     """Weight decay of matrices; biases, norms and embeddings are exempt. Raise it when the
     validation loss rises while the training loss falls."""
-    no_decay: tuple[str, ...] = ()
+    no_decay: Advanced[tuple[str, ...]] = ()
     """Further parameters exempt from the decay, as patterns of their names: `"*.position"`,
     `"head.*"`. For positions, scales and tokens that a model keeps in matrices of its own."""
 
@@ -52,7 +52,7 @@ class AdamW(UpdateRule):
     betas: tuple[Share, Share] = (0.9, 0.999)
     """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
     sequences."""
-    implementation: Implementation = "auto"
+    implementation: Advanced[Implementation] = "auto"
     """`fused` is one kernel per group of parameters, `foreach` one per operation. `auto` takes
     `fused` on GPUs and `foreach` on CPUs: there the fused kernel saves 0.2 ms a step, but rounds
     differently at the ends of its vectors, so that weights depend on how they are sharded. Choose
@@ -67,7 +67,7 @@ class Adam(UpdateRule):
     betas: tuple[Share, Share] = (0.9, 0.999)
     """Decay rates of the gradient's running mean and square. Lower the second to 0.95 for long
     sequences."""
-    implementation: Implementation = "auto"
+    implementation: Advanced[Implementation] = "auto"
     """As for `adamw`."""
 
 
@@ -78,7 +78,7 @@ class NAdam(UpdateRule):
     learning_rate: LearningRate = 1e-3
     betas: tuple[Share, Share] = (0.9, 0.999)
     """Decay rates of the gradient's running mean and square."""
-    momentum_decay: Share = 4e-3
+    momentum_decay: Advanced[Share] = 4e-3
     """How fast the momentum warms up to `betas[0]` (Dozat 2016). Keep the default."""
 
 
@@ -95,7 +95,7 @@ class Sgd(UpdateRule):
     """Momentum; 0 (with `nesterov = false`) turns it off."""
     nesterov: bool = True
     """Use Nesterov momentum. Turn it off to reproduce plain momentum."""
-    implementation: Literal["foreach", "fused"] = "foreach"
+    implementation: Advanced[Literal["foreach", "fused"]] = "foreach"
     """`fused` is one kernel per group of parameters, but cannot update sharded weights."""
 
     @model_validator(mode="after")
@@ -118,15 +118,15 @@ class Adafactor(UpdateRule):
     learning_rate: LearningRate = 1e-2
     """Peak step size, as a share of each parameter's own size (see `scale_by_parameter`). The
     default is the paper's."""
-    scale_by_parameter: bool = True
+    scale_by_parameter: Advanced[bool] = True
     """Multiply the step by the root mean square of the parameter. Turn it off, with a learning
     rate as of `adamw`, for fine-tuning."""
-    relative_step: bool = False
+    relative_step: Advanced[bool] = False
     """Limit the rate to 1/√step, which needs no schedule (`shape = "constant"`). It takes effect
     after 1/learning_rate² steps."""
-    second_moment_decay: Annotated[float, Field(gt=-1.0, lt=0.0)] = -0.8
+    second_moment_decay: Advanced[Annotated[float, Field(gt=-1.0, lt=0.0)]] = -0.8
     """Decay rate of the squared gradient at a step: 1 - step^this. The paper's value; keep it."""
-    update_threshold: Annotated[float, Field(gt=0.0)] = 1.0
+    update_threshold: Advanced[Annotated[float, Field(gt=0.0)]] = 1.0
     """A parameter's update whose root mean square exceeds this is scaled down to it. The paper's
     value; keep it."""
 
@@ -189,7 +189,7 @@ class AdaptiveClipping(Section):
     percentile: Annotated[float, Field(gt=0.0, lt=100.0)] = 90.0
     """Percentile of the observed norms that becomes the limit: in the long run this percentage of
     the updates is not clipped. Lower it when the loss still jumps."""
-    window: Annotated[int, Field(ge=10, le=100_000)] = 500
+    window: Advanced[Annotated[int, Field(ge=10, le=100_000)]] = 500
     """Number of latest updates whose norms are used, including the current one. Lower it when norms
     change quickly."""
 
@@ -218,6 +218,6 @@ class Averaging(Section):
     decay: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.999
     """Share of the average that an update keeps. It averages over about 1 / (1 - decay) updates;
     choose a tenth of the steps or less."""
-    warm_up: bool = True
+    warm_up: Advanced[bool] = True
     """Let the decay grow with the step, as (1 + step) / (10 + step) up to `decay`, so that the
     initial weights are soon forgotten. Turn it off to continue from good weights."""

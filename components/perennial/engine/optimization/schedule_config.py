@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from perennial.contracts.section import Section, tag_of
+from perennial.contracts.section import Advanced, Section, tag_of
 
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -15,10 +15,10 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class Course(Section):
     """Options of all shapes."""
 
-    steps: PositiveInt | None = None
+    steps: Advanced[PositiveInt | None] = None
     """Number of steps that the fractions refer to; after it the rate is constant. The default is
     `training.steps`; another length is an error unless `allow_other_length` is set."""
-    allow_other_length: bool = False
+    allow_other_length: Advanced[bool] = False
     """Allow `steps` to differ from `training.steps`: to train the first part of a longer schedule,
     or to continue after a short one. A schedule that does not end with the training is usually a
     mistake."""
@@ -92,7 +92,7 @@ class WarmupStableDecay(WarmedUp):
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     """Share of the steps, at the end, in which the rate decays. 0.1 to 0.2 come close to a
     cosine."""
-    decay_shape: Literal["linear", "cosine", "sqrt"] = "sqrt"
+    decay_shape: Advanced[Literal["linear", "cosine", "sqrt"]] = "sqrt"
     """Shape of the decay; `sqrt`, 1 - √progress, was the best in the paper."""
     final_fraction: Share = 0.0
     """Final rate, as a share of the peak."""
@@ -114,18 +114,18 @@ class OneCycle(Course):
     shape: Literal["one_cycle"]
     rise_fraction: Fraction = 0.3
     """Share of the steps in which the rate rises to the peak."""
-    initial_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.04
+    initial_fraction: Advanced[Annotated[float, Field(gt=0.0, le=1.0)]] = 0.04
     """Initial rate, as a share of the peak."""
     final_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 4e-6
     """Final rate, as a share of the peak."""
-    anneal: Literal["cosine", "linear"] = "cosine"
+    anneal: Advanced[Literal["cosine", "linear"]] = "cosine"
     """Shape of rise and fall."""
-    cycle_momentum: bool = True
+    cycle_momentum: Advanced[bool] = True
     """Let momentum (`sgd`) or the first of `betas` (`adam`, `adamw`, `nadam`) fall while the rate
     rises, and rise again, instead of staying constant."""
-    lowest_momentum: Share = 0.85
+    lowest_momentum: Advanced[Share] = 0.85
     """Momentum at the peak."""
-    highest_momentum: Share = 0.95
+    highest_momentum: Advanced[Share] = 0.95
     """Momentum at the first and the last step."""
 
     @model_validator(mode="after")

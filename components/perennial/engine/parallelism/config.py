@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 Strategy = Literal["auto", "single", "ddp", "fsdp", "hsdp"]
 Degree = Annotated[int, Field(ge=1, le=4096)]
@@ -24,7 +24,7 @@ class Parallelism(Section):
     task, and `fsdp` or `hsdp`. For models whose shards cannot be gathered in time, such as between
     machines with a slow network: stages exchange only activations. Use many micro-batches per
     process, so that the pipeline is rarely idle."""
-    pipeline_schedule: Literal["gpipe", "1f1b", "interleaved_1f1b"] = "1f1b"
+    pipeline_schedule: Advanced[Literal["gpipe", "1f1b", "interleaved_1f1b"]] = "1f1b"
     """Order of the micro-batches in the pipeline. `1f1b` holds fewer activations than `gpipe`;
     `interleaved_1f1b` gives each process two groups of blocks and waits less."""
     context: Degree = 1
@@ -35,7 +35,7 @@ class Parallelism(Section):
     """Processes that share the experts of each layer (expert parallelism); needs a plan of the
     task. They process different rows and exchange tokens; `expert` must divide the number of
     shards."""
-    sequence_parallel: bool = False
+    sequence_parallel: Advanced[bool] = False
     """Under `tensor`: also divide the activations between the shared matrices along the sequence.
     Saves memory without more communication; sequence lengths must be divisible by `tensor`."""
     zero_stage: Literal[1, 2, 3] | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perennial.contracts.section import Section
+from perennial.contracts.section import Advanced, Section
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
@@ -15,16 +15,16 @@ class Anomalies(Section):
     not_finite: Literal["stop", "skip"] = "stop"
     """Loss or gradient is NaN or infinite: `stop` saves the batch's identity and fails; `skip`
     saves it too, skips the update and counts it. Choose `skip` for rare, known bad batches only."""
-    max_skipped: PositiveInt = 10
+    max_skipped: Advanced[PositiveInt] = 10
     """More skipped updates than this fail the training: the cause is then not a few bad batches."""
     spike: Literal["ignore", "warn", "rewind"] = "warn"
     """The loss jumps far above its recent level and stays there. `rewind` returns to the last
     checkpoint before the jump and skips the batches that led to it; choose it for long unattended
     trainings."""
-    spike_window_steps: Annotated[int, Field(ge=8, le=10_000)] = 100
+    spike_window_steps: Advanced[Annotated[int, Field(ge=8, le=10_000)]] = 100
     """Number of latest losses that a jump is compared with; no jump is detected before there are as
     many. Raise it to a twentieth of a long training's steps, as its losses change slowly."""
-    max_rewinds: PositiveInt = 3
+    max_rewinds: Advanced[PositiveInt] = 3
     """More rewinds than this fail the training: lower the learning rate instead."""
 
     @model_validator(mode="after")
