@@ -41,9 +41,9 @@ from typing_extensions import override
 from perennial.contracts.data import ModelSection
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
+from perennial.engine.world.distributed import World
 
 WIDTH, DEPTH, HEADS, VOCABULARY = 512, 8, 8, 256
 ROWS, LENGTH = 2, 128  # per process: a step of about the length that the goals were set for

@@ -34,9 +34,8 @@ from torch.nn import functional
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.memory import MemoryEstimate
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.distributed import World
 from perennial.engine.memory.device import device_name
 from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
 from perennial.engine.memory.plan import Activations
@@ -51,6 +50,7 @@ from perennial.engine.parallelism.parallelize import (
 from perennial.engine.parallelism.replica import Replica
 from perennial.engine.reproducibility import seeded_model
 from perennial.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
+from perennial.engine.world.distributed import World
 from perennial.tasks.decoder import Decoder, DecoderOptions
 from perennial.tasks.resnet import RESNETS, ResNet
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.training import CheckpointRecord, EvaluationPoint
-from perennial.engine.checkpoints.config import Checkpoints
 from perennial.engine.checkpoints.retention import Retention
+from perennial.engine.config.training import Checkpoints
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import Task, load_task

@@ -7,7 +7,7 @@ import polars as pl
 
 from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.snapshot import Snapshot
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.snapshot_data.manifest import take_snapshot
 from perennial.tasks.image_text import ImageTextContrastive

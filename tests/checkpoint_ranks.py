@@ -14,8 +14,8 @@ from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
 from perennial.engine.checkpoints.shard import Shard
-from perennial.engine.distributed import StopSignal, World
 from perennial.engine.job import TrainingJob, read_job
+from perennial.engine.world.distributed import StopSignal, World
 
 
 def save_again(folder: str) -> int:

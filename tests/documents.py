@@ -12,7 +12,7 @@ from perennial.check_skeleton.subject import Subject
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.snapshot_data.manifest import take_snapshot
 from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from perennial.engine.data.global_batch import gather_rows
-from perennial.engine.distributed import StopSignal, World
+from perennial.engine.world.distributed import StopSignal, World
 
 
 def gather_beside_a_shared_gradient() -> int:

@@ -17,7 +17,7 @@ from perennial.clients.cluster import Cluster
 from perennial.clients.outages import Persistence
 from perennial.contracts.data import ModelSection
 from perennial.contracts.environment import CACHE, ClusterAddress
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.training_jobs.config import Budgets, ClusterSection, ResourcesSection
 from perennial.training_jobs.job_kinds import PyTorchJob, TrainJob

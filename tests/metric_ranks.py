@@ -5,9 +5,9 @@ import math
 import numpy as np
 import torch
 
-from perennial.engine.distributed import World
 from perennial.engine.metrics.catalogue import find_metric
 from perennial.engine.metrics.metric import Metric, one_group
+from perennial.engine.world.distributed import World
 from ranking_queries import PLACES, drawn, statistics_of
 
 STATISTICS = ("loss", "bytes", "ahead", "tied", "ahead", "tied")

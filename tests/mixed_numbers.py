@@ -9,7 +9,7 @@ import torch
 
 from other_styles import Columns, Module, dataset_of
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 

@@ -9,7 +9,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from perennial.engine import worker
 from perennial.engine.data import preparation
-from perennial.engine.distributed import COLLECTIVE_TIMEOUT
+from perennial.engine.world.distributed import COLLECTIVE_TIMEOUT
 from tiny_training import TinyTask
 
 TIMEOUT = timedelta(seconds=0.5)

@@ -9,8 +9,8 @@ from torch import nn
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
-from perennial.engine.distributed import World
 from perennial.engine.evaluation.scoring import score_split_together
+from perennial.engine.world.distributed import World
 from tiny_training import TinyOptions, TinyTask
 
 KEPT = ("id", "y")

@@ -14,7 +14,7 @@ from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.snapshot_data.manifest import take_snapshot
 
 ROWS = 4000

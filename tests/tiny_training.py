@@ -34,7 +34,7 @@ from perennial.contracts.training import TrainingResult
 from perennial.data.dataset import split_expression
 from perennial.engine import worker
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import LABEL, Task
 

@@ -22,12 +22,12 @@ from benchmarks.throughput.perennial import CellTask, Perennial, section_of
 from benchmarks.throughput.race import run
 from perennial.contracts.memory import MemoryEstimate
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.distributed import World
-from perennial.engine.loop import save
+from perennial.engine.loop.train import save
 from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
 from perennial.engine.memory.plan import Activations
 from perennial.engine.profiling.flops import flops_per_example, peak_flops
 from perennial.engine.task import LABEL
+from perennial.engine.world.distributed import World
 
 WARM_UP, CLEAN_STEPS, SAVES = 5, 10, 3
 # Strategy, ZeRO stage and checkpointing whose plan is compared with the measured peak.

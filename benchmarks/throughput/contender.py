@@ -8,7 +8,7 @@ from typing import Self
 import torch
 
 from benchmarks.throughput.cells import Cell, Subject
-from perennial.engine.distributed import World
+from perennial.engine.world.distributed import World
 
 
 @dataclass(frozen=True)

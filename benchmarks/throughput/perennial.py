@@ -23,13 +23,13 @@ from benchmarks.throughput.cells import (
 )
 from benchmarks.throughput.contender import Contender, Place
 from perennial.contracts.data import ModelSection, TaskColumns
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.distributed import StopSignal, World
 from perennial.engine.job import TrainingJob
-from perennial.engine.loop import update
+from perennial.engine.loop.train import update
 from perennial.engine.task import LABEL, Batch, NoOptions, Task
 from perennial.engine.worker import assemble
+from perennial.engine.world.distributed import StopSignal, World
 
 
 class CellTask(Task):

@@ -12,7 +12,7 @@ from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.contracts.triggers import TriggersSection
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.gate.config import GateSection
 from perennial.register_model.config import RegistrySection
 from perennial.select_checkpoint.config import SelectionSection

@@ -17,9 +17,10 @@ from checkpoint_ranks import (
 )
 from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore, folder_for
+from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model
 from perennial.engine.checkpoints.folder import DamagedCheckpointError, committed, verify
+from perennial.engine.handover import folder_for
 from perennial.engine.job import RankFailure
 from tiny_training import (
     TinyOptions,

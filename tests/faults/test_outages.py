@@ -12,8 +12,7 @@ from perennial.clients.object_store import open_store
 from perennial.clients.outages import OUTAGE_SECONDS, Persistence, waiting_out_outages
 from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.checkpoint_store import folder_for
-from perennial.engine.handover import hand_over, read_end
+from perennial.engine.handover import folder_for, hand_over, read_end
 from perennial.engine.job import RankFailure
 from perennial.train_model.attempts import run_to_end
 from perennial.train_model.restart_policy import decide_restart

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from perennial.engine.checkpoints.folder import committed
-from perennial.engine.optimization.config import Sgd
+from perennial.engine.config.optimization import Sgd
 from tiny_training import (
     TinyOptions,
     finished,

@@ -5,7 +5,7 @@ import torch
 
 from odd_parameters import IDLE, OddOptions, OddTask, odd_job, with_fault
 from perennial.engine.checkpoints.folder import committed
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.reproducibility import seeded_model
 from tiny_training import finished, largest_difference, run_ranks, weights
 

@@ -57,8 +57,7 @@ def plain_training(job):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_a_single_process_equals_plain_pytorch(root, optimizer):
-    from perennial.engine.optimization.config import AdamW, Sgd
-    from perennial.engine.optimization.schedule_config import Linear
+    from perennial.engine.config.optimization import AdamW, Linear, Sgd
 
     job = tiny_job(
         root, strategy="single", micro_batch_size=32, clipping={"method": "none"}, log_every_steps=1,
@@ -73,7 +72,7 @@ def test_a_single_process_equals_plain_pytorch(root, optimizer):
 
 
 def test_the_learning_rate_enters_the_update(root):
-    from perennial.engine.optimization.config import AdamW
+    from perennial.engine.config.optimization import AdamW
 
     slow = finished(tiny_job(root, strategy="single"))
     fast = finished(tiny_job(root, strategy="single", optimizer=AdamW(learning_rate=1e-3)))

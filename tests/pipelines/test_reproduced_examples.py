@@ -41,7 +41,7 @@ def test_an_example_is_reproduced_from_its_version_alone(
     git(sources, "commit", "--quiet", "--message", "then")
 
     # Then: something of Perennial itself was not committed.
-    change(sources, "components/perennial/engine/loop.py", "# tried out\n")
+    change(sources, "components/perennial/engine/loop/train.py", "# tried out\n")
     folder = sources / "examples" / example
     python(sources, tmp_path, str(folder / "prepare.py"), str(folder / "data"), *prepare)
     told = ("-m", "perennial.cli", "run", str(folder / "contract.toml"), "--home", str(home))

@@ -9,7 +9,7 @@ from torch import nn
 from other_structures import Autoencoder, Denoiser
 from other_styles import dataset_of, numbers_table, table_of
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.image_text import ImageTextContrastive

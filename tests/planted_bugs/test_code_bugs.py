@@ -11,7 +11,7 @@ from torch import nn
 from own_tasks import LENGTH, SETTINGS, OwnTask, Praise, Reader, pinned
 from perennial.check_skeleton.subject import Subject
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from workshop import results_of
 
 FIELDS = {"user": 120, "item": 60, "hour": 24}

@@ -9,7 +9,7 @@ from other_styles import Classes, dataset_of
 from own_tasks import Leaving, Next, Praise
 from perennial.check_skeleton.checks.data.columns import lost_values
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, require_caught

@@ -9,7 +9,7 @@ from torch import nn
 from other_styles import Classes, Columns, dataset_of
 from perennial.check_skeleton.checks.data.inputs import repeated_inputs
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 

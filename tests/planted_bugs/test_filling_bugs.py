@@ -14,7 +14,7 @@ from own_tasks import SETTINGS, OwnTask
 from own_tasks import pinned as pinned_table
 from perennial.check_skeleton.subject import Subject
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, WEIGHT
 from perennial.tasks.columns.tokenization import BOUNDARY, IGNORED
 from perennial.tasks.language_modeling import TOKENS, CausalLanguageModel

@@ -14,7 +14,7 @@ from perennial.check_skeleton.battery import CHECKS, run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from skeleton_tables import SETTINGS
 
 X, SCORE = numbers_table()

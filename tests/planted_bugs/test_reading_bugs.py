@@ -23,7 +23,7 @@ from own_tasks import (
 from perennial.check_skeleton.checks.model.words import words_of
 from perennial.check_skeleton.subject import Subject
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.tasks.language_modeling import CausalLanguageModel
 from planted import Bug, require_caught
 from planted import planted as planted_bug

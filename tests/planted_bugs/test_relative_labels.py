@@ -10,7 +10,7 @@ import torch
 from other_styles import Binary, Numbers, dataset_of
 from perennial.check_skeleton.checks.data.encoding import labels
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 

@@ -9,7 +9,7 @@ from torch import nn
 from other_styles import Numbers, dataset_of, numbers_table, table_of
 from perennial.check_skeleton.checks.model.gradients import parameter_gradients
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from skeleton_tables import SETTINGS
 
 WIDTH, INPUTS = 8, 6

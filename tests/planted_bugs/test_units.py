@@ -11,7 +11,7 @@ from perennial.check_skeleton.checks.data.columns import lost_values
 from perennial.check_skeleton.checks.data.scale import input_scale
 from perennial.check_skeleton.subject import Subject
 from perennial.data.pictures import decode_picture, encode_png
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
 from skeleton_tables import SETTINGS
 

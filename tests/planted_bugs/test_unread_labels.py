@@ -14,7 +14,7 @@ from perennial.check_skeleton.battery import run_checks
 from perennial.check_skeleton.checks.data.encoding import labels
 from perennial.check_skeleton.checks.loss.losses import loss_floor, loss_not_clipped
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Task
 from skeleton_tables import SETTINGS
 

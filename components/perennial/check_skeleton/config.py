@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Advanced, Section
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 
 CHECK_NAMES = (
     "import_side_effects",

@@ -19,7 +19,7 @@ from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.training import Challenger
-from perennial.engine.checkpoints.shard import bytes_of
 from perennial.engine.task import Task, load_task
 
 WEIGHTS_FILE = "model.safetensors"
@@ -110,6 +109,12 @@ def write_tensors(
         os.fsync(stream.fileno())
     temporary.replace(target)
     return digest.hexdigest()
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Return a tensor's values as contiguous bytes, row by row."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data
 
 
 def _digest(file: Path) -> str:

@@ -11,21 +11,34 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlparse
 
 from perennial.clients.object_store import open_store
 from perennial.clients.outages import single_attempts
 from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.checkpoint_store import folder_for, is_remote
-from perennial.engine.job import JOB_FILE, AttemptEnd, TrainingJob, read_job
+from perennial.engine.job import JOB_FILE, AttemptEnd, Decision, TrainingJob, read_job
 
 CURVES = "metrics.jsonl"
 JOINED = "joined"
 SIGN_OF_LIFE = "launcher"
 SEND_SECONDS = 15.0
 logger = logging.getLogger(__name__)
+
+
+def is_remote(uri: str) -> bool:
+    """Whether an address is in an object store."""
+    return urlparse(uri).scheme not in ("", "file")
+
+
+def folder_for(uri: str) -> Path:
+    """Return the local folder for copies of a store's address."""
+    parts = urlparse(uri)
+    return data_cache() / "stores" / parts.netloc / parts.path.strip("/")
 
 
 def hand_over(job: TrainingJob) -> None:
@@ -181,3 +194,24 @@ def _send_while_it_grows(job: TrainingJob, file: Path, ended: threading.Event) -
             with single_attempts():
                 deliver(job, file)
             sent = size
+
+
+D = TypeVar("D", bound=Decision)
+
+
+def load_decision(job: TrainingJob, kind: type[D]) -> D | None:
+    """Load what an earlier attempt decided; None without one."""
+    content = open_store(job.store_uri).read(kind.file_name) if job.store_uri else None
+    if content is not None:
+        write_atomically(job.root / kind.file_name, content)
+    if not (job.root / kind.file_name).exists():
+        return None
+    decision = kind.read(job.root)
+    return decision if decision.fingerprint == job.fingerprint else None
+
+
+def save_decision(job: TrainingJob, decision: Decision) -> None:
+    """Store a decision."""
+    decision.write(job.root)
+    if job.store_uri:
+        open_store(job.store_uri).write(decision.file_name, decision.to_json().encode())

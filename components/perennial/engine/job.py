@@ -12,7 +12,7 @@ from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.snapshot import Snapshot
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 
 JOB_FILE = "job.json"
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: stopped at a checkpoint, start me again

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from perennial.contracts.errors import BadTaskError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.precision import computation
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of

@@ -10,7 +10,7 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 
 COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # The constants of torch.amp.GradScaler.

@@ -5,7 +5,8 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import ClassVar, TypeAlias, TypeGuard
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,6 @@ from perennial.contracts.training import Direction
 from perennial.contracts.user_code import guard_methods, import_user_module, user_code
 from perennial.engine.metrics.catalogue import directions_of, find_metric, require_fit
 from perennial.engine.metrics.metric import Kind, Metric, UndefinedMetricError
-from perennial.engine.parallelism.plan import ParallelPlan
 
 Batch: TypeAlias = dict[str, Tensor]
 """Tensors by name; the first dimension of each is the example. `label` is the target, `weight`
@@ -42,6 +42,63 @@ class MeasuredOptions(Section):
     metrics: tuple[str, ...] = ()
     """Metrics of the catalogue (engine/metrics/README.md) besides the task's own. Add those that
     `selection` or `gate` of the contract name, or that reports should show."""
+
+
+TensorStyle = Literal[
+    "columns", "rows", "vocabulary", "logits", "normalization", "split", "whole", "repeated"
+]
+"""How the processes of a tensor group share a module.
+
+- `columns`: a linear layer; each process computes some of the output features.
+- `rows`: the linear layer after it; each process has some of the input features.
+- `vocabulary`: an embedding; each process has some of its rows.
+- `logits`: the output layer; each process computes some of the features, which are then gathered.
+
+The other four matter under `sequence_parallel` alone, where the stream between `rows` and `columns`
+is divided along the sequence:
+
+- `split`: a module that starts the stream; its output is divided.
+- `normalization`: works on a part of the stream.
+- `whole`: a module around `columns` and `rows`; its input is gathered first.
+- `repeated`: a module that every process computes whole, such as experts and their router.
+"""
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """Where a model may be cut. Names are those of `named_modules`; `*` stands for one segment.
+
+    Attributes:
+        before: Modules ahead of the blocks, for pipelines.
+        blocks: The `ModuleList` of blocks, called one after the other with one tensor.
+        after: Modules behind the blocks.
+        tensor: How a tensor group shares which modules.
+        divisible: Sizes by the option's name, such as the number of heads, that must be divisible
+            by `tensor · context`.
+        attention: Modules called with queries, keys and values of shape [B, T, heads, features]
+            alone, returning [B, T, heads, features]; they see whole sequences.
+        sequence: Tensors of the batch with a dimension along the sequence, and which it is. The
+            label must be among them.
+        positions: The model's input that takes the positions of the tokens, [T].
+        ignored_label: Positions with this label count nothing. The task's losses must be means
+            over the others, and 0 where there are none.
+        sequence_means: Modules whose output is a mean over the sequence.
+        experts: Modules called with tokens [N, features] sorted by expert and the number of tokens
+            of each; their parameters' first dimension is the expert, and they read them through
+            `perennial.engine.parallelism.experts.own_experts`.
+    """
+
+    before: tuple[str, ...] = ()
+    blocks: str = ""
+    after: tuple[str, ...] = ()
+    tensor: Mapping[str, TensorStyle] = field(default_factory=dict)
+    divisible: Mapping[str, int] = field(default_factory=dict)
+    attention: str = ""
+    sequence: Mapping[str, int] = field(default_factory=dict)
+    positions: str = ""
+    ignored_label: int = -100
+    sequence_means: str = ""
+    experts: str = ""
 
 
 class Task(ABC):

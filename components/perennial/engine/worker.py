@@ -28,16 +28,11 @@ from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Direction, TrainingResult
 from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.engine.checkpoints.checkpointer import Checkpointer
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader
 from perennial.engine.data.preparation import encoded, prepare_data
-from perennial.engine.distributed import (
-    StopSignal,
-    World,
-    rank_of_this_process,
-)
 from perennial.engine.evaluation.sampled import SampledEvaluation
 from perennial.engine.handover import (
     announce_end,
@@ -48,19 +43,19 @@ from perennial.engine.handover import (
     sending_curves,
 )
 from perennial.engine.job import EXIT_INTERRUPTED, RankFailure, TrainingJob
-from perennial.engine.loop import Training, train
+from perennial.engine.loop.telemetry import Instruments, Telemetry
+from perennial.engine.loop.train import Training, train
 from perennial.engine.memory.plan import plan_strategy, stored_plan
-from perennial.engine.normalization import normalized
 from perennial.engine.optimization.averaging import AveragedWeights
 from perennial.engine.optimization.clipping import Clipper
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.parallelism.context import own_sequences
+from perennial.engine.parallelism.normalization import normalized
 from perennial.engine.parallelism.optimizer_state import share_optimizer_state
 from perennial.engine.parallelism.parallelize import parallelize, warm_up_buckets
-from perennial.engine.parallelism.pipeline import build_pipeline, num_parameters
+from perennial.engine.parallelism.pipeline import Pipeline, build_pipeline, num_parameters
 from perennial.engine.precision import choose_kernels
 from perennial.engine.profiling.flops import flops_per_example
-from perennial.engine.profiling.instruments import Instruments
 from perennial.engine.profiling.profiler import Profiler
 from perennial.engine.reproducibility import make_deterministic, seeded_model
 from perennial.engine.resilience.guard import Guard
@@ -68,7 +63,11 @@ from perennial.engine.resilience.stragglers import StragglerProbe
 from perennial.engine.resilience.unattended import ending_unattended
 from perennial.engine.resilience.watchdog import Watchdog
 from perennial.engine.task import Task, inputs_of, load_task
-from perennial.engine.telemetry import Telemetry
+from perennial.engine.world.distributed import (
+    StopSignal,
+    World,
+    rank_of_this_process,
+)
 from perennial.steps.lease import follow_lease
 
 logger = logging.getLogger(__name__)
@@ -148,7 +147,8 @@ def assemble(
     make_deterministic(enabled=job.training.deterministic)
     section = plan_strategy(job, world, task, data)
     model = initial_model(task, data, section, world)
-    optimizer = build_optimizer(model, section)
+    names = model.whole if isinstance(model, Pipeline) else ()
+    optimizer = build_optimizer(model, section, names)
     share_optimizer_state(optimizer, section, world)
     averaged = AveragedWeights(model, section.averaging) if section.averaging else None
     metric = retention_metric(task, section.metric)

@@ -15,7 +15,7 @@ from torch import nn
 from perennial.contracts.data import Split
 from perennial.data.dataset import Dataset
 from perennial.engine.data.batching import fixed_sample
-from perennial.engine.normalization import BATCH_NORMS, BatchNorm
+from perennial.engine.parallelism.normalization import BATCH_NORMS, BatchNorm
 from perennial.engine.task import Batch, Task, inputs_of
 
 # This many rows give a channel's mean to within 1.1% of its deviation (1 / sqrt(8,192)); more would

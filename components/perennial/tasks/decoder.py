@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from perennial.contracts.section import Section
 from perennial.engine.parallelism.experts import own_experts
-from perennial.engine.parallelism.plan import ParallelPlan, TensorStyle
+from perennial.engine.task import ParallelPlan, TensorStyle
 
 PositiveInt = Annotated[int, Field(ge=1)]
 # GPT-2's, for matrices and embeddings.

@@ -22,8 +22,7 @@ from perennial.contracts.errors import BadTaskError
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.parallelism.plan import ParallelPlan
-from perennial.engine.task import LABEL, WEIGHT, Batch, MeasuredOptions, Task
+from perennial.engine.task import LABEL, WEIGHT, Batch, MeasuredOptions, ParallelPlan, Task
 from perennial.tasks.columns.tokenization import (
     BOUNDARY,
     IGNORED,

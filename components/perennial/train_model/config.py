@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Section
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.training_jobs.config import ResourcesSection
 
 

@@ -7,9 +7,9 @@ from perennial.clients.object_store import LocalObjectStore, open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import TrainingResult
-from perennial.engine.checkpoints.checkpoint_store import folder_for, open_checkpoint_store
+from perennial.engine.checkpoints.checkpoint_store import open_checkpoint_store
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
-from perennial.engine.handover import fetch_result
+from perennial.engine.handover import fetch_result, folder_for
 from perennial.engine.job import TrainingJob, training_contract, training_fingerprint
 from perennial.train_model.config import TrainModelConfig
 

@@ -14,8 +14,7 @@ from perennial.clients.api_server import PODS, AlreadyExistsError, ApiError
 from perennial.clients.cluster import Cluster
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
-from perennial.engine.checkpoints.checkpoint_store import is_remote
-from perennial.engine.handover import fetch_errors, fetch_result, hand_over, read_end
+from perennial.engine.handover import fetch_errors, fetch_result, hand_over, is_remote, read_end
 from perennial.engine.job import TrainingJob
 from perennial.training_jobs.attempt_files import AttemptFiles, heartbeats
 from perennial.training_jobs.config import ResourcesSection

@@ -33,7 +33,7 @@ from perennial.check_skeleton.trials.supervisor import (
     make_trials,
     stages_of,
 )
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure
 from perennial.tasks.tabular import TabularClassification
 from skeleton_tables import prepared

@@ -9,7 +9,7 @@ from perennial.check_skeleton.checks.training.contract_training import Trial
 from perennial.check_skeleton.checks.training.dynamics import first_steps
 from perennial.check_skeleton.checks.training.optimization import optimizer_coverage, schedule_fit
 from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from skeleton_tables import TRAINING, prepared
 

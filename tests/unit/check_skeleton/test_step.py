@@ -15,7 +15,7 @@ from perennial.check_skeleton.step import check_skeleton_step
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.skeleton import SkeletonReport
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification

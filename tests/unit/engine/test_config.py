@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from perennial.engine.config import TrainingSection
-from perennial.engine.optimization.config import AdamW, Sgd
+from perennial.engine.config.optimization import AdamW, Sgd
+from perennial.engine.config.training import TrainingSection
 
 
 @pytest.mark.parametrize(

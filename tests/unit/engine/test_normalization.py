@@ -6,9 +6,9 @@ from pydantic import ValidationError
 from torch import nn
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import Normalization, TrainingSection
-from perennial.engine.distributed import World
-from perennial.engine.normalization import GhostBatchNorm, SyncedBatchNorm, normalized
+from perennial.engine.config.training import Normalization, TrainingSection
+from perennial.engine.parallelism.normalization import GhostBatchNorm, SyncedBatchNorm, normalized
+from perennial.engine.world.distributed import World
 
 ALONE = World(rank=0, local_rank=0, size=1, device=torch.device("cpu"))
 INPUTS = {

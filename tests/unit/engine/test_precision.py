@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.precision import (
     GROWTH_STEPS,
     LossScale,

@@ -15,7 +15,7 @@ from perennial.contracts.data import DataSection, ModelSection, Split, SplitSect
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.dataset import split_expression
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from skeleton_tables import TRAINING
 
 

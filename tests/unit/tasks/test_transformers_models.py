@@ -13,7 +13,7 @@ from perennial.check_skeleton.battery import CHECKS, run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.errors import BadTaskError
 from perennial.data.dataset import Dataset
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import inputs_of
 from perennial.tasks.transformers_models import TransformersCausalLM
 

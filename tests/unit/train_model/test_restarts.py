@@ -2,7 +2,7 @@ import pytest
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import TrainingFailedError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure, TrainingJob
 from perennial.train_model.attempts import run_to_end, training_failed
 from perennial.train_model.restart_policy import decide_restart

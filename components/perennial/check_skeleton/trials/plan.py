@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from perennial.contracts.data import ModelSection
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import Indices
 from perennial.engine.job import TrainingJob
 from perennial.engine.task import Task

@@ -35,13 +35,13 @@ from perennial.check_skeleton.trials.randomness_off import generator_states, wit
 from perennial.contracts.user_code import user_code
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader, RankBatch
-from perennial.engine.distributed import StopSignal, World
-from perennial.engine.loop import Training, save, update
+from perennial.engine.loop.train import Training, save, update
 from perennial.engine.parallelism.parallelize import unwrapped
 from perennial.engine.precision import computation
 from perennial.engine.reproducibility import derived_seed, seeded_model
 from perennial.engine.task import Task, inputs_of
 from perennial.engine.worker import assemble, record_failure
+from perennial.engine.world.distributed import StopSignal, World
 
 PROBED_ROWS = 16
 KEPT = (int, float, str, list, tuple, dict, Tensor, np.ndarray)

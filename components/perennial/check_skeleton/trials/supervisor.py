@@ -32,16 +32,19 @@ from perennial.check_skeleton.trials.plan import (
 )
 from perennial.check_skeleton.trials.randomness_off import find_randomness_switch
 from perennial.contracts.environment import LEASE, RUN_FOLDER
-from perennial.engine.checkpoints.config import Checkpoints
-from perennial.engine.config import Normalization, TrainingSection
-from perennial.engine.data.config import Loading
+from perennial.engine.config.optimization import Constant, NormClipping, Sgd
+from perennial.engine.config.parallelism import Memory, Parallelism, Strategy
+from perennial.engine.config.training import (
+    Checkpoints,
+    Loading,
+    Normalization,
+    Stragglers,
+    TrainingSection,
+    Watchdog,
+)
 from perennial.engine.job import RankFailure
-from perennial.engine.normalization import BATCH_NORMS
-from perennial.engine.optimization.config import NormClipping, Sgd
-from perennial.engine.optimization.schedule_config import Constant
-from perennial.engine.parallelism.config import Memory, Parallelism, Strategy
+from perennial.engine.parallelism.normalization import BATCH_NORMS
 from perennial.engine.reproducibility import seeded_model
-from perennial.engine.resilience.config import Stragglers, Watchdog
 
 # Twelve processes of a few updates each; a model of this size takes about a second per update.
 MOST_PARAMETERS = 30_000_000

@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import write_atomically
-from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.engine.checkpoints.contract import require_same_training
 from perennial.engine.checkpoints.folder import (
@@ -40,6 +39,7 @@ from perennial.engine.checkpoints.folder import (
     step_of,
     verify,
 )
+from perennial.engine.handover import folder_for, is_remote
 
 LISTING = CheckpointManifest.file_name
 HIDDEN = ".metadata"  # of PyTorch's checkpoints; stores do not list names that start with a dot
@@ -325,17 +325,6 @@ def open_checkpoint_store(uri: str) -> CheckpointStore:
         if is_remote(uri)
         else LocalCheckpointStore(Path(urlparse(uri).path))
     )
-
-
-def is_remote(uri: str) -> bool:
-    """Whether an address is in an object store."""
-    return urlparse(uri).scheme not in ("", "file")
-
-
-def folder_for(uri: str) -> Path:
-    """Return the local folder for copies of a store's address."""
-    parts = urlparse(uri)
-    return data_cache() / "stores" / parts.netloc / parts.path.strip("/")
 
 
 def fetch_checkpoint(uri: str) -> Path:

@@ -49,11 +49,11 @@ from perennial.engine.checkpoints.reading import (
 )
 from perennial.engine.checkpoints.retention import Retention
 from perennial.engine.checkpoints.shard import Shard, State, Written
-from perennial.engine.distributed import World
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
 from perennial.engine.parallelism.optimizer_state import with_absent_states
 from perennial.engine.task import Task, load_task
+from perennial.engine.world.distributed import World
 
 # Uploading a large state may take long; the loop does not wait for it.
 WRITE_TIMEOUT = timedelta(hours=6)

@@ -24,7 +24,6 @@ from perennial.contracts.training import (
     EvaluationPoint,
     StepPoint,
 )
-from perennial.engine.resilience.spikes import SpikeState
 
 MARKER = "COMMITTED"
 VERIFYING_THREADS = 8  # digesting releases the interpreter's lock; more would wait for the disk
@@ -38,6 +37,17 @@ class RunningSums(Section):
     loss: float = 0.0
     gradient_norm: float = 0.0
     clipped: float = 0.0
+
+
+class SpikeState(Section):
+    """State of the detector; saved with every checkpoint."""
+
+    recent: tuple[float, ...] = ()
+    """The window of losses, oldest first."""
+    suspects: tuple[float, ...] = ()
+    """The suspects of the current run, which are not in the window."""
+    calm_needed: int = 0
+    """Losses without suspicion that must come in a row before the next spike can."""
 
 
 class Progress(Section):

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import Buffer, override
 
 from perennial.engine.checkpoints.direct import BLOCK_BYTES, bypass_cache, write_all
+from perennial.engine.export import bytes_of
 
 State: TypeAlias = dict[str, Any]
 Piece: TypeAlias = bytes | memoryview
@@ -303,12 +304,6 @@ def _content(data: io.BytesIO | Tensor) -> bytes:
         torch.save(data.detach().cpu(), stream)
         return stream.getvalue()
     return data.getvalue()
-
-
-def bytes_of(tensor: Tensor) -> memoryview:
-    """Return a tensor's values as contiguous bytes, row by row."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
 
 
 def _rounded(size: int, unit: int) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, GlobalOrder, Indices
-from perennial.engine.data.config import Loading
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.reproducibility import derived_seed
 from perennial.engine.task import WEIGHT, Batch, Task

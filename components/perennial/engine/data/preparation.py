@@ -11,10 +11,10 @@ from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import encode_split
-from perennial.engine.decisions import keep, known
-from perennial.engine.distributed import World, machine_of_this_process
+from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import FittedTask, TrainingJob
 from perennial.engine.task import Task
+from perennial.engine.world.distributed import World, machine_of_this_process
 
 # Practically no limit: a large set takes hours. A process that ends closes its connections, which
 # those that wait for it notice at once.
@@ -47,10 +47,10 @@ def encoded(job: TrainingJob, split: Split) -> Path:
 
 def fitted_state(job: TrainingJob, task: Task, dataset: Dataset) -> dict[str, JsonValue]:
     """Fit the task on the training split, or load the state that an earlier attempt fitted."""
-    fitted = known(job, FittedTask)
+    fitted = load_decision(job, FittedTask)
     if fitted is None:
         logger.info("fitting=%s", type(task).__name__)
         task.fit(dataset.scan(Split.TRAIN))
         fitted = FittedTask(fingerprint=job.fingerprint, state=task.state())
-        keep(job, fitted)
+        save_decision(job, fitted)
     return fitted.state

@@ -9,10 +9,9 @@ from itertools import pairwise
 from torch import nn
 
 from perennial.contracts.errors import TrainingFailedError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import Indices, fixed_sample
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.distributed import World
 from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_batch
 from perennial.engine.metrics.metric import UndefinedMetricError
 from perennial.engine.parallelism.context import whole_sequences
@@ -20,6 +19,7 @@ from perennial.engine.parallelism.parallelize import free_gathered_parameters
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.precision import computation
 from perennial.engine.task import Task, inputs_of
+from perennial.engine.world.distributed import World
 
 logger = logging.getLogger(__name__)
 

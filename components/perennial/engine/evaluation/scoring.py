@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError
-from perennial.engine.distributed import World
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.world.distributed import World
 
 if TYPE_CHECKING:  # a served model predicts through this module, where no dataset is
     from perennial.data.dataset import Dataset

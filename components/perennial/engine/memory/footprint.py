@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from perennial.contracts.memory import MemoryEstimate
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.memory.live import PassMemory
 from perennial.engine.memory.update import UpdateMemory

@@ -15,12 +15,10 @@ from torch import nn
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.memory import MemoryEstimate, MemoryPlan
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.decisions import keep, known
-from perennial.engine.distributed import World
+from perennial.engine.handover import load_decision, save_decision
 from perennial.engine.job import Decision, TrainingJob
-from perennial.engine.memory.activations import save_memory
 from perennial.engine.memory.device import available_memory, device_name
 from perennial.engine.memory.footprint import (
     Candidate,
@@ -30,8 +28,10 @@ from perennial.engine.memory.footprint import (
     estimate,
 )
 from perennial.engine.memory.live import PassLine, PassMemory, measure_pass
+from perennial.engine.parallelism.activations import save_memory
 from perennial.engine.reproducibility import seeded_model
 from perennial.engine.task import Task
+from perennial.engine.world.distributed import World
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def plan_strategy(
     if plan is None:
         plan = make_plan(section, world, task, data)
         if world.is_first:
-            keep(job, PlannedMemory(fingerprint=job.fingerprint, plan=plan))
+            save_decision(job, PlannedMemory(fingerprint=job.fingerprint, plan=plan))
     logger.info(plan.text())
     chosen = plan.chosen
     candidate = Candidate(chosen.strategy, chosen.zero_stage, chosen.activation_checkpointing)
@@ -221,5 +221,5 @@ def stored_plan(job: TrainingJob) -> MemoryPlan | None:
     """Load an earlier attempt's plan; None without one, or if the strategy is not `auto`."""
     if job.training.strategy != "auto":
         return None
-    stored = known(job, PlannedMemory)
+    stored = load_decision(job, PlannedMemory)
     return stored.plan if stored else None

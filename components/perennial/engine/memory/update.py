@@ -6,8 +6,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from perennial.engine.config.optimization import Adam, AdamW, AdamW8bit, Optimizer, Sgd
 from perennial.engine.memory.live import LiveMemory
-from perennial.engine.optimization.config import Adam, AdamW, AdamW8bit, Optimizer, Sgd
 from perennial.engine.optimization.optimizer import algorithm, parameter_groups
 
 # torchao keeps one float32 scale for each block of so many 8-bit values; smaller tensors, and those

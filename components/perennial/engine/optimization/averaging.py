@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.optimization.config import Averaging
+from perennial.engine.config.optimization import Averaging
 from perennial.engine.optimization.parameters import local, named_weights
 
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from perennial.engine.optimization.config import (
+from perennial.engine.config.optimization import (
     AdaptiveClipping,
     Clipping,
     NormClipping,
     ValueClipping,
 )
-from perennial.engine.parallelism.layout import Layout
-from perennial.engine.scalars import Scalar, scalar
+from perennial.engine.world.layout import Layout
+from perennial.engine.world.scalars import Scalar, scalar
 
 
 class Clipper:

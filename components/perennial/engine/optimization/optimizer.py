@@ -1,7 +1,7 @@
 """Optimizer: builds the optimizer and sets its learning rate."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import torch
@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from perennial.engine.config import TrainingSection
-from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
-from perennial.engine.optimization.config import (
+from perennial.engine.config.optimization import (
     Adafactor,
     Adam,
     AdamW,
@@ -20,6 +18,8 @@ from perennial.engine.optimization.config import (
     NAdam,
     Optimizer,
 )
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
 from perennial.engine.optimization.eight_bit import adamw_8bit_type
 from perennial.engine.optimization.parameters import split_by_decay
 from perennial.engine.optimization.schedule import learning_rate, momentum
@@ -30,8 +30,15 @@ Algorithm: TypeAlias = tuple[Callable[..., torch.optim.Optimizer], dict[str, Any
 """An optimizer's class and its arguments beside parameters and learning rate."""
 
 
-def build_optimizer(model: nn.Module, training: TrainingSection) -> torch.optim.Optimizer:
-    """The optimizer over a model that is already sharded.
+def build_optimizer(
+    model: nn.Module, training: TrainingSection, names: Collection[str] = ()
+) -> torch.optim.Optimizer:
+    """Build the optimizer of a model that is already sharded.
+
+    Args:
+        model: Its parameters are updated.
+        training: Optimizer and batch size.
+        names: Names of the whole model's parameters where `model` is a stage of a pipeline.
 
     Raises:
         PerennialError: a pattern in `no_decay` matches nothing, or a package is missing.
@@ -47,13 +54,15 @@ def build_optimizer(model: nn.Module, training: TrainingSection) -> torch.optim.
             rate, settings.learning_rate, settings.reference_batch_size,
             training.global_batch_size, settings.reference_batch_size, settings.batch_exponent,
         )  # fmt: skip
-    return kind(parameter_groups(model, settings), lr=rate, **arguments)
+    return kind(parameter_groups(model, settings, names), lr=rate, **arguments)
 
 
-def parameter_groups(model: nn.Module, settings: Optimizer) -> list[dict[str, Any]]:
-    """The trainable parameters by weight decay and mesh: operations on lists do not mix meshes."""
+def parameter_groups(
+    model: nn.Module, settings: Optimizer, names: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Group the parameters by weight decay and mesh: operations on lists do not mix meshes."""
     groups: dict[tuple[bool, DeviceMesh | None], list[nn.Parameter]] = {}
-    decayed, exempt = split_by_decay(model, settings.no_decay)
+    decayed, exempt = split_by_decay(model, settings.no_decay, names)
     for parameters, decays in ((decayed, True), (exempt, False)):
         for parameter in parameters:
             mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None

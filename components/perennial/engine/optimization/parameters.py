@@ -1,6 +1,6 @@
 """Parameters: their names without wrappers, and which have weight decay."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
@@ -8,7 +8,6 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.parallelism.pipeline import Pipeline
 
 
 def named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -27,18 +26,20 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def split_by_decay(
-    model: nn.Module, no_decay: Sequence[str] = ()
+    model: nn.Module, no_decay: Sequence[str] = (), names: Collection[str] = ()
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Trainable parameters with weight decay (matrices) and without (biases, norms, embeddings).
 
     Args:
         model: Sharded or not.
         no_decay: Patterns of the names of further parameters without.
+        names: Names of the whole model's parameters where `model` is a stage of a pipeline, which
+            may have none of the parameters that a pattern is for.
 
     Raises:
         PerennialError: a pattern matches no parameter.
     """
-    exempt = _matching(model, no_decay) | {
+    exempt = _matching(model, no_decay, names) | {
         id(parameter)
         for module in model.modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag)
@@ -51,12 +52,11 @@ def split_by_decay(
     return groups
 
 
-def _matching(model: nn.Module, patterns: Sequence[str]) -> set[int]:
+def _matching(model: nn.Module, patterns: Sequence[str], names: Collection[str]) -> set[int]:
     if not patterns:
         return set()
     weights = named_weights(model)
-    # A stage of a pipeline may have none of the parameters that a pattern is for.
-    names = model.whole if isinstance(model, Pipeline) else weights
+    names = names or weights.keys()
     found: set[int] = set()
     for pattern in patterns:
         matched = {id(value) for name, value in weights.items() if fnmatchcase(name, pattern)}

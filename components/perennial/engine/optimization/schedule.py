@@ -2,7 +2,7 @@
 
 import math
 
-from perennial.engine.optimization.schedule_config import (
+from perennial.engine.config.optimization import (
     Constant,
     OneCycle,
     Schedule,

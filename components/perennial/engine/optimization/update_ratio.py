@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from perennial.engine.distributed import World
+from perennial.engine.world.distributed import World
 
 # Weights per rank that are looked at: copying more would cost memory, and the ratio of millions
 # of weights is that of all.

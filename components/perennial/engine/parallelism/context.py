@@ -14,9 +14,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.parallelism.exchange import all_to_all, mean_over, uncompiled
-from perennial.engine.parallelism.layout import Layout
-from perennial.engine.parallelism.plan import ParallelPlan, matching
-from perennial.engine.task import LABEL, WEIGHT, Batch, Task
+from perennial.engine.parallelism.plan import matching
+from perennial.engine.task import LABEL, WEIGHT, Batch, ParallelPlan, Task
+from perennial.engine.world.layout import Layout
 
 
 def share_sequences(model: nn.Module, plan: ParallelPlan, owner: str, mesh: DeviceMesh) -> None:

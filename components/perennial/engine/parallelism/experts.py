@@ -8,7 +8,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.engine.parallelism.exchange import all_to_all, uncompiled, with_scaled_gradient
-from perennial.engine.parallelism.plan import ParallelPlan, matching
+from perennial.engine.parallelism.plan import matching
+from perennial.engine.task import ParallelPlan
 
 
 def share_experts(

@@ -9,8 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.world.distributed import World
 
 
 def share_optimizer_state(optimizer: Optimizer, training: TrainingSection, world: World) -> None:

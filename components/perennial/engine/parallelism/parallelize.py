@@ -12,12 +12,10 @@ from torch.distributed.tensor import DTensor, Placement
 from torch.nn.parallel import DistributedDataParallel
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
-from perennial.engine.memory.activations import compile_blocks, save_memory
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.parallelism.activations import compile_blocks, save_memory
 from perennial.engine.parallelism.context import share_sequences
 from perennial.engine.parallelism.experts import share_experts
-from perennial.engine.parallelism.layout import Layout
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.parallelism.plan import checked_plan
 from perennial.engine.parallelism.replica import Replica, leaves_of
@@ -25,6 +23,8 @@ from perennial.engine.parallelism.scalar_parameters import scalar_parameters
 from perennial.engine.parallelism.tensor import share_matrices
 from perennial.engine.precision import computation, fsdp_policy
 from perennial.engine.task import Batch, Task
+from perennial.engine.world.distributed import World
+from perennial.engine.world.layout import Layout
 
 # What is added up along with replicated gradients.
 EXTRA_SCALARS = ("loss", "stop")

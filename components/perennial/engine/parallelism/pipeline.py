@@ -19,12 +19,12 @@ from torch.distributed.pipelining import (
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.distributed import World
 from perennial.engine.parallelism.plan import checked_plan, matching
 from perennial.engine.parallelism.stages import assign_parts, cut, first_input, require_chain
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
+from perennial.engine.world.distributed import World
 
 LossesOf = Callable[[Tensor, Batch], Tensor]
 """Output of the model and its micro-batch → the loss of each example, times its weight."""

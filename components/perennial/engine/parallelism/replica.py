@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.parallel import DistributedDataParallel
 
-from perennial.engine.scalars import Scalar, unpacked, vector
+from perennial.engine.world.scalars import Scalar, unpacked, vector
 
 
 class Replica(DistributedDataParallel):

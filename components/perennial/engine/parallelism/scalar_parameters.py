@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from perennial.engine.config import TrainingSection
-from perennial.engine.parallelism.layout import Layout
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.world.layout import Layout
 
 
 def scalar_parameters(model: nn.Module) -> set[nn.Parameter]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.parallelism.plan import ParallelPlan
+from perennial.engine.task import ParallelPlan
 
 
 class Passthrough(nn.Module):

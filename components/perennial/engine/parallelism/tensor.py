@@ -18,7 +18,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.parallelism.plan import ParallelPlan, TensorStyle, matching
+from perennial.engine.parallelism.plan import matching
+from perennial.engine.task import ParallelPlan, TensorStyle
 
 SEQUENCE = Shard(1)
 Check: TypeAlias = Callable[[nn.Module, object, Tensor], None]

@@ -18,23 +18,22 @@ from statistics import median
 import torch
 from torch import nn
 
-from perennial.engine.config import Normalization, TrainingSection
+from perennial.engine.config.parallelism import Parallelism
+from perennial.engine.config.training import Loading, Normalization, TrainingSection
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.config import Loading
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader
-from perennial.engine.distributed import World
-from perennial.engine.memory.activations import compile_blocks, save_memory
-from perennial.engine.normalization import normalized
 from perennial.engine.objective import forward
 from perennial.engine.optimization.clipping import Clipper, local_squared_norm
 from perennial.engine.optimization.optimizer import build_optimizer, set_learning_rate
 from perennial.engine.optimization.update_ratio import UpdateRatio
-from perennial.engine.parallelism.config import Parallelism
+from perennial.engine.parallelism.activations import compile_blocks, save_memory
+from perennial.engine.parallelism.normalization import normalized
 from perennial.engine.precision import LossScale, choose_kernels
 from perennial.engine.reproducibility import StepRandomness, make_deterministic, seeded_model
-from perennial.engine.scalars import Scalar, scalar
 from perennial.engine.task import Task
+from perennial.engine.world.distributed import World
+from perennial.engine.world.scalars import Scalar, scalar
 
 WARMUP_UPDATES = 2
 # Of the best throughput: beyond it a batch costs memory, and fewer updates per epoch, for nothing.

@@ -8,8 +8,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from perennial.contracts.training import Bottleneck
+from perennial.engine.config.training import Profile
 from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
-from perennial.engine.profiling.config import Profile
 
 # Parts of the names of operations (CPU) and kernels (GPU) whose work grows faster than their data.
 COMPUTING = (

@@ -9,11 +9,10 @@ from typing import Self
 
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.checkpoints.folder import Progress
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import Anomalies, TrainingSection
 from perennial.engine.precision import LossScale
-from perennial.engine.resilience.config import Anomalies
 from perennial.engine.resilience.spikes import SUSPECTS, SpikeDetector
-from perennial.engine.scalars import Scalar
+from perennial.engine.world.scalars import Scalar
 
 logger = logging.getLogger(__name__)
 

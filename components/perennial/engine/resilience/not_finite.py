@@ -12,7 +12,7 @@ from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import TrainingFailedError
 from perennial.contracts.section import Section
 from perennial.engine.data.batching import Indices
-from perennial.engine.distributed import World
+from perennial.engine.world.distributed import World
 
 SHOWN = 5
 

@@ -8,7 +8,7 @@ variance, are not moved by the outliers that they are to find.
 from bisect import bisect_left, insort
 from collections import deque
 
-from perennial.contracts.section import Section
+from perennial.engine.checkpoints.folder import SpikeState
 
 # llm-foundry's KillLossSpike waits for more than 4 outliers in a row; so do we.
 SUSPECTS = 5
@@ -20,17 +20,6 @@ NORMAL = 1.4826
 # Excess as a share of the median: full-batch trainings fluctuate by many deviations and few
 # percent. llm-foundry asks for 1.0 above a mean that the spike itself has raised.
 RISE = 0.5
-
-
-class SpikeState(Section):
-    """State of the detector; saved with every checkpoint."""
-
-    recent: tuple[float, ...] = ()
-    """The window of losses, oldest first."""
-    suspects: tuple[float, ...] = ()
-    """The suspects of the current run, which are not in the window."""
-    calm_needed: int = 0
-    """Losses without suspicion that must come in a row before the next spike can."""
 
 
 class SpikeDetector:

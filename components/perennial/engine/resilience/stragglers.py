@@ -13,8 +13,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from perennial.contracts.training import CollectiveWaits
-from perennial.engine.distributed import World
-from perennial.engine.resilience.config import Stragglers
+from perennial.engine.config.training import Stragglers
+from perennial.engine.world.distributed import World
 
 SAMPLE_STEPS = 4
 # Of a step. In 48 samples of healthy trainings (2 and 3 processes, steps of milliseconds, cores

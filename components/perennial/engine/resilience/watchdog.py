@@ -22,10 +22,10 @@ import torch.distributed as dist
 from perennial.clients.outages import single_attempts
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.section import Section
-from perennial.engine.distributed import World
+from perennial.engine.config.training import Watchdog as WatchdogSection
 from perennial.engine.handover import deliver, fetch_errors
 from perennial.engine.job import RankFailure, TrainingJob
-from perennial.engine.resilience.config import Watchdog as WatchdogSection
+from perennial.engine.world.distributed import World
 
 Phase = Literal["update", "evaluation", "checkpoint"]
 REMEMBERED = 50  # durations that the median is taken of

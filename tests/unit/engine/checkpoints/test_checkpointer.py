@@ -18,9 +18,9 @@ from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer, CheckpointNotWrittenError
 from perennial.engine.checkpoints.folder import Progress, committed, verify
 from perennial.engine.checkpoints.shard import Shard
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
+from perennial.engine.world.distributed import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 

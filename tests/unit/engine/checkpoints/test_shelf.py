@@ -15,7 +15,6 @@ from perennial.engine.checkpoints.checkpoint_store import (
     LocalCheckpointStore,
     RemoteCheckpointStore,
     fetch_checkpoint,
-    folder_for,
     measured,
     newest_intact,
     open_checkpoint_store,
@@ -26,6 +25,7 @@ from perennial.engine.checkpoints.folder import (
     checkpoint_path,
     partial_path,
 )
+from perennial.engine.handover import folder_for
 
 
 @pytest.fixture(params=["folder", "store"])

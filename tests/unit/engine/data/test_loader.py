@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from perennial.engine.config.training import Loading
 from perennial.engine.data.batching import BatchPlan, GlobalOrder
-from perennial.engine.data.config import Loading
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader
 from perennial.engine.task import LABEL, WEIGHT, Task

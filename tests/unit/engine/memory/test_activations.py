@@ -7,8 +7,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.memory.activations import (
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.parallelism.activations import (
     compile_blocks,
     offload_activations,
     save_memory,

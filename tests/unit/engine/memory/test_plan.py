@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
+from perennial.engine.config.optimization import AdamW8bit, Optimizer
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.memory import plan as memory_plan
 from perennial.engine.memory.device import available_memory, host_memory
 from perennial.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
@@ -21,9 +21,9 @@ from perennial.engine.memory.plan import (
     stored_plan,
 )
 from perennial.engine.memory.update import UpdateMemory
-from perennial.engine.optimization.config import AdamW8bit, Optimizer
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.task import LABEL
+from perennial.engine.world.distributed import World
 from perennial.train_model.report import training_page
 from tiny_training import TinyModel, TinyOptions, finished, largest_difference, tiny_job, weights
 

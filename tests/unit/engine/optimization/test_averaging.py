@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from perennial.contracts.errors import PerennialError
+from perennial.engine.config.optimization import Averaging
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
-from perennial.engine.optimization.config import Averaging
 
 
 def layer():

@@ -6,8 +6,8 @@ import torch
 from pydantic import TypeAdapter
 from torch import nn
 
+from perennial.engine.config.optimization import Clipping
 from perennial.engine.optimization.clipping import Clipper, local_squared_norm
-from perennial.engine.optimization.config import Clipping
 
 CPU = torch.device("cpu")
 

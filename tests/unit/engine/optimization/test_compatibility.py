@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 
 FUSED_SGD = {"name": "sgd", "implementation": "fused"}
 CYCLE = {"shape": "one_cycle"}

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.optimization.config import AdamW8bit
+from perennial.engine.config.optimization import AdamW8bit
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.eight_bit import adamw_8bit_type
 from perennial.engine.optimization.optimizer import build_optimizer, set_learning_rate
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.optimization import Adafactor, Adam, AdamW, NAdam, Sgd
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.adafactor import Adafactor as ShardedAdafactor
-from perennial.engine.optimization.config import Adafactor, Adam, AdamW, NAdam, Sgd
 from perennial.engine.optimization.optimizer import (
     build_optimizer,
     follow_schedule,

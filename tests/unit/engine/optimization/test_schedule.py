@@ -5,8 +5,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch.optim import lr_scheduler
 
+from perennial.engine.config.optimization import Schedule
 from perennial.engine.optimization.schedule import learning_rate, momentum
-from perennial.engine.optimization.schedule_config import Schedule
 
 STEPS = 40
 SCHEDULES = TypeAdapter(Schedule)

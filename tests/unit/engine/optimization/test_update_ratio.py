@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from perennial.engine.distributed import World
 from perennial.engine.optimization import update_ratio
 from perennial.engine.optimization.update_ratio import UpdateRatio
+from perennial.engine.world.distributed import World
 
 ALONE = World(rank=0, local_rank=0, size=1, device=torch.device("cpu"))
 

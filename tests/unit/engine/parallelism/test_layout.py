@@ -9,9 +9,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.parallelism.config import Parallelism
-from perennial.engine.parallelism.layout import Layout, dimension_sizes
+from perennial.engine.config.parallelism import Parallelism
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.world.layout import Layout, dimension_sizes
 
 CASES = {
     "data alone": (4, {}, "fsdp"),

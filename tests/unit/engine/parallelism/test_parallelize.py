@@ -6,8 +6,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.parallelism.parallelize import (
     free_gathered_parameters,
     parallelize,
@@ -15,6 +14,7 @@ from perennial.engine.parallelism.parallelize import (
     warm_up_buckets,
 )
 from perennial.engine.parallelism.replica import Replica
+from perennial.engine.world.distributed import World
 from tiny_training import TinyOptions, TinyTask
 
 ALONE, PAIR = (

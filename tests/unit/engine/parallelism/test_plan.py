@@ -3,9 +3,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.parallelism.config import Parallelism
-from perennial.engine.parallelism.plan import ParallelPlan, checked_plan, matching
+from perennial.engine.config.parallelism import Parallelism
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.parallelism.plan import checked_plan, matching
+from perennial.engine.task import ParallelPlan
 
 PLAN = ParallelPlan(blocks="blocks", tensor={"head": "logits"}, divisible={"heads": 4})
 

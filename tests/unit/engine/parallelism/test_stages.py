@@ -3,7 +3,6 @@ import torch
 from torch import nn
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.parallelism.plan import ParallelPlan
 from perennial.engine.parallelism.stages import (
     Passthrough,
     assign_parts,
@@ -11,6 +10,7 @@ from perennial.engine.parallelism.stages import (
     divide_blocks,
     require_chain,
 )
+from perennial.engine.task import ParallelPlan
 
 PLAN = ParallelPlan(before=("embedding",), blocks="blocks", after=("norm", "head"))
 

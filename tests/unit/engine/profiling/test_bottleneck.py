@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from perennial.engine.config.training import Profile
 from perennial.engine.profiling.bottleneck import Operation, Trace, find_bottleneck
-from perennial.engine.profiling.config import Profile
 from perennial.engine.profiling.profiler import Profiler
 
 PRODUCT = Operation("aten::mm", 0.8, 100, computes=True)

@@ -7,7 +7,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.data.encoded import EncodedSplit, encode_split
-from perennial.engine.normalization import GhostBatchNorm
+from perennial.engine.parallelism.normalization import GhostBatchNorm
 from perennial.engine.profiling.probe import (
     BatchPoint,
     RatePoint,

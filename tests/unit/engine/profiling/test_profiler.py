@@ -1,6 +1,6 @@
 import pytest
 
-from perennial.engine.profiling.config import Profile
+from perennial.engine.config.training import Profile
 from perennial.engine.profiling.profiler import Profiler
 
 

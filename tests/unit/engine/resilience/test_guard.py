@@ -6,7 +6,7 @@ import torch
 
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.checkpoints.folder import Progress
-from perennial.engine.resilience.config import Anomalies
+from perennial.engine.config.training import Anomalies
 from perennial.engine.resilience.guard import Guard, Judgement
 from tiny_training import tiny_section
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from perennial.check_skeleton.checks.training.input_independence import z_score
 from perennial.check_skeleton.short_training import simplified
 from perennial.check_skeleton.subject import Subject, head_of, rows_of
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.optimization import OneCycle, Schedule
+from perennial.engine.config.parallelism import Memory
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.optimization.optimizer import follow_schedule
 from perennial.engine.optimization.schedule import learning_rate
-from perennial.engine.optimization.schedule_config import OneCycle, Schedule
-from perennial.engine.parallelism.config import Memory
 from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.probe import Subject as Probed
 from perennial.engine.profiling.probe import Update, UpdatePoint

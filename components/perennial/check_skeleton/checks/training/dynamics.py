@@ -21,7 +21,7 @@ from perennial.check_skeleton.subject import Subject, head_of
 from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS, Judge
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.optimization.config import NormClipping
+from perennial.engine.config.optimization import NormClipping
 from perennial.engine.task import LABEL, Batch, inputs_of
 
 FACTOR = 100.0

@@ -15,7 +15,7 @@ from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.optimization.schedule import learning_rate
 

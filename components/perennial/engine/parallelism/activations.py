@@ -17,7 +17,7 @@ from torch.utils.checkpoint import (
 )
 
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import Task
 
 Forward: TypeAlias = Callable[..., object]

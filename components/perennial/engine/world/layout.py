@@ -10,8 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.parallelism.config import Parallelism
+from perennial.engine.config.parallelism import Parallelism
+from perennial.engine.config.training import TrainingSection
 
 DIMENSIONS = ("pipeline", "replicate", "shard", "context", "expert", "tensor")
 """Outermost first: neighbours communicate most. Different rows lie along `replicate`, `shard` and

@@ -5,26 +5,24 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from perennial.contracts.section import Advanced, Section
-from perennial.engine.checkpoints.config import Checkpoints
-from perennial.engine.data.config import Loading
-from perennial.engine.optimization.compatibility import check_layout, check_schedule
-from perennial.engine.optimization.config import (
+from perennial.engine.config.optimization import (
     AdamW,
     Averaging,
     Clipping,
+    Cosine,
     NormClipping,
     Optimizer,
+    Schedule,
+    check_layout,
+    check_schedule,
 )
-from perennial.engine.optimization.schedule_config import Cosine, Schedule
-from perennial.engine.parallelism.config import (
+from perennial.engine.config.parallelism import (
     Memory,
     Parallelism,
     Strategy,
     check_memory,
     check_parallelism,
 )
-from perennial.engine.profiling.config import Profile
-from perennial.engine.resilience.config import Anomalies, Stragglers, Watchdog
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
@@ -52,6 +50,136 @@ class Normalization(Section):
                 f'"{self.batch_norm}": set batch_norm = "ghost", or remove it'
             )
         return self
+
+
+class Loading(Section):
+    """Data loading: prefetching, worker threads, pinned memory."""
+
+    prefetch_batches: Advanced[Annotated[int, Field(ge=0, le=64)] | None] = None
+    """Batches gathered ahead by threads; 0 gathers them in the loop. None means 2 on a GPU, and 0
+    on a CPU, where a thread would compete with the model for cores (4 % of a step of 3 ms), unless
+    there are more `workers`. Raise it when the reported data wait is more than a few percent."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Threads that gather and augment batches. Raise it when the data wait is steadily high and
+    `augment` consists of array operations, which run in parallel; plain Python code does not: move
+    it into `encode`, which runs once."""
+    pin_memory: Advanced[bool | None] = None
+    """Put batches into page-locked memory, which a GPU copies while it computes. None means: on a
+    GPU. Turn it off when locked memory is limited."""
+
+    def on(self, device_type: str) -> "Loading":
+        """Return these options with all defaults resolved."""
+        is_gpu = device_type == "cuda"
+        ahead, pinned = self.prefetch_batches, self.pin_memory
+        return self.model_copy(
+            update={
+                "prefetch_batches": (2 if is_gpu or self.workers > 1 else 0)
+                if ahead is None
+                else ahead,
+                "pin_memory": is_gpu if pinned is None else pinned,
+            }
+        )
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        if self.workers > 1 and self.prefetch_batches == 0:
+            raise ValueError(
+                f"workers = {self.workers} has no effect with prefetch_batches = 0, which gathers "
+                "in the loop: raise prefetch_batches, or remove it"
+            )
+        return self
+
+
+class Checkpoints(Section):
+    """Which checkpoints are kept; one is taken at every evaluation.
+
+    While the training runs, the one before the last is kept too.
+    """
+
+    keep_best: PositiveInt = 3
+    """Best checkpoints kept besides the last; raise it for a noisy validation metric."""
+    keep_every_steps: Advanced[PositiveInt | None] = None
+    """Also keep the checkpoints at multiples of this number of steps, for later analysis. Costs
+    disk space."""
+    asynchronous: Advanced[bool] = True
+    """Copy the state to host memory and write it while training continues. Turn it off when host
+    memory does not suffice for one more copy of the state."""
+
+
+class Anomalies(Section):
+    """Reaction to losses or gradients that are not finite, and to loss spikes."""
+
+    not_finite: Literal["stop", "skip"] = "stop"
+    """Loss or gradient is NaN or infinite: `stop` saves the batch's identity and fails; `skip`
+    saves it too, skips the update and counts it. Choose `skip` for rare, known bad batches only."""
+    max_skipped: Advanced[PositiveInt] = 10
+    """More skipped updates than this fail the training: the cause is then not a few bad batches."""
+    spike: Literal["ignore", "warn", "rewind"] = "warn"
+    """The loss jumps far above its recent level and stays there. `rewind` returns to the last
+    checkpoint before the jump and skips the batches that led to it; choose it for long unattended
+    trainings."""
+    spike_window_steps: Advanced[Annotated[int, Field(ge=8, le=10_000)]] = 100
+    """Number of latest losses that a jump is compared with; no jump is detected before there are as
+    many. Raise it to a twentieth of a long training's steps, as its losses change slowly."""
+    max_rewinds: Advanced[PositiveInt] = 3
+    """More rewinds than this fail the training: lower the learning rate instead."""
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        for name, needed, is_used in (
+            ("max_skipped", 'not_finite = "skip"', self.not_finite == "skip"),
+            ("max_rewinds", 'spike = "rewind"', self.spike == "rewind"),
+            ("spike_window_steps", 'spike = "warn" or "rewind"', self.spike != "ignore"),
+        ):
+            if not is_used and self.changed(name):
+                raise ValueError(
+                    f"{name} = {getattr(self, name)} has an effect only with {needed}: set that, "
+                    "or remove it"
+                )
+        return self
+
+
+class Watchdog(Section):
+    """Detection of hangs."""
+
+    hang_factor: Annotated[float, Field(gt=1.0)] | None = 20.0
+    """A step that takes this many times the median (and `minimum_seconds` at least) makes every
+    rank write its stack traces; None turns it off. Raise it for steps of very different lengths."""
+    minimum_seconds: Annotated[float, Field(gt=0.0)] = 60.0
+    """Minimum duration before a step counts as hanging. Raise it where storage or network pause for
+    minutes."""
+    on_hang: Literal["fail", "dump"] = "fail"
+    """Reaction after the stack traces: `fail` ends the processes when the step has not finished in
+    twice that time, so that the training restarts from its last checkpoint; `dump` keeps waiting.
+    Choose `dump` to attach a debugger."""
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        unused = self.changed("minimum_seconds", "on_hang") if self.hang_factor is None else []
+        if unused:
+            raise ValueError(
+                f"{unused[0]} = {getattr(self, unused[0])!r} has no effect without hang_factor, "
+                "which turns the watchdog on: set that, or remove it"
+            )
+        return self
+
+
+class Stragglers(Section):
+    """Detection of slow processes."""
+
+    every_steps: Annotated[int, Field(ge=10)] | None = 500
+    """Steps between two samples; a sample traces a few steps at about 2 ms each. None turns
+    sampling off. Lower it while looking for a slow machine."""
+
+
+class Profile(Section):
+    """A short trace that names the training's bottleneck."""
+
+    start_step: Advanced[Annotated[int, Field(ge=1)]] = 10
+    """The first traced step; earlier ones are the warm-up. A training resumed after it traces its
+    first steps."""
+    steps: Advanced[Annotated[int, Field(ge=1, le=50)]] = 5
+    """Number of traced steps. More make the trace larger, not better."""
 
 
 class TrainingSection(Section):

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import TrainingSection
-from perennial.engine.parallelism.layout import DIMENSIONS, Layout
-from perennial.engine.scalars import Scalar, unpacked, vector
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.world.layout import DIMENSIONS, Layout
+from perennial.engine.world.scalars import Scalar, unpacked, vector
 
 T = TypeVar("T")
 # Far beyond any step; the longer wait for prepared data has a group of its own.

@@ -15,15 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from perennial.engine.checkpoints.checkpointer import Checkpointer
-from perennial.engine.config import TrainingSection
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.loader import Loader, RankBatch
-from perennial.engine.distributed import (
-    StopSignal,
-    World,
-    stored_buffers,
-    synchronize_buffers,
-)
 from perennial.engine.evaluation.sampled import SampledEvaluation
+from perennial.engine.loop.telemetry import Instruments, Telemetry
 from perennial.engine.objective import forward, weighted_losses
 from perennial.engine.optimization.averaging import AveragedWeights
 from perennial.engine.optimization.clipping import Clipper, local_squared_norm
@@ -34,13 +29,17 @@ from perennial.engine.parallelism.parallelize import set_gradient_sync
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.parallelism.replica import Replica
 from perennial.engine.parallelism.scalar_parameters import average_gradients, unsharded
-from perennial.engine.profiling.instruments import Instruments
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
 from perennial.engine.resilience.not_finite import collect, failure
-from perennial.engine.scalars import Scalar, read, scalar
 from perennial.engine.task import Task
-from perennial.engine.telemetry import Telemetry
+from perennial.engine.world.distributed import (
+    StopSignal,
+    World,
+    stored_buffers,
+    synchronize_buffers,
+)
+from perennial.engine.world.scalars import Scalar, read, scalar
 
 logger = logging.getLogger(__name__)
 

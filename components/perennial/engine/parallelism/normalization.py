@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from perennial.contracts.errors import PerennialError
-from perennial.engine.config import GHOST_BATCH_SIZE, TrainingSection
+from perennial.engine.config.training import GHOST_BATCH_SIZE, TrainingSection
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.distributed import World
+from perennial.engine.world.distributed import World
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d

@@ -4,6 +4,7 @@ import logging
 import resource
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,11 +12,14 @@ import torch
 from perennial.contracts.section import Section, canonical_json
 from perennial.contracts.training import EvaluationPoint, StepPoint
 from perennial.engine.checkpoints.folder import Progress, RunningSums
-from perennial.engine.config import TrainingSection
-from perennial.engine.distributed import World
+from perennial.engine.config.training import TrainingSection
 from perennial.engine.optimization.clip_rate import constant_clipping
 from perennial.engine.profiling.flops import peak_flops
-from perennial.engine.scalars import Scalar, read
+from perennial.engine.profiling.profiler import Profiler
+from perennial.engine.resilience.stragglers import StragglerProbe
+from perennial.engine.resilience.watchdog import Watchdog
+from perennial.engine.world.distributed import World
+from perennial.engine.world.scalars import Scalar, read
 from perennial.steps.journal import Journal
 
 PROGRESS_SECONDS = 0.5  # between two events of the journal
@@ -224,3 +228,37 @@ def _added(
     return RunningSums(
         steps=sums.steps + len(losses), loss=loss, gradient_norm=norm, clipped=num_clipped
     )
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """None of them changes what is computed.
+
+    Attributes:
+        watchdog: Notices that nothing happens.
+        profiler: Traces a few updates.
+        stragglers: Finds the rank that the others wait for.
+    """
+
+    watchdog: Watchdog
+    profiler: Profiler
+    stragglers: StragglerProbe
+
+    def before(self, step: int) -> None:
+        """Called before update `step`, counted from 1."""
+        self.watchdog.begin("update", step - 1)
+        self.profiler.before(step)
+        self.stragglers.before(step)
+
+    def after(self, step: int, *, is_interrupted: bool) -> None:
+        """Called after it; what is interrupted by an evaluation is not traced any further."""
+        self.stragglers.after(step)
+        self.profiler.after(step, is_interrupted=is_interrupted)
+
+    def evaluating(self, steps_done: int) -> None:
+        """Called before an evaluation."""
+        self.watchdog.begin("evaluation", steps_done)
+
+    def checkpointing(self, steps_done: int) -> None:
+        """Called before a checkpoint is written, waited for or restored."""
+        self.watchdog.begin("checkpoint", steps_done)

@@ -1,0 +1,1 @@
+"""Options of a training; imports no torch."""

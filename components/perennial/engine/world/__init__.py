@@ -1,0 +1,1 @@
+"""Processes: the group, the mesh, and the few numbers that all of them share."""
