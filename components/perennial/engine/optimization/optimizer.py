@@ -79,14 +79,9 @@ def algorithm(settings: Optimizer, *, is_on_gpu: bool) -> Algorithm:
     Raises:
         PerennialError: it needs a package that is not installed.
     """
-    if isinstance(settings, AdamW):
-        return torch.optim.AdamW, {
-            "betas": settings.betas, **_kernels(settings.implementation, is_on_gpu)
-        }  # fmt: skip
-    if isinstance(settings, Adam):
-        return torch.optim.Adam, {
-            "betas": settings.betas, **_kernels(settings.implementation, is_on_gpu)
-        }  # fmt: skip
+    if isinstance(settings, AdamW | Adam):
+        kind = torch.optim.AdamW if isinstance(settings, AdamW) else torch.optim.Adam
+        return kind, {"betas": settings.betas, **_kernels(settings.implementation, is_on_gpu)}
     if isinstance(settings, NAdam):
         return torch.optim.NAdam, {
             "betas": settings.betas, "momentum_decay": settings.momentum_decay,

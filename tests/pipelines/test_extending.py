@@ -1,0 +1,101 @@
+"""The examples of docs/extending.md work: a copy of the sources with their changes trains."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "extending.md").read_text()
+NEW_FILES = re.findall(r"^`([\w./]+\.py)`[^\n]*:\n\n```python\n(.*?)```", GUIDE, re.S | re.M)
+CHANGES = re.findall(r"^```diff\n(.*?)```", GUIDE, re.S | re.M)
+
+# Slurm's command, as far as the launcher uses it.
+SRUN = """#!/bin/sh
+case "$1 $2" in "--ntasks=1 --cpus-per-task=2") shift 2; exec "$@";; esac
+exit 64
+"""
+METRICS = """
+import numpy as np
+from late_flights import LateFlights
+from perennial.contracts.data import TaskColumns
+from perennial.engine.metrics.catalogue import find_metric
+
+error = np.array([0.5, -2.0])
+found = find_metric("log_cosh").measure(error, np.zeros(2))
+assert abs(found - np.log(np.cosh(error)).mean()) < 1e-12, found
+
+task = LateFlights(LateFlights.Options(), TaskColumns(label="late", features={"x": "Float64"}))
+scores = task.score(np.array([0.9, 0.1, 0.2, 0.8]), np.array([1.0, 1.0, 0.0, 0.0]))
+assert scores["cost"] == 10 * 0.25 + 0.25, scores
+assert {"roc_auc", "log_loss"} <= set(scores)
+"""
+TRAINING = """
+import sys
+from pathlib import Path
+from perennial.train_model.attempts import run_to_end
+from perennial.training_jobs.choice import open_launcher
+from perennial.training_jobs.config import ResourcesSection
+from tiny_training import tiny_job, write_snapshot
+
+folder = Path(sys.argv[1])
+write_snapshot(folder)
+options = {"optimizer": {"name": "radam", "weight_decay": 0.1}, "steps": 20}
+job = tiny_job(folder, **options)
+launcher = open_launcher(ResourcesSection(launcher="slurm"), None)
+run_to_end(job, launcher, max_restarts=0)
+print(type(launcher).__name__, job.training.optimizer.name, launcher.log)
+"""
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory):
+    """The sources with all changes of the guide, and its new files."""
+    folder = tmp_path_factory.mktemp("extended")
+    for root in ("components", "pipelines"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / root, folder / root, ignore=ignored)
+    for name, text in NEW_FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for change in CHANGES:
+        command = ["git", "apply", "-C1", "-"]
+        done = subprocess.run(
+            command, input=change, cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{done.stderr}\n{change}"
+    return folder
+
+
+def run(extended, program, *arguments):
+    paths = [extended, extended / "components", extended / "pipelines", ROOT / "tests"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PATH": f"{extended}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_metrics_measure(extended):
+    run(extended, METRICS)
+
+
+def test_the_optimizer_trains_through_the_launcher(extended, tmp_path):
+    srun = extended / "srun"
+    srun.write_text(SRUN)
+    srun.chmod(0o755)
+
+    printed = run(extended, TRAINING, tmp_path)
+
+    assert printed.split()[:2] == ["SlurmLauncher", "radam"]
+    assert "step=20 finished=True" in next(tmp_path.rglob("rank-1.log")).read_text()
