@@ -4,7 +4,7 @@
 
 Every bug of `tests/planted_bugs` is a few lines away from a healthy task. It is detected when the
 check that is meant for it says so (warned or failed, as the test demands) and its hint names the
-cause. Bugs that no check can see are listed as misses. Healthy tasks go through the whole battery
+cause. Bugs that no check can see are listed as misses. Healthy tasks go through all checks
 but for the trials in several processes; with `--whole` bugs do so, too, and what else speaks up is
 listed beside them (ten times as long).
 """
@@ -34,7 +34,7 @@ TESTS = Path(__file__).parent.parent / "tests" / "planted_bugs"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the battery said of one bug."""
+    """What the checks reported of one bug."""
 
     bug: Bug
     domain: str
@@ -111,7 +111,7 @@ def healthy_of(module: ModuleType) -> list[Healthy]:
 
 
 def examined(bug: Bug, domain: str, workshop: Workshop, *, is_whole: bool) -> Outcome:
-    """One bug through its check, or through the whole battery."""
+    """One bug through its check, or through all checks."""
     results = results_of(bug.subject(workshop), "" if is_whole else bug.check)
     others = [
         f"{name} {result.outcome}"

@@ -2,7 +2,7 @@
 
     python benchmarks/skeleton_cost.py
 
-Goal: at most 60 s for the whole battery on 2 idle cores, imports not counted. The data of the
+Goal: at most 60 s for all checks on 2 idle cores, imports not counted. The data of the
 examples must be there: `python examples/NAME/prepare.py examples/NAME/data`.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from perennial.check_skeleton.battery import run_checks
+from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.contract import load_contract
 from perennial.contracts.skeleton import CheckResult

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from perennial.check_skeleton.config import CHECK_NAMES
+from perennial.check_skeleton.registry import check_names
 from perennial.check_skeleton.subject import Subject
 from workshop import Workshop, results_of
 
@@ -77,7 +77,7 @@ def require_caught(bug: Bug, workshop: Workshop) -> None:
 def require_healthy(task: Healthy, workshop: Workshop) -> None:
     """No check warns or fails, and none is left out."""
     results = results_of(task.subject(workshop))
-    assert tuple(results) == CHECK_NAMES
+    assert tuple(results) == check_names()
     doubted = {
         result.check: (result.outcome, result.measured, result.hint)
         for result in results.values()

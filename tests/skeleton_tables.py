@@ -1,4 +1,4 @@
-"""Synthetic tables of each kind, pinned as snapshots, and the battery run on a task over them."""
+"""Synthetic tables of each kind, pinned as snapshots, and the checks run on a task over them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from perennial.check_skeleton.battery import CHECKS, run_checks
 from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.skeleton import CheckResult
@@ -88,11 +88,11 @@ def prepared(
 
 @pytest.fixture(scope="session")
 def examine(datasets) -> Callable[..., dict[str, CheckResult]]:
-    """Results by check: of the whole battery, or of one check and what it needs."""
+    """Results by check: of all checks, or of one check and what it needs."""
 
     def results(task_type, kind: str, *, seed: int = 1, options=None, only="", **shape):
         subject = prepared(task_type, datasets(kind, **shape), options=options, seed=seed)
-        checks = [check for check in CHECKS if only in ("", check.__name__)]
-        return {result.check: result for result in run_checks(subject, checks)}
+        names = (only,) if only else ()
+        return {result.check: result for result in run_checks(subject, names)}
 
     return results

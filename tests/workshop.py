@@ -25,8 +25,8 @@ from documents import pinned as pinned_documents
 from own_tasks import SETTINGS as OWN_SETTINGS
 from own_tasks import TRAINING as OWN_TRAINING
 from own_tasks import write_customers, write_reviews, write_series
-from perennial.check_skeleton.battery import CHECKS, run_checks
 from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.skeleton import CheckResult
@@ -175,6 +175,6 @@ class Workshop:
 
 
 def results_of(subject: Subject, only: str = "") -> dict[str, CheckResult]:
-    """Results by check: of the whole battery, or of one check."""
-    checks = [check for check in CHECKS if only in ("", check.__name__)]
-    return {result.check: result for result in run_checks(subject, checks)}
+    """Results by check: of all checks, or of one check."""
+    names = (only,) if only else ()
+    return {result.check: result for result in run_checks(subject, names)}

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from perennial.check_skeleton.config import CHECK_NAMES
+from perennial.check_skeleton.registry import check_names
 
 
 def path_of(text: str) -> Path:
@@ -86,7 +86,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 def add_sanity_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `sanity`."""
     parser.add_argument(
-        "--only", nargs="+", action="extend", choices=CHECK_NAMES, metavar="CHECK", default=[],
+        "--only", nargs="+", action="extend", choices=check_names(), metavar="CHECK", default=[],
         help="these checks, and those they depend on; the names are in the report",
     )  # fmt: skip
     parser.add_argument("--out", type=path_of, help="copy the report here")

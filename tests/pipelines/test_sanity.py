@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perennial.check_skeleton.config import CHECK_NAMES
+from perennial.check_skeleton.registry import check_names, select_names
 from perennial.check_skeleton.verdict import verdict_of
 from perennial.cli import main
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.reports.page import Page
-from perennial.sanity.answers import MOST_KEPT, Sanity, chosen
+from perennial.sanity.answers import MOST_KEPT, Sanity
 
 SETTINGS = """
 [skeleton]
@@ -180,9 +180,13 @@ def test_a_stopped_examination_keeps_nothing(sanity):
 
 
 def test_checks_bring_the_one_that_they_rest_on():
-    assert chosen([]) == CHECK_NAMES
-    assert chosen(["labels"]) == ("labels",)
-    assert chosen(["initial_loss", "labels"]) == ("labels", "per_example_losses", "initial_loss")
+    assert select_names([]) == check_names()
+    assert select_names(["labels"]) == ("labels",)
+    assert select_names(["initial_loss", "labels"]) == (
+        "labels",
+        "per_example_losses",
+        "initial_loss",
+    )
 
 
 def test_old_answers_are_forgotten(tmp_path):

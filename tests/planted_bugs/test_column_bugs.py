@@ -7,7 +7,7 @@ import torch
 
 from other_styles import Classes, dataset_of
 from own_tasks import Leaving, Next, Praise
-from perennial.check_skeleton.checks.data.columns import lost_values
+from perennial.check_skeleton.checks.data.columns import check_lost_values
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -287,7 +287,7 @@ def pictures(folder, read):
     ],
 )
 def test_numbers_in_lists_that_lose_what_they_say_are_refused(read, said, tmp_path):
-    result = lost_values(pictures(tmp_path, read))
+    result = check_lost_values(pictures(tmp_path, read))
     assert result.outcome == "failed"
     assert said in result.measured
 
@@ -306,7 +306,7 @@ def test_numbers_in_lists_that_lose_what_they_say_are_refused(read, said, tmp_pa
     ],
 )
 def test_numbers_in_lists_may_be_scaled_binned_and_transformed(read, tmp_path):
-    assert lost_values(pictures(tmp_path, read)).outcome in ("passed", "skipped")
+    assert check_lost_values(pictures(tmp_path, read)).outcome in ("passed", "skipped")
 
 
 HEALTHY = [

@@ -8,7 +8,7 @@ import pytest
 
 from mixed_numbers import Numbers, TwoClasses, subject_of, walk
 from other_styles import numbers_table, table_of
-from perennial.check_skeleton.checks.data.leakage import split_overlap
+from perennial.check_skeleton.checks.data.leakage import check_split_overlap
 from perennial.check_skeleton.checks.data.repeats import independent_columns
 
 RNG = np.random.default_rng
@@ -83,7 +83,7 @@ BUGS = {
 
 
 def examined(task_type, rows, folder, **data):
-    return split_overlap(subject_of(task_type, rows, folder, **data))
+    return check_split_overlap(subject_of(task_type, rows, folder, **data))
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import Classes, Columns, dataset_of
-from perennial.check_skeleton.checks.data.inputs import repeated_inputs
+from perennial.check_skeleton.checks.data.inputs import check_repeated_inputs
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -135,14 +135,14 @@ HEALTHY = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_sequences_that_are_cut_against_reason_are_refused(name, tmp_path):
-    result = repeated_inputs(subject_of(tmp_path, MISTAKES[name]))
+    result = check_repeated_inputs(subject_of(tmp_path, MISTAKES[name]))
     assert result.outcome == "failed", result.measured
     assert "are read" in result.measured
 
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_sequences_that_are_read_or_cut_by_design_stop_nothing(name, tmp_path):
-    result = repeated_inputs(subject_of(tmp_path, HEALTHY[name]))
+    result = check_repeated_inputs(subject_of(tmp_path, HEALTHY[name]))
     assert result.outcome != "failed", result.measured
     assert "are read" not in result.measured
 
@@ -154,7 +154,7 @@ def test_sequences_that_are_read_or_cut_by_design_stop_nothing(name, tmp_path):
 ])  # fmt: skip
 def test_an_answer_that_is_cut_is_refused(answer, outcome, tmp_path):
     read = HEALTHY["the sum"]
-    result = repeated_inputs(subject_of(tmp_path, read, of="total", answer=answer))
+    result = check_repeated_inputs(subject_of(tmp_path, read, of="total", answer=answer))
     assert result.outcome == outcome, result.measured
 
 
@@ -162,6 +162,6 @@ def test_labels_told_early_by_design_only_warn(tmp_path):
     last = pl.col("seen").list.last().str.slice(4).cast(pl.Int64)
     frame = rows_of_histories().with_columns(label=last % 2)
     subject = subject_of(tmp_path, lambda row: filled(items(row)[:3], 3), frame=frame)
-    result = repeated_inputs(subject)
+    result = check_repeated_inputs(subject)
     assert result.outcome == "warned"
     assert "of the label" in result.measured

@@ -6,7 +6,7 @@ import torch
 
 from mixed_numbers import subject_of
 from other_styles import Classes, Module, numbers_table, table_of
-from perennial.check_skeleton.checks.loss.output_form import output_form
+from perennial.check_skeleton.checks.loss.output_form import check_output_form
 
 NAMES = ["ash", "beech", "fir", "larch", "oak"]
 
@@ -90,7 +90,7 @@ def trees(first=0, *, named=False):
 def test_values_that_share_a_code_though_each_has_an_output_are_refused(
     task_type, rows, said, tmp_path
 ):
-    result = output_form(subject_of(task_type, rows, tmp_path))
+    result = check_output_form(subject_of(task_type, rows, tmp_path))
     assert (result.outcome, result.measured) == ("failed", result.measured)
     assert said in result.measured
 
@@ -100,5 +100,5 @@ def test_values_that_share_a_code_though_each_has_an_output_are_refused(
     [(Coded, trees()), (Merged, trees()), (OneOutputMore, trees()), (FromOne, trees(1))],
 )
 def test_classes_may_be_merged_and_counted_from_one(task_type, rows, tmp_path):
-    result = output_form(subject_of(task_type, rows, tmp_path))
+    result = check_output_form(subject_of(task_type, rows, tmp_path))
     assert result.outcome != "failed", result.measured

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import Classes, dataset_of
-from perennial.check_skeleton.checks.data.columns import lost_values
+from perennial.check_skeleton.checks.data.columns import check_lost_values
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -118,7 +118,7 @@ DESIGNS = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_values_that_no_design_merges_are_refused(name, tmp_path):
     read, vectors, said = MISTAKES[name]
-    result = lost_values(subject_of(tmp_path, read, vectors))
+    result = check_lost_values(subject_of(tmp_path, read, vectors))
     assert result.outcome == "failed", (result.outcome, result.measured)
     assert said in result.measured
 
@@ -126,5 +126,5 @@ def test_values_that_no_design_merges_are_refused(name, tmp_path):
 @pytest.mark.parametrize("name", DESIGNS)
 def test_values_merged_by_design_stop_nothing(name, tmp_path):
     read, vectors = DESIGNS[name]
-    result = lost_values(subject_of(tmp_path, read, vectors))
+    result = check_lost_values(subject_of(tmp_path, read, vectors))
     assert result.outcome != "failed", result.measured

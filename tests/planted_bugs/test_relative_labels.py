@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from other_styles import Binary, Numbers, dataset_of
-from perennial.check_skeleton.checks.data.encoding import labels
+from perennial.check_skeleton.checks.data.encoding import check_labels
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -148,7 +148,7 @@ def examine(tmp_path_factory):
         dataset = dataset_of(frame, tmp_path_factory.mktemp("table"))
         make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
         training = TrainingSection(seed=1, steps=50, global_batch_size=64)
-        return labels(Subject.prepare(make, dataset, SETTINGS, training))
+        return check_labels(Subject.prepare(make, dataset, SETTINGS, training))
 
     return check
 

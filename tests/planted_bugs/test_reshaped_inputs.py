@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import Classes, Module, dataset_of
-from perennial.check_skeleton.checks.data.encoding import encoding
+from perennial.check_skeleton.checks.data.encoding import check_encoding
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL
@@ -104,7 +104,7 @@ HEALTHY = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_axes_that_were_reshaped_are_refused(name, tmp_path):
     columns, read, said = MISTAKES[name]
-    result = encoding(subject_of(tmp_path, columns, read))
+    result = check_encoding(subject_of(tmp_path, columns, read))
     assert result.outcome == "failed", result.measured
     assert said in result.measured
 
@@ -112,13 +112,13 @@ def test_axes_that_were_reshaped_are_refused(name, tmp_path):
 @pytest.mark.parametrize("name", HEALTHY)
 def test_axes_in_their_order_are_not_doubted(name, tmp_path):
     columns, read = HEALTHY[name]
-    result = encoding(subject_of(tmp_path, columns, read))
+    result = check_encoding(subject_of(tmp_path, columns, read))
     assert result.outcome == "passed", result.measured
 
 
 def test_parts_of_a_table_that_one_layer_takes_are_not_doubted(tmp_path):
     read = lambda x: x.reshape(-1, 3, HOURS)  # noqa: E731
-    result = encoding(subject_of(tmp_path, ["days"], read, width=HOURS))
+    result = check_encoding(subject_of(tmp_path, ["days"], read, width=HOURS))
     assert result.outcome == "passed", result.measured
 
 
@@ -141,5 +141,5 @@ def in_order():
 ])  # fmt: skip
 def test_axes_that_the_model_reshapes_are_refused(layers, outcome, tmp_path):
     columns, read = HEALTHY["channels last"]
-    result = encoding(subject_of(tmp_path, columns, read, layers=layers))
+    result = check_encoding(subject_of(tmp_path, columns, read, layers=layers))
     assert result.outcome == outcome, result.measured

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from other_styles import Numbers, dataset_of, numbers_table, table_of
-from perennial.check_skeleton.checks.model.gradients import parameter_gradients
+from perennial.check_skeleton.checks.model.gradients import check_parameter_gradients
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from skeleton_tables import SETTINGS
@@ -189,7 +189,7 @@ def examine(tmp_path_factory):
                 return model_type()
 
         make = partial(Task, Task.Options(), dataset.snapshot.task_columns)
-        return parameter_gradients(Subject.prepare(make, dataset, SETTINGS, training))
+        return check_parameter_gradients(Subject.prepare(make, dataset, SETTINGS, training))
 
     return check
 

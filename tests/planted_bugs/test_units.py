@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from other_styles import Columns, dataset_of
-from perennial.check_skeleton.checks.data.columns import lost_values
-from perennial.check_skeleton.checks.data.scale import input_scale
+from perennial.check_skeleton.checks.data.columns import check_lost_values
+from perennial.check_skeleton.checks.data.scale import check_input_scale
 from perennial.check_skeleton.subject import Subject
 from perennial.data.pictures import decode_picture, encode_png
 from perennial.engine.config.training import TrainingSection
@@ -137,7 +137,7 @@ UNITS = {
 @pytest.mark.parametrize("name", OTHER_UNITS)
 def test_statistics_of_another_unit_are_refused(name, tmp_path):
     column, read, said = OTHER_UNITS[name]
-    result = input_scale(subject_of(tmp_path, column, read))
+    result = check_input_scale(subject_of(tmp_path, column, read))
     assert result.outcome == "failed", result.measured
     assert said in result.measured
 
@@ -145,11 +145,11 @@ def test_statistics_of_another_unit_are_refused(name, tmp_path):
 @pytest.mark.parametrize("name", UNITS)
 def test_other_scales_are_not_refused(name, tmp_path):
     column, read = UNITS[name]
-    assert input_scale(subject_of(tmp_path, column, read)).outcome != "failed"
+    assert check_input_scale(subject_of(tmp_path, column, read)).outcome != "failed"
 
 
 def test_a_label_by_another_columns_statistics_is_refused(tmp_path):
-    result = input_scale(
+    result = check_input_scale(
         subject_of(
             tmp_path, "warm damp", both, label=lambda y, train: by(y, np.array(train["damp"]))
         )
@@ -163,7 +163,9 @@ def test_a_label_by_another_columns_statistics_is_refused(tmp_path):
     lambda y, train: (y - 20) / 10, lambda y, train: y,
 ])  # fmt: skip
 def test_a_label_by_its_own_statistics_or_none_is_not_doubted(label, tmp_path):
-    assert input_scale(subject_of(tmp_path, "warm damp", both, label=label)).outcome == "passed"
+    assert (
+        check_input_scale(subject_of(tmp_path, "warm damp", both, label=label)).outcome == "passed"
+    )
 
 
 def pictures(x):
@@ -180,7 +182,7 @@ def pictures(x):
     (lambda x: x.float()[..., ::2, ::2], "passed"),
 ])  # fmt: skip
 def test_a_model_that_sees_next_to_nothing_of_a_picture_is_refused(into, outcome, tmp_path):
-    result = lost_values(subject_of(tmp_path, "grey", pictures, into=into))
+    result = check_lost_values(subject_of(tmp_path, "grey", pictures, into=into))
     assert result.outcome == outcome, result.measured
 
 
@@ -190,5 +192,5 @@ def test_a_model_that_sees_next_to_nothing_of_a_picture_is_refused(into, outcome
     (lambda x: padded(x / 255)[..., 1:-1, 1:-1], "passed"),
 ])  # fmt: skip
 def test_pictures_in_files_keep_what_they_show(read, outcome, tmp_path):
-    result = lost_values(subject_of(tmp_path, "file", read))
+    result = check_lost_values(subject_of(tmp_path, "file", read))
     assert result.outcome == outcome, result.measured

@@ -10,9 +10,7 @@ import torch
 from torch import nn
 
 from other_styles import dataset_of
-from perennial.check_skeleton.battery import run_checks
-from perennial.check_skeleton.checks.data.encoding import labels
-from perennial.check_skeleton.checks.loss.losses import loss_floor, loss_not_clipped
+from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.task import LABEL, Task
@@ -140,7 +138,7 @@ def examine(tmp_path_factory):
         make = partial(task_type, task_type.Options(), dataset.snapshot.task_columns)
         training = TrainingSection(seed=1, steps=50, global_batch_size=64)
         subject = Subject.prepare(make, dataset, SETTINGS, training)
-        results = run_checks(subject, (labels, loss_floor, loss_not_clipped))
+        results = run_checks(subject, ("labels", "loss_floor", "loss_not_clipped"))
         return {result.check: result for result in results}
 
     return outcomes

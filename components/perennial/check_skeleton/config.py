@@ -4,67 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from perennial.check_skeleton.registry import check_names
 from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Advanced, Section
 from perennial.engine.config.training import TrainingSection
-
-CHECK_NAMES = (
-    "import_side_effects",
-    "encoding",
-    "fresh_encoding",
-    "serving_inputs",
-    "labels",
-    "input_scale",
-    "repeated_inputs",
-    "input_form",
-    "lost_values",
-    "telling_columns",
-    "split_overlap",
-    "statistics_scope",
-    "state_round_trip",
-    "augmentation",
-    "output_form",
-    "activations",
-    "per_example_losses",
-    "example_weights",
-    "next_token",
-    "text_coverage",
-    "predictions",
-    "prediction_detail",
-    "metric_direction",
-    "metric_values",
-    "plain_evaluation",
-    "loss_floor",
-    "loss_not_clipped",
-    "training_losses",
-    "class_weights",
-    "reproducibility",
-    "initial_loss",
-    "initial_bias",
-    "example_independence",
-    "few_rows",
-    "future_independence",
-    "padding_independence",
-    "position_use",
-    "attention",
-    "input_use",
-    "parameter_gradients",
-    "optimizer_coverage",
-    "schedule_fit",
-    "first_steps",
-    "symmetric_units",
-    "modes",
-    "rank_equivalence",
-    "rank_data",
-    "resume_trial",
-    "overfit_one_batch",
-    "input_independent_baseline",
-    "shuffled_labels",
-    "augmentation_keeps_labels",
-)
-"""Every check, in the order in which they run."""
-FOUNDATION = "per_example_losses"
-"""Without a model that maps a batch to one loss per example, later checks cannot run."""
 
 Severity = Literal["fail", "warn", "off"]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -124,11 +67,11 @@ class SkeletonSection(Section):
     @model_validator(mode="after")
     def _only_checks_are_named(self) -> Self:
         for field, names in (("severities", self.severities), ("waivers", self.waivers)):
-            unknown = sorted(set(names) - set(CHECK_NAMES))
+            unknown = sorted(set(names) - set(check_names() if names else ()))
             if unknown:
                 raise ValueError(
                     f"{field} has unknown checks: {', '.join(unknown)}; "
-                    f"the checks are: {', '.join(CHECK_NAMES)}"
+                    f"the checks are: {', '.join(check_names())}"
                 )
         return self
 

@@ -1,27 +1,45 @@
 """Examination: the checks, the baselines and the page of one task on one dataset."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from perennial.check_skeleton.baselines import Baselines, measure_baselines
-from perennial.check_skeleton.battery import CHECKS, Check, run_checks
-from perennial.check_skeleton.config import CheckSkeletonConfig
+from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
 from perennial.check_skeleton.input_preview import preview
+from perennial.check_skeleton.made_up_inputs import (
+    RefusedInputsError,
+    failure_on_real_rows,
+    method_of,
+)
+from perennial.check_skeleton.registry import FOUNDATION, Check, Judge, load_checks
 from perennial.check_skeleton.report import page_of
-from perennial.check_skeleton.subject import Subject, rows_at, sample_positions
+from perennial.check_skeleton.subject import Subject, rows_at, sample_positions, seeded
+from perennial.check_skeleton.unread_labels import is_label_unread
 from perennial.contracts.data import Split
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.task import load_task
 from perennial.reports.page import Page
+
+# In a task that compares examples, the right answer of each is its own counterpart.
+COMPARES = "the task compares examples with each other: `scored_together` > 1"
+UNREAD = (
+    "the loss needs no label: the label column is among its inputs, and neither losses nor "
+    "`statistic` read the constant that stands for it"
+)
+SWITCHED_OFF = "switched off in the contract: [skeleton.severities]"
+OVERRULED = MappingProxyType({("warn", "failed"): "warned", ("fail", "warned"): "failed"})
 
 
 @dataclass(frozen=True)
@@ -37,7 +55,7 @@ def examine(
     settings: CheckSkeletonConfig,
     dataset: Dataset,
     *,
-    checks: Sequence[Check] = CHECKS,
+    only: Sequence[str] = (),
     show: Callable[[CheckResult], None] = lambda result: None,
 ) -> Examination:
     """Run the checks on a dataset; if none blocks, measure the baselines.
@@ -45,7 +63,7 @@ def examine(
     Args:
         settings: The model to examine, and the settings of the checks.
         dataset: The data.
-        checks: The checks to run.
+        only: Names of the checks to run; empty for all.
         show: Called with each result as soon as it is known.
     """
     make_task = partial(
@@ -55,24 +73,105 @@ def examine(
     most = settings.skeleton.baseline_rows
     positions = sample_positions(dataset, Split.TEST, most, subject.seed)
     test_rows = rows_at(dataset, Split.TEST, positions)
-    results = run_checks(subject, checks, show)
+    results = run_checks(subject, only, show)
     baselines = Baselines()
-    if len(checks) < len(CHECKS):
+    if only and len(results) < len(load_checks()):
         baselines = Baselines(notes=("not measured: only some checks were requested",))
     elif not any(result.blocks for result in results):
-        baselines = _measured(subject, test_rows, dataset.snapshot.data.time, positions)
+        baselines = _measure_baselines(subject, test_rows, dataset.snapshot.data.time, positions)
     found = SkeletonReport(results=results, baselines=baselines.scores)
     tolerance = settings.skeleton.initial_loss_tolerance
     page = page_of(found, preview(subject), baselines.notes, tolerance)
     return Examination(found, page, baselines.rows)
 
 
-def _measured(
-    subject: Subject, test_rows: pl.DataFrame, time: str | None, positions: NDArray[np.int64]
+def _measure_baselines(
+    subject: Subject, test_rows: pl.DataFrame, time_column: str | None, positions: NDArray[np.int64]
 ) -> Baselines:
     try:
         with user_code("the measurement of baselines"):
-            return measure_baselines(subject, test_rows, time, positions)
+            return measure_baselines(subject, test_rows, time_column, positions)
     except Exception as error:  # user code may raise anything; the verdicts must still be written
         logging.getLogger(__name__).exception("baselines failed")
         return Baselines(notes=(f"not measured: {type(error).__name__}: {error}",))
+
+
+def run_checks(
+    subject: Subject,
+    only: Sequence[str] = (),
+    show: Callable[[CheckResult], None] = lambda result: None,
+) -> tuple[CheckResult, ...]:
+    """Run the checks; their results include the contract's severities and waivers.
+
+    Args:
+        subject: The task and the data to examine.
+        only: Names of the checks to run; empty for all.
+        show: Called with each result as soon as it is known.
+    """
+    results: list[CheckResult] = []
+    has_losses = True
+    for check in load_checks():
+        if only and check.name not in only:
+            continue
+        result = _result(check, subject, has_losses=has_losses)
+        if result.check == FOUNDATION:
+            # Whatever its severity: the checks that depend on it cannot run.
+            has_losses = result.outcome != "failed"
+        results.append(_apply_contract(result, subject.settings))
+        show(results[-1])
+    return tuple(results)
+
+
+def _result(check: Check, subject: Subject, *, has_losses: bool) -> CheckResult:
+    if subject.settings.severities.get(check.name) == "off":
+        return _skipped(check, SWITCHED_OFF)
+    if check.needs_losses and not has_losses:
+        return _skipped(check, f"needs {FOUNDATION} to pass first")
+    if check.needs_labels and subject.task.scored_together > 1:
+        return _skipped(check, COMPARES)
+    if check.needs_labels and subject.once(is_label_unread):
+        return _skipped(check, UNREAD)
+    return run_check(check, subject)
+
+
+def run_check(check: Check, subject: Subject) -> CheckResult:
+    """Perform one check; an exception of the task is judged, and becomes its result."""
+    start = time.perf_counter()
+    try:
+        with seeded(subject.seed), user_code(f"the check {check.name}"):
+            result = check(subject)
+    except Exception as error:  # user code may raise anything; the other checks still count
+        logging.getLogger(__name__).exception("check=%s raised", check.name)
+        result = _judge_exception(check, subject, error)
+    return result.model_copy(update={"seconds": time.perf_counter() - start})
+
+
+def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckResult:
+    """Return a failure where the task raises on real rows; made-up inputs it may reject."""
+    judge = Judge(check.name, "no exception", "the task's protocol")
+    problem = subject.once(failure_on_real_rows)
+    if isinstance(error, PerennialError):
+        problem = str(error)
+    if problem:
+        return judge.failed(problem, hint="call the same method on a few rows in a notebook")
+    if isinstance(error, RefusedInputsError):
+        return judge.unmeasured(str(error))
+    return judge.warned(
+        f"{method_of(error)} raises {type(error).__name__}: {error}",
+        hint="the task does not raise on rows of the data, so this may not be a bug: see which "
+        "rows or tensors the check passes, and whether a training or a request could pass them",
+    )
+
+
+def _skipped(check: Check, reason: str) -> CheckResult:
+    return Judge(check.name).skipped(reason)
+
+
+def _apply_contract(result: CheckResult, settings: SkeletonSection) -> CheckResult:
+    """Return the result with the contract's severity and waiver applied."""
+    severity = settings.severities.get(result.check, "")
+    changes: dict[str, str] = {"waived": settings.waivers.get(result.check, "")}
+    if severity == "off" or (severity, result.outcome) in OVERRULED:
+        changes["severity"] = severity
+        changes["outcome"] = OVERRULED.get((severity, result.outcome), result.outcome)
+    return result.model_copy(update=changes)

@@ -1,10 +1,11 @@
 """Run the step `check_skeleton`: examine the task on samples of the snapshot, write the results."""
 
+from itertools import count
 from pathlib import Path
 
-from perennial.check_skeleton.battery import CHECKS
 from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.examination import examine
+from perennial.check_skeleton.registry import check_names
 from perennial.check_skeleton.verdict import error_of, summary_of
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
@@ -22,11 +23,11 @@ def check_skeleton_step(
     Raises:
         BadTaskError: a check failed and no waiver covers it.
     """
-    journal, made = Journal.of_this_process(), iter(range(1, len(CHECKS) + 1))
+    journal, done = Journal.of_this_process(), count(1)
 
     def log_progress(result: CheckResult) -> None:
         journal.append(
-            "progress", step="check_skeleton", done=next(made), total=len(CHECKS),
+            "progress", step="check_skeleton", done=next(done), total=len(check_names()),
             check=result.check,
         )  # fmt: skip
 

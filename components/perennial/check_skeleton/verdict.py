@@ -1,11 +1,6 @@
-"""Verdict: the result of a check, and the summary, verdict and error of all results."""
+"""Verdict: the summary, verdict and error of all results; the evidence that is drawn."""
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-
-from pydantic import JsonValue
-from torch import Tensor
+from collections.abc import Iterator
 
 from perennial.contracts.errors import BadTaskError
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
@@ -17,80 +12,6 @@ PREDICTION_PATHS = "prediction_paths"
 """Drawn as lines: example's name → points (step, prediction)."""
 DEPENDENCIES = "dependencies"
 """Drawn as a map: by output, by input, how much the one depends on the other, from 0 to 1."""
-# Of its own size; smaller movements are rounding.
-SMALLEST_MOVE = 1e-5
-
-
-@dataclass(frozen=True)
-class Judge:
-    """Builds the results of one check.
-
-    Attributes:
-        check: The check's name.
-        expected: What a healthy task shows.
-        source: Where the check and its threshold come from.
-        tolerance: How far from `expected` is still healthy, where that is a number.
-    """
-
-    check: str
-    expected: str
-    source: str
-    tolerance: str = ""
-
-    def passed(self, measured: str, /, **evidence: object) -> CheckResult:
-        """Return a passed result: the task is as expected."""
-        return self._result("passed", measured, "", evidence)
-
-    def warned(self, measured: str, /, hint: str, **evidence: object) -> CheckResult:
-        """Return a warning: a person should look, but the training may start."""
-        return self._result("warned", measured, hint, evidence)
-
-    def failed(self, measured: str, /, hint: str, **evidence: object) -> CheckResult:
-        """Return a failure: training would waste its budget."""
-        return self._result("failed", measured, hint, evidence)
-
-    def skipped(self, reason: str) -> CheckResult:
-        """Return a skipped result: the check does not apply."""
-        return self._result("skipped", "", reason, {})
-
-    def unmeasured(self, reason: str) -> CheckResult:
-        """Return a skipped result: the check applies but could not run; the verdict names it."""
-        return self.skipped(reason).model_copy(update={"is_unmeasured": True})
-
-    def _result(
-        self, outcome: str, measured: str, hint: str, evidence: Mapping[str, object]
-    ) -> CheckResult:
-        return CheckResult.model_validate(
-            {
-                "check": self.check,
-                "outcome": outcome,
-                "measured": measured,
-                "expected": self.expected,
-                "tolerance": self.tolerance,
-                "evidence": {key: _storable(value) for key, value in evidence.items()},
-                "hint": hint,
-                "source": self.source,
-            }
-        )
-
-
-def _storable(value: object) -> object:
-    """Return evidence that JSON can hold: numbers that are not finite become null."""
-    if isinstance(value, Mapping):
-        return {key: _storable(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_storable(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def shaded(moved: Tensor) -> JsonValue:
-    """Return how far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
-
-    0 is not at all, 1 by its own size or more; between them each decade is one step.
-    """
-    decades = -math.log10(SMALLEST_MOVE)
-    shades = (1 + moved.clamp_min(SMALLEST_MOVE).log10() / decades).clamp_max(1.0)
-    return [[round(shade, 3) for shade in row] for row in shades.tolist()]
 
 
 def summary_of(report: SkeletonReport) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perennial.check_skeleton.config import CHECK_NAMES, FOUNDATION, CheckSkeletonConfig
+from perennial.check_skeleton.config import CheckSkeletonConfig
+from perennial.check_skeleton.registry import check_names, select_names
 from perennial.check_skeleton.verdict import agreements, verdict_of
 from perennial.contract import Contract
 from perennial.contracts.section import canonical_json
@@ -58,7 +59,7 @@ class Sanity:
             model=contract.model, skeleton=contract.skeleton, training=contract.training
         )
         snapshot = take_snapshot(contract.data, contract.split)
-        checks = chosen(only)
+        checks = select_names(only)
         code = code_digest(contract, [code_folder])
         identity = canonical_json([code, config.to_json(), snapshot.digest(), list(checks)])
         key = hashlib.sha256(identity.encode()).hexdigest()[:12]
@@ -114,21 +115,11 @@ class Sanity:
             handler.close()
 
 
-def chosen(only: Sequence[str]) -> tuple[str, ...]:
-    """Return the checks to run, in order, with the one that most depend on if they follow it."""
-    if not only:
-        return CHECK_NAMES
-    wanted = [name for name in CHECK_NAMES if name in only]
-    if CHECK_NAMES.index(wanted[-1]) > CHECK_NAMES.index(FOUNDATION):
-        wanted = [name for name in CHECK_NAMES if name in (*wanted, FOUNDATION)]
-    return tuple(wanted)
-
-
 def result_lines(result: CheckResult) -> Iterator[str]:
     """Yield the lines of a result: outcome, name, seconds, finding; then what to do about it."""
     sign = "-" if result.outcome == "skipped" else SIGNS[result.outcome]
     sign = SIGNS["warned"] if result.is_unmeasured else sign
-    width = max(map(len, CHECK_NAMES))
+    width = max(map(len, check_names()))
     word = "not measured" if result.is_unmeasured else "skipped"
     found = result.measured or f"{word}: {result.hint}"
     yield f"  {sign} {result.check:<{width}} {result.seconds:6.2f}s  {' '.join(found.split())}"

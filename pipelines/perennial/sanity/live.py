@@ -1,6 +1,5 @@
 """Live checks: run the requested checks and show each result as it comes."""
 
-from perennial.check_skeleton.battery import CHECKS
 from perennial.check_skeleton.examination import examine
 from perennial.console import Console
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
@@ -27,7 +26,7 @@ def answer(question: Sanity, console: Console) -> SkeletonReport:
         examination = examine(
             question.config,
             Dataset(question.snapshot),
-            checks=[check for check in CHECKS if check.__name__ in question.checks],
+            only=question.checks,
             show=show,
         )
         question.keep(examination.report, examination.page)

@@ -1,14 +1,17 @@
 """Judgements that need care: losses with a floor, small models, strange code, borderline data."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
 
-from perennial.check_skeleton.battery import CHECKS, run_checks
-from perennial.check_skeleton.config import CHECK_NAMES, SkeletonSection
+from perennial.check_skeleton.config import SkeletonSection
+from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.free_outputs import best_constant, free_outputs
+from perennial.check_skeleton.registry import FOLDER, Judge, check_names, load_checks
 from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from skeleton_tables import SETTINGS, prepared
@@ -84,8 +87,26 @@ def test_model_too_small_for_a_batch_is_a_question_of_capacity(examine):
     assert "parameters get a gradient" in results["overfit_one_batch"].hint
 
 
-def test_names_in_the_contract_are_the_checks_in_order():
-    assert tuple(check.__name__ for check in CHECKS) == CHECK_NAMES
+def test_names_read_from_the_source_are_the_declared_checks():
+    checks = load_checks()
+    assert tuple(check.name for check in checks) == check_names()
+    assert len(set(check_names())) == len(check_names())
+    first = check_names().index("per_example_losses")
+    assert [check.needs_losses for check in checks[:first]] == [False] * first
+    assert all(check.needs_losses for check in checks[first + 1 :])
+
+
+def test_the_readme_names_every_check_and_those_that_only_warn():
+    readme = (FOLDER / "README.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", readme, re.M))
+    assert set(rows) == set(check_names())
+    only_warn = {check.name for check in load_checks() if check.severity == "warn"}
+    assert {name for name, text in rows.items() if text.endswith("(only warns)")} == only_warn
+
+
+def test_a_check_that_is_declared_to_warn_cannot_fail():
+    with pytest.raises(ValueError, match="only warns"):
+        Judge("import_side_effects", severity="warn").failed("", hint="")
 
 
 def test_checks_after_a_broken_foundation_are_skipped_by_name(datasets):
@@ -95,16 +116,17 @@ def test_checks_after_a_broken_foundation_are_skipped_by_name(datasets):
 
     settings = SETTINGS.model_copy(update={"severities": {}})
     results = run_checks(prepared(Scalar, datasets("binary"), settings=settings))
-    assert [r.check for r in results] == list(CHECK_NAMES)
-    after = results[CHECK_NAMES.index("per_example_losses") + 1 :]
+    assert [r.check for r in results] == list(check_names())
+    after = results[check_names().index("per_example_losses") + 1 :]
     assert {r.outcome for r in after} == {"skipped"}
     assert all("per_example_losses" in r.hint for r in after)
 
 
 def test_waiver_keeps_the_failure_on_record_and_lets_it_pass(datasets):
     settings = SETTINGS.model_copy(update={"waivers": {"metric_direction": "scored elsewhere"}})
-    checks = [check for check in CHECKS if check.__name__ == "metric_direction"]
-    (result,) = run_checks(prepared(Raising, datasets("binary"), settings=settings), checks)
+    (result,) = run_checks(
+        prepared(Raising, datasets("binary"), settings=settings), ["metric_direction"]
+    )
     assert (result.outcome, result.waived, result.blocks) == ("failed", "scored elsewhere", False)
     assert "KeyError" in result.measured
 
@@ -112,7 +134,7 @@ def test_waiver_keeps_the_failure_on_record_and_lets_it_pass(datasets):
 @pytest.mark.parametrize(
     ("waivers", "message"),
     [
-        ({"overfitting": "known"}, "the checks are: import_side_effects"),
+        ({"overfitting": "known"}, "the checks are: .*import_side_effects"),
         ({"encoding": ""}, "at least 1 character"),
         ({"encoding": "  "}, "at least 1 character"),
     ],
@@ -123,11 +145,11 @@ def test_waivers_need_a_known_check_and_a_reason(waivers, message):
 
 
 def test_results_do_not_depend_on_the_global_generators(datasets):
-    checks = [c for c in CHECKS if c.__name__ in ("reproducibility", "input_independent_baseline")]
+    names = ("reproducibility", "input_independent_baseline")
     seen = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        results = run_checks(prepared(TabularClassification, datasets("binary")), checks)
+        results = run_checks(prepared(TabularClassification, datasets("binary")), names)
         seen.append([result.model_copy(update={"seconds": 0.0}) for result in results])
         assert torch.initial_seed() == seed
     assert seen[0] == seen[1]

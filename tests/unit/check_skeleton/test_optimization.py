@@ -6,8 +6,11 @@ import pytest
 from torch import nn
 
 from perennial.check_skeleton.checks.training.contract_training import Trial
-from perennial.check_skeleton.checks.training.dynamics import first_steps
-from perennial.check_skeleton.checks.training.optimization import optimizer_coverage, schedule_fit
+from perennial.check_skeleton.checks.training.dynamics import check_first_steps
+from perennial.check_skeleton.checks.training.optimization import (
+    check_optimizer_coverage,
+    check_schedule_fit,
+)
 from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS
 from perennial.engine.config.training import TrainingSection
 from perennial.tasks.tabular import TabularClassification, TabularRegression
@@ -51,29 +54,29 @@ def subject_of(datasets, task_type=TabularClassification, kind="binary", **train
 
 @pytest.mark.parametrize("task_type", [SharedLayer, FrozenEmbedding])
 def test_ties_and_declared_freezing_are_no_gaps_in_the_optimizer(task_type, datasets):
-    result = optimizer_coverage(subject_of(datasets, task_type))
+    result = check_optimizer_coverage(subject_of(datasets, task_type))
     assert result.outcome == "passed", result.measured
 
 
 @pytest.mark.parametrize("name", ["adamw", "adam", "nadam", "sgd", "adafactor"])
 def test_every_optimizer_moves_every_parameter(name, datasets):
-    result = optimizer_coverage(subject_of(datasets, optimizer={"name": name}))
+    result = check_optimizer_coverage(subject_of(datasets, optimizer={"name": name}))
     assert result.outcome == "passed", result.measured
 
 
-@pytest.mark.parametrize("check", [optimizer_coverage, first_steps])
+@pytest.mark.parametrize("check", [check_optimizer_coverage, check_first_steps])
 def test_what_has_nothing_to_train_is_left_to_the_gradients(check, datasets):
     result = check(subject_of(datasets, Frozen))
     assert (result.outcome, "parameter_gradients" in result.hint) == ("skipped", True)
 
 
 def test_a_loss_without_gradient_is_left_to_the_gradients(datasets):
-    result = first_steps(subject_of(datasets, Detached))
+    result = check_first_steps(subject_of(datasets, Detached))
     assert (result.outcome, "no gradient" in result.hint) == ("skipped", True)
 
 
 def test_an_optimizer_that_cannot_be_built_is_left_to_its_own_check(datasets):
-    result = first_steps(subject_of(datasets, optimizer={"no_decay": ("other.*",)}))
+    result = check_first_steps(subject_of(datasets, optimizer={"no_decay": ("other.*",)}))
     assert (result.outcome, "matches no parameter" in result.hint) == ("skipped", True)
 
 
@@ -94,7 +97,7 @@ def test_an_optimizer_that_cannot_be_built_is_left_to_its_own_check(datasets):
     ids=str,
 )
 def test_usual_schedules_fit(training, datasets):
-    result = schedule_fit(subject_of(datasets, **training))
+    result = check_schedule_fit(subject_of(datasets, **training))
     assert result.outcome == "passed", result.measured
 
 
@@ -102,12 +105,12 @@ def test_epochs_count_the_whole_split_not_the_sample(datasets):
     subject = subject_of(datasets)
     assert subject.train_split_rows > subject.num_rows()
     few = replace(subject, train_split_rows=10_000_000)
-    assert schedule_fit(subject).outcome == "passed"
-    assert "of an epoch" in schedule_fit(few).measured
+    assert check_schedule_fit(subject).outcome == "passed"
+    assert "of an epoch" in check_schedule_fit(few).measured
 
 
 def test_the_page_gets_losses_and_predictions_step_by_step(datasets):
-    result = first_steps(subject_of(datasets, TabularRegression, "regression"))
+    result = check_first_steps(subject_of(datasets, TabularRegression, "regression"))
     assert result.outcome == "passed", result.measured
     curves, paths = result.evidence[CURVES], result.evidence[PREDICTION_PATHS]
     assert [len(line) for line in curves.values()] == [50, 6]
@@ -127,5 +130,5 @@ def test_a_long_warmup_is_shortened_and_a_smaller_batch_has_a_smaller_rate(datas
 
 
 def test_a_budget_shorter_than_the_first_steps_is_all_that_is_tried(datasets):
-    result = first_steps(subject_of(datasets, steps=7, evaluate_every_steps=2))
+    result = check_first_steps(subject_of(datasets, steps=7, evaluate_every_steps=2))
     assert len(result.evidence[CURVES]["batch"]) == 7

@@ -5,9 +5,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perennial.check_skeleton.checks.loss.output_form import output_form
-from perennial.check_skeleton.checks.model.activations import activations, symmetric_units
-from perennial.check_skeleton.checks.model.modes import modes
+from perennial.check_skeleton.checks.loss.output_form import check_output_form
+from perennial.check_skeleton.checks.model.activations import (
+    check_activations,
+    check_symmetric_units,
+)
+from perennial.check_skeleton.checks.model.modes import check_modes
 from perennial.engine.task import LABEL
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.image_text import ImageTextContrastive
@@ -224,14 +227,14 @@ def test_models_of_transformers_are_left_alone(family, workshop):
 
 
 def test_a_sigmoid_near_its_end_at_the_output_is_a_rare_label(workshop):
-    result = activations(workshop.subject(RareProbability, "binary"))
+    result = check_activations(workshop.subject(RareProbability, "binary"))
     assert result.outcome == "passed", result.measured
 
 
 @pytest.mark.parametrize(("width", "outcome"), [(4, "warned"), (32, "failed")])
 def test_few_units_may_be_dead_by_chance(width, outcome, workshop):
     subject = workshop.subject(FewDeadUnits, "binary", options={"hidden": [width]})
-    result = activations(subject)
+    result = check_activations(subject)
     assert (result.outcome, f"100% of {width}" in result.measured) == (outcome, True)
 
 
@@ -252,7 +255,7 @@ def test_an_activation_is_seen_wherever_it_is_called(kind, workshop):
         def build_model(self):
             return Calls()
 
-    result = activations(workshop.subject(Task, "digits"))
+    result = check_activations(workshop.subject(Task, "digits"))
     place = "kind" if isinstance(kind, nn.Module) else "the model"
     assert (result.outcome, result.measured.startswith(f"{place} (relu)")) == ("failed", True)
 
@@ -268,7 +271,7 @@ def test_layers_that_are_symmetric_and_never_move_are_left_to_the_gradients(work
             return model
 
     subject = workshop.subject(Zeros, "binary")
-    assert symmetric_units(subject).outcome == "passed"
+    assert check_symmetric_units(subject).outcome == "passed"
     assert results_of(subject, "parameter_gradients")["parameter_gradients"].outcome == "failed"
 
 
@@ -285,14 +288,14 @@ def test_a_class_that_the_model_knows_to_be_rare_may_be_missing_from_the_sample(
                 model.head.bias.copy_(prior)
             return model
 
-    assert output_form(workshop.subject(ElevenClasses, "digits")).outcome == "passed"
+    assert check_output_form(workshop.subject(ElevenClasses, "digits")).outcome == "passed"
     ElevenClasses.bias = 0.0
-    assert output_form(workshop.subject(ElevenClasses, "digits")).outcome == "warned"
+    assert check_output_form(workshop.subject(ElevenClasses, "digits")).outcome == "warned"
 
 
 def test_the_model_and_its_statistics_are_as_before(workshop):
     subject = workshop.subject(ImageClassification, "digits")
     state = torch.get_rng_state()
-    first, again = modes(subject), modes(subject)
+    first, again = check_modes(subject), check_modes(subject)
     assert first == again
     assert torch.equal(torch.get_rng_state(), state)

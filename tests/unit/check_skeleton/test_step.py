@@ -8,9 +8,10 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import cross_entropy
 
-from perennial.check_skeleton.battery import CHECKS, run_checks
-from perennial.check_skeleton.config import CHECK_NAMES, CheckSkeletonConfig, SkeletonSection
+from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
+from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.input_preview import png
+from perennial.check_skeleton.registry import check_names
 from perennial.check_skeleton.step import check_skeleton_step
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import BadTaskError
@@ -56,7 +57,7 @@ def test_healthy_task_gets_a_report_with_baselines(run, tmp_path):
     result = run("perennial.tasks.tabular:TabularClassification")
     report = SkeletonReport.read(tmp_path / "skeleton")
     assert (result.metrics["failed"], result.metrics["warned"]) == (0.0, 0.0)
-    assert sum(result.metrics.values()) == len(CHECK_NAMES)
+    assert sum(result.metrics.values()) == len(check_names())
     counts = {name: f"{count:.0f}" for name, count in result.metrics.items()}
     assert result.summary == f"{counts['passed']} passed, {counts['skipped']} not applicable"
     assert set(report.baselines) == {"constant", "linear"}
@@ -109,7 +110,7 @@ class Averaged(TabularClassification):
 
 def examined(dataset, task_type, names, **settings):
     subject = prepared(task_type, dataset, settings=SETTINGS.model_copy(update=settings))
-    return run_checks(subject, [check for check in CHECKS if check.__name__ in names])
+    return run_checks(subject, names)
 
 
 def test_a_warning_that_the_contract_takes_seriously_blocks(datasets):

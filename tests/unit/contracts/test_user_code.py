@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 from torch import nn
 
-from perennial.check_skeleton.battery import run_checks
+from perennial.check_skeleton.examination import run_check
+from perennial.check_skeleton.registry import Check
 from perennial.cli import main
 from perennial.contracts import environment
 from perennial.contracts.data import TaskColumns
@@ -117,10 +118,11 @@ def test_a_check_whose_model_ends_the_process_fails_and_the_others_are_made():
         def once(self, make):
             return ""  # real rows raise nothing
 
-    def ends(subject):
+    def end(subject, judge):
         return Ending()()
 
-    (result,) = run_checks(Subject(), (ends,))
+    ends = Check("ends", expects="", source="", perform=end)
+    result = run_check(ends, Subject())
     assert result.outcome == "failed"
     assert "tried to end the process" in result.measured
 

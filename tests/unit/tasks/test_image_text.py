@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from captioned_shapes import OPTIONS, SIZE, TASK, captioned_shapes, write_shapes
-from perennial.check_skeleton.battery import run_checks
+from perennial.check_skeleton.examination import run_checks
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.data.dataset import Dataset

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from documents import DocumentsCountAlike, documents, pinned, small_task, subject_of
-from perennial.check_skeleton.battery import CHECKS, run_checks
+from perennial.check_skeleton.examination import run_checks
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.evaluation.scoring import score_batch
@@ -131,8 +131,7 @@ def test_byte_pairs_are_learned_from_the_training_split_and_kept_in_the_state(sn
 
 def outcomes(task_type, snapshot, *names, **options):
     subject = subject_of(task_type, snapshot, **options)
-    checks = [check for check in CHECKS if not names or check.__name__ in names]
-    return {result.check: result for result in run_checks(subject, checks)}
+    return {result.check: result for result in run_checks(subject, names)}
 
 
 @pytest.mark.parametrize("options", [{}, {"variant": "gpt2", "windows": 2, "context_length": 12}])

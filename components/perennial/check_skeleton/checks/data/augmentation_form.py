@@ -6,8 +6,8 @@ from torch import Tensor
 
 from perennial.check_skeleton.checks.data.augmenting import NO_AUGMENTATION, augments
 from perennial.check_skeleton.checks.data.encoding import differences, generator_states
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -18,13 +18,14 @@ AUGMENTED = 8
 FEWEST_WRAPPED = 4
 
 
-def augmentation(subject: Subject) -> CheckResult:
+@check(
+    "augmentation",
+    expects="the same changes from the same generator, shapes kept, the given batch unchanged",
+    source="guides: labels flipped by augmentation; resuming needs the generator",
+    needs_losses=False,
+)
+def check_augmentation(subject: Subject, judge: Judge) -> CheckResult:
     """Check that augmentation follows its generator and keeps shapes and the given batch."""
-    judge = Judge(
-        "augmentation",
-        expected="the same changes from the same generator, shapes kept, the given batch unchanged",
-        source="guides: labels flipped by augmentation; resuming needs the generator",
-    )
     task = subject.task
     if not augments(task):
         return judge.skipped(NO_AUGMENTATION)

@@ -15,9 +15,9 @@ from perennial.check_skeleton.baselines import MOST_NUMBERS, Floats
 from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchanged_rows, judge_mixing
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
 from perennial.check_skeleton.subject import Subject, head_of, stirred_model
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -120,15 +120,17 @@ class Sources:
         return {name: moves for name, moves in each.items() if float(moves.max()) > 0}
 
 
-def augmentation_keeps_labels(subject: Subject) -> CheckResult:
+@check(
+    "augmentation_keeps_labels",
+    expects=(
+        "inputs and label of an augmented example from one row; a model trained without "
+        "augmentation neither confuses two classes nor falls to chance on augmented examples"
+    ),
+    source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
+    "short training predicts augmented examples",
+)
+def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each augmented example still matches its label."""
-    judge = Judge(
-        "augmentation_keeps_labels",
-        expected="inputs and label of an augmented example from one row; a model trained without "
-        "augmentation neither confuses two classes nor falls to chance on augmented examples",
-        source="guides: labels flipped by augmentation; rows are exchanged one at a time, then a "
-        "short training predicts augmented examples",
-    )
     if not augments(subject.task):
         return judge.skipped(NO_AUGMENTATION)
     with made_up("batches with one row exchanged in one tensor"):
@@ -150,13 +152,13 @@ def augmentation_keeps_labels(subject: Subject) -> CheckResult:
     return _judge_answers(judge, subject)
 
 
-def plain_evaluation(subject: Subject) -> CheckResult:
+@check(
+    "plain_evaluation",
+    expects="augment is not called by encode, nor by the model in evaluation mode",
+    source="guides: augmentation is for training; evaluation must be deterministic",
+)
+def check_plain_evaluation(subject: Subject, judge: Judge) -> CheckResult:
     """Check that augmentation is not applied when examples are scored and served."""
-    judge = Judge(
-        "plain_evaluation",
-        expected="augment is not called by encode, nor by the model in evaluation mode",
-        source="guides: augmentation is for training; evaluation must be deterministic",
-    )
     if not augments(subject.task):
         return judge.skipped(NO_AUGMENTATION)
     task, calls = copy.copy(subject.task), list[str]()

@@ -18,8 +18,8 @@ from perennial.check_skeleton.checks.data.signals import (
     signal_of,
 )
 from perennial.check_skeleton.checks.data.teeth import sawtooth
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, example_keys
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -68,15 +68,16 @@ class Column:
         )  # fmt: skip
 
 
-def lost_values(subject: Subject) -> CheckResult:
+@check(
+    "lost_values",
+    expects="different inputs for different values of a column, where these predict the label",
+    source="each column's values are put into the same row and encoded: which become equal, "
+    "and how much of the label that loses",
+    tolerance=f"{LOST_SHARE:.0%} of the column's signal, {CLEAR_ERRORS:g} standard errors",
+    needs_losses=False,
+)
+def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `encode` keeps the differences between the values of a column."""
-    judge = Judge(
-        "lost_values",
-        expected="different inputs for different values of a column, where these predict the label",
-        source="each column's values are put into the same row and encoded: which become equal, "
-        "and how much of the label that loses",
-        tolerance=f"{LOST_SHARE:.0%} of the column's signal, {CLEAR_ERRORS:g} standard errors",
-    )
     if lost := judge_lists(judge, subject) or judge_levels(judge, subject):
         return lost
     if subject.task.kind == "statistic":

@@ -11,12 +11,12 @@ from perennial.check_skeleton.checks.data.picture_reading import find_misreading
 from perennial.check_skeleton.checks.data.relative_labels import are_relative
 from perennial.check_skeleton.checks.data.reshaped import describe_torn_input
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Subject,
     stirred_model,
 )
 from perennial.check_skeleton.trials.memory import changes_of, memory_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -25,13 +25,14 @@ REBUILT = "the labels are made from the inputs: the task sets reconstructs_input
 RECONSTRUCTS = "if the task is an autoencoder or denoiser, set reconstructs_inputs = True"
 
 
-def encoding(subject: Subject) -> CheckResult:
+@check(
+    "encoding",
+    expects="a row is encoded as the same tensors every time, whatever other rows are encoded",
+    source="guides: fix seeds, wrong labels are the first silent failure",
+    needs_losses=False,
+)
+def check_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each example is made from its own row alone, the same every time."""
-    judge = Judge(
-        "encoding",
-        expected="a row is encoded as the same tensors every time, whatever other rows are encoded",
-        source="guides: fix seeds, wrong labels are the first silent failure",
-    )
     rows = spread_rows(subject.train_rows)
     before = generator_states()
     kept = memory_of(subject.task)
@@ -94,13 +95,14 @@ def _judge_pictures(
     )
 
 
-def serving_inputs(subject: Subject) -> CheckResult:
+@check(
+    "serving_inputs",
+    expects="the same inputs without the label and every other column that is not a feature",
+    source="guides: the target used as an input; training-serving skew",
+    needs_losses=False,
+)
+def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the inputs come from the feature columns alone."""
-    judge = Judge(
-        "serving_inputs",
-        expected="the same inputs without the label and every other column that is not a feature",
-        source="guides: the target used as an input; training-serving skew",
-    )
     rows = spread_rows(subject.train_rows)
     whole = inputs_of(subject.task.encode(rows))
     columns = subject.task.columns
@@ -147,13 +149,15 @@ def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
     return ", ".join(changed + ([] if _agree(*outputs) else ["predictions"]))
 
 
-def labels(subject: Subject) -> CheckResult:
+@check(
+    "labels",
+    expects="one finite code for each value of the label column, as the task's kind needs",
+    source="guides: wrong labels; facts/data: off-by-one pairing",
+    needs_losses=False,
+    needs_labels=True,
+)
+def check_labels(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the encoded label matches the label column."""
-    judge = Judge(
-        "labels",
-        expected="one finite code for each value of the label column, as the task's kind needs",
-        source="guides: wrong labels; facts/data: off-by-one pairing",
-    )
     if subject.task.reconstructs_inputs:
         return judge.skipped(REBUILT)
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]

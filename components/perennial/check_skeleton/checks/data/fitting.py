@@ -10,8 +10,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, evaluated, head_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
@@ -19,14 +19,15 @@ from perennial.engine.task import inputs_of
 State = dict[str, JsonValue]
 
 
-def statistics_scope(subject: Subject) -> CheckResult:
+@check(
+    "statistics_scope",
+    expects="the same state from the same rows, a different state from different rows",
+    source="guides: statistics computed on train and validation are a silent failure; "
+    "facts/data §4: refit and compare",
+    needs_losses=False,
+)
+def check_statistics_scope(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `fit` learns from its argument alone."""
-    judge = Judge(
-        "statistics_scope",
-        expected="the same state from the same rows, a different state from different rows",
-        source="guides: statistics computed on train and validation are a silent failure; "
-        "facts/data §4: refit and compare",
-    )
     train = subject.train_rows
     first, again = _fitted(subject, train), _fitted(subject, train)
     if canonical_json(first) != canonical_json(again):
@@ -64,14 +65,14 @@ def statistics_scope(subject: Subject) -> CheckResult:
     return judge.passed(f"the state changes with its rows: {', '.join(follows)}")
 
 
-def state_round_trip(subject: Subject) -> CheckResult:
+@check(
+    "state_round_trip",
+    expects=("a new task with the loaded state encodes, predicts and builds like the fitted one"),
+    source="the served model is restored by load_state alone; training-serving skew",
+    needs_losses=False,
+)
+def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the saved state is all that a served model needs."""
-    judge = Judge(
-        "state_round_trip",
-        expected="a new task with the loaded state encodes, predicts and builds like the fitted "
-        "one",
-        source="the served model is restored by load_state alone; training-serving skew",
-    )
     try:
         stored = json.loads(canonical_json(subject.task.state()))
     except (TypeError, ValueError) as error:

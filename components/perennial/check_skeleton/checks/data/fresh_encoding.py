@@ -11,6 +11,7 @@ import polars as pl
 
 from perennial.check_skeleton.checks.data.encoding import differences, spread_rows
 from perennial.check_skeleton.checks.data.imports import file_of
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.trials.replay import (
     ANSWER,
@@ -21,7 +22,6 @@ from perennial.check_skeleton.trials.replay import (
     Request,
 )
 from perennial.check_skeleton.trials.supervisor import fork_server_environment
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 
 REPLAY = "perennial.check_skeleton.trials.replay"
@@ -32,15 +32,18 @@ TABLES = (
 )  # fmt: skip
 
 
-def fresh_encoding(subject: Subject) -> CheckResult:
+@check(
+    "fresh_encoding",
+    expects=(
+        "from the saved state alone, in a fresh interpreter with another hash seed, the "
+        "same tensors: together, reversed, one by one and 400 days later; no data file read"
+    ),
+    source="the model is served and retrained in other processes, on other days: a different "
+    "encoding there is training-serving skew",
+    needs_losses=False,
+)
+def check_fresh_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that inputs do not depend on the process, the day or the order of the rows."""
-    judge = Judge(
-        "fresh_encoding",
-        expected="from the saved state alone, in a fresh interpreter with another hash seed, the "
-        "same tensors: together, reversed, one by one and 400 days later; no data file read",
-        source="the model is served and retrained in other processes, on other days: a different "
-        "encoding there is training-serving skew",
-    )
     rows = spread_rows(subject.train_rows)
     answer = _run_replay(subject, rows)
     if answer.problem or not answer.batches:

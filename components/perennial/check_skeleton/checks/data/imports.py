@@ -6,8 +6,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 
 TIMEOUT_SECONDS = 120.0
@@ -73,14 +73,16 @@ print("\\n" + sys.argv[3] + json.dumps(changed), flush=True)
 """
 
 
-def import_side_effects(subject: Subject) -> CheckResult:
+@check(
+    "import_side_effects",
+    expects="generators and torch's defaults unchanged by the import, in a fresh interpreter",
+    source="guides: seeds belong to the training; the effect of an import depends on the order "
+    "of imports",
+    needs_losses=False,
+    severity="warn",
+)
+def check_import_side_effects(subject: Subject, judge: Judge) -> CheckResult:
     """Check that importing the task does not read or set anything global."""
-    judge = Judge(
-        "import_side_effects",
-        expected="generators and torch's defaults unchanged by the import, in a fresh interpreter",
-        source="guides: seeds belong to the training; the effect of an import depends on the order "
-        "of imports",
-    )
     name = type(subject.task).__module__
     file = file_of(name)
     if not file:

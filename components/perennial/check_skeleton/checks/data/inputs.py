@@ -10,6 +10,7 @@ from perennial.check_skeleton.checks.data.cut import describe_lost_end, find_cut
 from perennial.check_skeleton.checks.data.embeddings import find_misused_tables
 from perennial.check_skeleton.checks.data.twins import find_twin_inputs
 from perennial.check_skeleton.checks.model.padding import padding_of
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     SEQUENCE_LENGTH,
     Subject,
@@ -18,7 +19,6 @@ from perennial.check_skeleton.subject import (
     example_keys,
     rows_of,
 )
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -35,15 +35,18 @@ BRIGHTEST = 255.0
 DARK = 16.0
 
 
-def repeated_inputs(subject: Subject) -> CheckResult:
+@check(
+    "repeated_inputs",
+    expects=(
+        "about as many different inputs as different rows, no input shared by many rows, "
+        "and no input a copy of another"
+    ),
+    source="guides: look at the tensors right before the model; a constant batch trains "
+    "without an error",
+    needs_losses=False,
+)
+def check_repeated_inputs(subject: Subject, judge: Judge) -> CheckResult:
     """Check that different rows become different inputs."""
-    judge = Judge(
-        "repeated_inputs",
-        expected="about as many different inputs as different rows, no input shared by many rows, "
-        "and no input a copy of another",
-        source="guides: look at the tensors right before the model; a constant batch trains "
-        "without an error",
-    )
     if twins := find_twin_inputs(subject):
         one, other, unread = twins
         return judge.failed(
@@ -95,14 +98,17 @@ def _judge_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
-def input_form(subject: Subject) -> CheckResult:
+@check(
+    "input_form",
+    expects=(
+        "codes for which every embedding has a vector, fields with their own vectors, "
+        f"no float64, no pixels from 0 to {BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding"
+    ),
+    source="guides: look at dtype, range and padding right before the model",
+    needs_losses=False,
+)
+def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
     """Check that codes fit the embeddings, types fit the model, and most positions are used."""
-    judge = Judge(
-        "input_form",
-        expected="codes for which every embedding has a vector, fields with their own vectors, "
-        f"no float64, no pixels from 0 to {BRIGHTEST:g}, at most {MOST_PADDING:.0%} padding",
-        source="guides: look at dtype, range and padding right before the model",
-    )
     samples = {"training": subject.train, "validation": subject.validation}
     if outside := next(_codes_outside(subject, samples), ""):
         return judge.failed(

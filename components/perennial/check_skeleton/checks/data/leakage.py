@@ -23,9 +23,9 @@ from perennial.check_skeleton.checks.data.windows import (
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
 from perennial.check_skeleton.subject import Subject, example_keys, rows_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
@@ -48,17 +48,19 @@ COPIED_ROWS = 0.05
 NO_CHANCE = 1e-6
 
 
-def shuffled_labels(subject: Subject) -> CheckResult:
+@check(
+    "shuffled_labels",
+    expects=lambda subject: (
+        "a model trained on shuffled labels is no better on held-out rows than their best "
+        f"constant, within {subject.settings.significance + POWER_MARGIN:g} standard errors"
+    ),
+    source="guides: an input-independent control; a shuffled label is predictable only if it "
+    "leaks into the inputs (randomisation test)",
+)
+def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
     """Check that shuffled labels cannot be predicted on held-out rows."""
     settings = subject.settings
     limit = settings.significance + POWER_MARGIN
-    judge = Judge(
-        "shuffled_labels",
-        expected="a model trained on shuffled labels is no better on held-out rows than their best "
-        f"constant, within {limit:g} standard errors",
-        source="guides: an input-independent control; a shuffled label is predictable only if it "
-        "leaks into the inputs (randomisation test)",
-    )
     columns = subject.task.columns
     if subject.task.reconstructs_inputs:
         return judge.skipped(REBUILT)
@@ -88,15 +90,18 @@ def shuffled_labels(subject: Subject) -> CheckResult:
     return judge.passed(shown, **leads)
 
 
-def split_overlap(subject: Subject) -> CheckResult:
+@check(
+    "split_overlap",
+    expects=(
+        "validation examples that repeat a training example no more often than training "
+        "examples repeat each other"
+    ),
+    source="guides: validation on training rows measures memory",
+    tolerance=f"{COPIED_SHARE:.0%}",
+    needs_losses=False,
+)
+def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
     """Check that validation examples are not copies of training examples."""
-    judge = Judge(
-        "split_overlap",
-        expected="validation examples that repeat a training example no more often than training "
-        "examples repeat each other",
-        source="guides: validation on training rows measures memory",
-        tolerance=f"{COPIED_SHARE:.0%}",
-    )
     train, validation = (Counter(example_keys(b)) for b in (subject.train, subject.validation))
     rows, held = subject.num_rows(), len(subject.validation[LABEL])
     # Tables of few values repeat by chance, within a split as often as across.

@@ -10,8 +10,8 @@ from torch import nn
 
 from perennial.check_skeleton.checks.data.lists import ALIKE, KEPT_BITS, bits_of, commonest
 from perennial.check_skeleton.checks.data.signals import Numbers
+from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject, stirred_model
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from perennial.check_skeleton.checks.data.signals import Numbers
 from perennial.check_skeleton.checks.data.teeth import sawtooth
+from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject, head_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.skeleton import CheckResult
 from perennial.data.pictures import decode_picture

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge
 from perennial.check_skeleton.subject import Subject, head_of, rows_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.checks.data.units import describe_other_unit
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Subject,
     distinct_examples,
@@ -13,7 +14,6 @@ from perennial.check_skeleton.subject import (
     rows_of,
     stirred_model,
 )
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -23,14 +23,16 @@ PROBED_ROWS = 64
 LARGEST_SCALE = 10.0
 
 
-def input_scale(subject: Subject) -> CheckResult:
+@check(
+    "input_scale",
+    expects=(
+        f"finite inputs that vary, float columns with mean and deviation below {LARGEST_SCALE:g}"
+    ),
+    source="Efficient BackProp §4.3; guides: look at tensors right before the model",
+    needs_losses=False,
+)
+def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the inputs are finite, informative and of a scale that trains well."""
-    judge = Judge(
-        "input_scale",
-        expected="finite inputs that vary, float columns with mean and deviation below "
-        f"{LARGEST_SCALE:g}",
-        source="Efficient BackProp §4.3; guides: look at tensors right before the model",
-    )
     inputs = inputs_of(subject.train)
     distinct = len(distinct_examples(inputs))
     if found := _broken(judge, subject) or _constant(judge, subject, distinct):

@@ -19,8 +19,8 @@ from perennial.check_skeleton.checks.data.signals import (
     probed_rows,
     signal_of,
 )
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL
 
@@ -62,15 +62,18 @@ class Rows:
         return self.subject.task.kind == "regression"
 
 
-def telling_columns(subject: Subject) -> CheckResult:
+@check(
+    "telling_columns",
+    expects=(
+        f"no feature that explains {TELLING_SHARE:.0%} of the label's variance alone, no "
+        "row numbers among the features, and no position of a window that holds the label"
+    ),
+    source="guides: the target, or a consequence of it, used as an input; is it known when the "
+    "prediction is made?",
+    needs_losses=False,
+)
+def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
     """Check that no raw column and no fixed position of the inputs reveals the label."""
-    judge = Judge(
-        "telling_columns",
-        expected=f"no feature that explains {TELLING_SHARE:.0%} of the label's variance alone, no "
-        "row numbers among the features, and no position of a window that holds the label",
-        source="guides: the target, or a consequence of it, used as an input; is it known when the "
-        "prediction is made?",
-    )
     columns = subject.task.columns
     if columns.label in columns.features or subject.task.reconstructs_inputs:
         return judge.skipped("the label is a feature by design")

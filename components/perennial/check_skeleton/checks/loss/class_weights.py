@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from perennial.check_skeleton.free_outputs import output_of, probe
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT
 
@@ -19,16 +19,18 @@ FEWEST_CLASSES = 4
 MOST_CLASSES = 64
 
 
-def class_weights(subject: Subject) -> CheckResult:
+@check(
+    "class_weights",
+    expects=(
+        "at outputs of zero, the same gradient for each class, or a larger one for rarer classes"
+    ),
+    source="weights that are inverted, in another order, or applied twice raise no error and "
+    "harm the classes that they are meant for",
+    tolerance=f"{EQUAL_PULL:g} times, and {MOST_OVERDONE:g} times beyond inverse frequency",
+    needs_labels=True,
+)
+def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
     """Check that class weights fit the classes' frequencies."""
-    judge = Judge(
-        "class_weights",
-        expected="at outputs of zero, the same gradient for each class, or a larger one for rarer "
-        "classes",
-        source="weights that are inverted, in another order, or applied twice raise no error and "
-        "harm the classes that they are meant for",
-        tolerance=f"{EQUAL_PULL:g} times, and {MOST_OVERDONE:g} times beyond inverse frequency",
-    )
     task = subject.task
     if task.kind not in ("binary", "multiclass"):
         return judge.skipped("the labels are not classes")

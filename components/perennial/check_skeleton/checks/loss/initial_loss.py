@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from perennial.check_skeleton.free_outputs import best_constant, output_of, probe
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
 from perennial.check_skeleton.token_outputs import is_per_token
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, inputs_of
@@ -23,14 +23,17 @@ LARGE_INPUTS = 100.0
 SAME_NUMBER = 0.05
 
 
-def initial_loss(subject: Subject) -> CheckResult:
+@check(
+    "initial_loss",
+    expects=lambda subject: (
+        f"expected_initial_loss() ± {subject.settings.initial_loss_tolerance:.0%} ± "
+        f"{NOISE_ERRORS:g} standard errors"
+    ),
+    source="guides: verify the loss at initialisation, ln C for C classes",
+)
+def check_initial_loss(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the initial loss matches theory."""
     tolerance = subject.settings.initial_loss_tolerance
-    judge = Judge(
-        "initial_loss",
-        expected=f"expected_initial_loss() ± {tolerance:.0%} ± {NOISE_ERRORS:g} standard errors",
-        source="guides: verify the loss at initialisation, ln C for C classes",
-    )
     theory = subject.task.expected_initial_loss()
     scored = score_in_parts(subject.task, subject.build_model(), subject.train)
     losses = scored.losses
@@ -51,13 +54,14 @@ def initial_loss(subject: Subject) -> CheckResult:
     return judge.passed(shown, initial_loss=measured, theory=theory)
 
 
-def initial_bias(subject: Subject) -> CheckResult:
+@check(
+    "initial_bias",
+    expects=f"initial loss below {COSTLY_START:g} times the best constant's",
+    source="guides: initialise the final bias to the label's mean or prior",
+    severity="warn",
+)
+def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the initial output matches the label's prior."""
-    judge = Judge(
-        "initial_bias",
-        expected=f"initial loss below {COSTLY_START:g} times the best constant's",
-        source="guides: initialise the final bias to the label's mean or prior",
-    )
     if is_per_token(output_of(subject, head_of(subject.train, 2)), subject.train[LABEL][:2]):
         return judge.skipped("models of tokens usually have no bias in their last layer")
     constant, best = _constant(subject)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from perennial.check_skeleton.free_outputs import best_outputs, output_of, probe
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch
 
@@ -27,17 +27,19 @@ FEWEST_PROBES = 20
 SAME_LOSS = 0.01
 
 
-def prediction_detail(subject: Subject) -> CheckResult:
+@check(
+    "prediction_detail",
+    expects=(
+        "different predictions for different outputs, each from its own output, and "
+        "probabilities at which the expected gradient of the loss is zero"
+    ),
+    source="a proper loss is minimal at the true probability, so its gradients for each label "
+    "determine the probability that an output stands for",
+    tolerance=f"{KEPT_SHARE:.0%} different; log odds within {LEAST_RATIO:g} to "
+    f"{LARGEST_RATIO:g} times the loss's",
+)
+def check_prediction_detail(subject: Subject, judge: Judge) -> CheckResult:
     """Check that predictions keep the detail of their own outputs, on the loss's scale."""
-    judge = Judge(
-        "prediction_detail",
-        expected="different predictions for different outputs, each from its own output, and "
-        "probabilities at which the expected gradient of the loss is zero",
-        source="a proper loss is minimal at the true probability, so its gradients for each label "
-        "determine the probability that an output stands for",
-        tolerance=f"{KEPT_SHARE:.0%} different; log odds within {LEAST_RATIO:g} to "
-        f"{LARGEST_RATIO:g} times the loss's",
-    )
     task = subject.task
     if task.kind == "statistic":
         return judge.skipped("the task measures examples and makes no predictions")

@@ -16,9 +16,9 @@ from perennial.check_skeleton.free_outputs import (
     probe,
 )
 from perennial.check_skeleton.output_domain import OutputDomain, output_domain
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, mean_loss, rows_of, stirred_model
 from perennial.check_skeleton.token_outputs import is_per_token
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -35,13 +35,13 @@ LATE = 5.0
 NEAR, FAR = 3.0, 30.0
 
 
-def per_example_losses(subject: Subject) -> CheckResult:
+@check(
+    "per_example_losses",
+    expects="finite losses of shape [B], the same for a batch as for its halves",
+    source="the engine averages over the global batch; gradient accumulation relies on it",
+)
+def check_per_example_losses(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the loss gives one finite number per example, from that example alone."""
-    judge = Judge(
-        "per_example_losses",
-        expected="finite losses of shape [B], the same for a batch as for its halves",
-        source="the engine averages over the global batch; gradient accumulation relies on it",
-    )
     task, batch = subject.task, probe(subject)
     rows = len(batch[LABEL])
     with torch.no_grad():
@@ -102,15 +102,17 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
     return judge.passed(f"shape [{rows}], mean {float(losses.mean()):.4g}")
 
 
-def training_losses(subject: Subject) -> CheckResult:
+@check(
+    "training_losses",
+    expects=(
+        f"outputs that minimise `training_losses` have less than {MISLED:.0%} of the best "
+        "constant's loss, and every example has a gradient"
+    ),
+    source="guides: wrong labels and clipped losses fail silently; checks and evaluation see "
+    "`losses` only",
+)
+def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
     """Check that minimising the training loss also minimises the measured loss."""
-    judge = Judge(
-        "training_losses",
-        expected=f"outputs that minimise `training_losses` have less than {MISLED:.0%} of the best "
-        "constant's loss, and every example has a gradient",
-        source="guides: wrong labels and clipped losses fail silently; checks and evaluation see "
-        "`losses` only",
-    )
     task, batch = subject.task, probe(subject)
     if type(task).training_losses is Task.training_losses:
         return judge.skipped("training minimises `losses` itself")
@@ -192,14 +194,15 @@ def _order_matters(losses: Losses, output: Tensor, batch: Batch, group: int) -> 
     return _difference(losses(output[back], rows_of(batch, back))[back], losses(output, batch))
 
 
-def loss_floor(subject: Subject) -> CheckResult:
+@check(
+    "loss_floor",
+    expects=f"the best outputs have a loss below {ZERO_LOSS:.0%} of the best constant's",
+    source="guides: overfit to zero loss; thresholds from the formulas of label smoothing and "
+    "of softmax applied twice",
+    needs_labels=True,
+)
+def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the loss can reach zero, whatever the model."""
-    judge = Judge(
-        "loss_floor",
-        expected=f"the best outputs have a loss below {ZERO_LOSS:.0%} of the best constant's",
-        source="guides: overfit to zero loss; thresholds from the formulas of label smoothing and "
-        "of softmax applied twice",
-    )
     free = best_outputs(subject)
     share = free.floor / max(free.constant_loss, 1e-12)
     measured = f"floor {free.floor:.4g} of {free.constant_loss:.4g} ({share:.0%})"
@@ -228,13 +231,14 @@ def loss_floor(subject: Subject) -> CheckResult:
     return judge.passed(measured)
 
 
-def loss_not_clipped(subject: Subject) -> CheckResult:
+@check(
+    "loss_not_clipped",
+    expects="a gradient for every example, however wrong its output",
+    source="guides: clipping the loss instead of the gradient ignores outliers",
+    needs_labels=True,
+)
+def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
     """Check that badly wrong examples still have a gradient."""
-    judge = Judge(
-        "loss_not_clipped",
-        expected="a gradient for every example, however wrong its output",
-        source="guides: clipping the loss instead of the gradient ignores outliers",
-    )
     free = best_outputs(subject)
     domain = subject.once(asked_domain)
     norms, most = _gradients(subject, subject.task.losses, free, probe(subject), domain)

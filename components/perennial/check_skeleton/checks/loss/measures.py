@@ -18,9 +18,9 @@ from perennial.check_skeleton.checks.loss.known_metrics import (
 )
 from perennial.check_skeleton.free_outputs import output_of
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
 from perennial.check_skeleton.token_outputs import is_per_token, wanted_tokens
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
@@ -58,15 +58,16 @@ class Trial:
     given: tuple[Floats, Floats] | None = None
 
 
-def metric_values(subject: Subject) -> CheckResult:
+@check(
+    "metric_values",
+    expects=(
+        "metrics of a known name equal to scikit-learn's on noisy, tied and imbalanced predictions"
+    ),
+    source="guides: compute the metric with independent code; scikit-learn's definitions",
+    tolerance=f"{SAME:g}",
+)
+def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each metric computes what its name means, over all examples at once."""
-    judge = Judge(
-        "metric_values",
-        expected="metrics of a known name equal to scikit-learn's on noisy, tied and imbalanced "
-        "predictions",
-        source="guides: compute the metric with independent code; scikit-learn's definitions",
-        tolerance=f"{SAME:g}",
-    )
     if subject.task.kind != "statistic" and len(np.unique(_labels(subject))) < 2:
         return judge.skipped("the training sample holds only one label")
     if bytes_counted := describe_miscounted_bytes(subject):

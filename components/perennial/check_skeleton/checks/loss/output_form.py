@@ -19,6 +19,7 @@ from perennial.check_skeleton.output_domain import (
     ROUNDING,
     pushed_outputs,
 )
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Subject,
     head_of,
@@ -27,7 +28,6 @@ from perennial.check_skeleton.subject import (
     stirred_model,
 )
 from perennial.check_skeleton.token_outputs import has_row_per_label, is_per_token
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -100,16 +100,19 @@ BOUNDS = (
 )  # fmt: skip
 
 
-def output_form(subject: Subject) -> CheckResult:
-    """Check that outputs fit the loss: enough for the labels, without an extra activation."""
-    judge = Judge(
-        "output_form",
-        expected="an output for every class of the labels, and outputs that can bring the loss "
+@check(
+    "output_form",
+    expects=(
+        "an output for every class of the labels, and outputs that can bring the loss "
         f"near zero; a failure if their bounds leave {FAILING_SHARE:.0%} of the best constant's "
-        "loss",
-        source="guides: cross-entropy takes logits, softmax before it is a silent failure; "
-        "thresholds from the formulas of softmax and sigmoid applied twice",
-    )
+        "loss"
+    ),
+    source="guides: cross-entropy takes logits, softmax before it is a silent failure; "
+    "thresholds from the formulas of softmax and sigmoid applied twice",
+    needs_losses=False,
+)
+def check_output_form(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that outputs fit the loss: enough for the labels, without an extra activation."""
     batch = head_of(probe(subject), max(PROBED_ROWS, subject.task.scored_together))
     output = output_of(subject, batch)
     if not isinstance(output, Tensor) or output.shape[:1] != (len(batch[LABEL]),):

@@ -17,8 +17,8 @@ from perennial.check_skeleton.checks.loss.outputs_alike import (
 )
 from perennial.check_skeleton.free_outputs import best_outputs, output_of, probe
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.metrics.catalogue import find_metric
 from perennial.engine.metrics.metric import UndefinedMetricError
@@ -32,13 +32,13 @@ _FORMS = {
 }
 
 
-def predictions(subject: Subject) -> CheckResult:
+@check(
+    "predictions",
+    expects=lambda subject: _FORMS[subject.task.kind],
+    source="the task's protocol; outputs that minimise the loss must predict the labels",
+)
+def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     """Check that predictions have the declared form and agree with the loss."""
-    judge = Judge(
-        "predictions",
-        expected=_FORMS[subject.task.kind],
-        source="the task's protocol; outputs that minimise the loss must predict the labels",
-    )
     task, batch = subject.task, probe(subject)
     output = output_of(subject, batch)
     if task.kind == "statistic":
@@ -121,14 +121,16 @@ def _scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.fl
     return bool(gains) and min(gains) >= -1e-6
 
 
-def metric_direction(subject: Subject) -> CheckResult:
+@check(
+    "metric_direction",
+    expects=(
+        "each declared metric, finite, better for perfect than for shuffled and for "
+        "constant predictions"
+    ),
+    source="selection and gate rely on the declared direction",
+)
+def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
     """Check that metrics are those declared, and better for better predictions."""
-    judge = Judge(
-        "metric_direction",
-        expected="each declared metric, finite, better for perfect than for shuffled and for "
-        "constant predictions",
-        source="selection and gate rely on the declared direction",
-    )
     task, generator = subject.task, np.random.default_rng(subject.seed)
     if task.kind == "statistic":
         return _judge_measures(judge, subject)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -78,15 +78,18 @@ class Activation:
     flat: float
 
 
-def activations(subject: Subject) -> CheckResult:
+@check(
+    "activations",
+    expects=(
+        f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
+        f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}"
+    ),
+    source="guides: dead ReLUs, saturation, vanishing and exploding signals; thresholds "
+    "measured on 45 healthy models",
+    needs_losses=False,
+)
+def check_activations(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a signal of reasonable scale passes through every layer."""
-    judge = Judge(
-        "activations",
-        expected=f"finite outputs; below {DEAD_SHARE:.0%} dead units and {SATURATED_SHARE:.0%} "
-        f"saturated values; no layer multiplies deviations by {LARGEST_GAIN:g}",
-        source="guides: dead ReLUs, saturation, vanishing and exploding signals; thresholds "
-        "measured on 45 healthy models",
-    )
     batch = subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
     seen = _Pass()
     output = seen.run(simplified(subject.build_model()), batch)
@@ -104,14 +107,14 @@ def activations(subject: Subject) -> CheckResult:
     return dead or _judged_scales(judge, seen.layers, _input_deviation(batch))
 
 
-def symmetric_units(subject: Subject) -> CheckResult:
+@check(
+    "symmetric_units",
+    expects=f"units of a layer that differ at the start, or after {STEPS} updates",
+    source="units with equal weights on both sides always get equal gradients "
+    "(Deep Learning, Goodfellow et al., 2016, section 8.4)",
+)
+def check_symmetric_units(subject: Subject, judge: Judge) -> CheckResult:
     """Check that units do not start as copies of each other and stay so."""
-    judge = Judge(
-        "symmetric_units",
-        expected=f"units of a layer that differ at the start, or after {STEPS} updates",
-        source="units with equal weights on both sides always get equal gradients "
-        "(Deep Learning, Goodfellow et al., 2016, section 8.4)",
-    )
     model = simplified(subject.build_model())
     weights = {
         name: weight

@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 from perennial.check_skeleton.checks.model.padding import Padding, padding_of
 from perennial.check_skeleton.checks.model.token_positions import tokens_of
 from perennial.check_skeleton.free_outputs import probe
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, rows_of, stirred_model
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -143,15 +143,17 @@ def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
     return watch.seen, batch
 
 
-def attention(subject: Subject) -> CheckResult:
+@check(
+    "attention",
+    expects=(
+        "weights over the keys that add up to 1, differ, and leave padding out; heads "
+        "split and joined without moving numbers between positions"
+    ),
+    source="Attention Is All You Need, section 3.2; every softmax, product and change of shape "
+    "of a pass is examined",
+)
+def check_attention(subject: Subject, judge: Judge) -> CheckResult:
     """Check that attention mixes positions by weights over the keys, separately in each head."""
-    judge = Judge(
-        "attention",
-        expected="weights over the keys that add up to 1, differ, and leave padding out; heads "
-        "split and joined without moving numbers between positions",
-        source="Attention Is All You Need, section 3.2; every softmax, product and change of shape "
-        "of a pass is examined",
-    )
     found, batch = subject.once(observed_attention)
     if not found.lengths:
         return judge.skipped("no attention between positions is found")

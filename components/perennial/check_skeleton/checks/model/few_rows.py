@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from perennial.check_skeleton.made_up_inputs import method_of
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, stirred_model
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import predict_batch
 from perennial.engine.serving.pyfunc import ServedModel
@@ -25,16 +25,17 @@ WAYS = ("the model", "losses", "predictions", "the served model")
 Answer = Callable[[pl.DataFrame], Tensor]
 
 
-def few_rows(subject: Subject) -> CheckResult:
+@check(
+    "few_rows",
+    expects=(
+        f"one entry per row from {', '.join(WAYS)}, equal for 1, 2 and 3 rows to those among {MANY}"
+    ),
+    source="most requests to a served model have one row; squeeze() and statistics of the "
+    "batch silently change their answers",
+    tolerance=f"{SAME:g} of the largest",
+)
+def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
     """Check that answers for one to three rows have the right shape and equal those among more."""
-    judge = Judge(
-        "few_rows",
-        expected=f"one entry per row from {', '.join(WAYS)}, equal for 1, 2 and 3 rows to those "
-        f"among {MANY}",
-        source="most requests to a served model have one row; squeeze() and statistics of the "
-        "batch silently change their answers",
-        tolerance=f"{SAME:g} of the largest",
-    )
     together = subject.task.scored_together
     rows = subject.validation_rows.head(MANY * together)
     model, refused = stirred_model(subject), list[str]()

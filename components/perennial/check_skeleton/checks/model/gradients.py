@@ -15,7 +15,9 @@ from perennial.check_skeleton.checks.model.silent_parameters import (
 )
 from perennial.check_skeleton.checks.model.single_step import single_step
 from perennial.check_skeleton.checks.model.ties import copies_of_embeddings
+from perennial.check_skeleton.checks.model.token_positions import shaded
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, updates
 from perennial.check_skeleton.subject import (
     Subject,
@@ -24,7 +26,7 @@ from perennial.check_skeleton.subject import (
     seeded,
     stirred_model,
 )
-from perennial.check_skeleton.verdict import DEPENDENCIES, Judge, shaded
+from perennial.check_skeleton.verdict import DEPENDENCIES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.parallelism.replica import leaves_of
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -37,22 +39,23 @@ MORE_BATCHES = 12
 MIXING = 1e-5
 
 
-def example_independence(subject: Subject) -> CheckResult:
+@check(
+    "example_independence",
+    expects=lambda subject: (
+        f"the {_compared(subject)} of an example do not change when another one is replaced, or "
+        "when the batch is reordered"
+    ),
+    source="guides: gradients must depend on their own example only (view instead of permute)",
+)
+def check_example_independence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the loss of one example does not depend on its neighbours in the batch.
 
     Where the loss compares examples, as in retrieval, the outputs are checked.
     """
-    compares = subject.task.scored_together > 1
-    what = "outputs" if compares else "losses"
-    judge = Judge(
-        "example_independence",
-        expected=f"the {what} of an example do not change when another one is replaced, or when "
-        "the batch is reordered",
-        source="guides: gradients must depend on their own example only (view instead of permute)",
-    )
+    what = _compared(subject)
     batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
     rows = len(batch[LABEL])
-    measure = _outputs if compares else partial(_losses, subject)
+    measure = _outputs if what == "outputs" else partial(_losses, subject)
     before, again = measure(model, batch), measure(model, batch)
     if float((again - before).abs().max()) > MIXING:
         return judge.skipped("outputs are random in evaluation mode: see `modes`")
@@ -94,13 +97,13 @@ def example_independence(subject: Subject) -> CheckResult:
     )
 
 
-def input_use(subject: Subject) -> CheckResult:
+@check(
+    "input_use",
+    expects="every input tensor changes the loss",
+    source="guides: visualise what the model really gets; an unused input is a silent failure",
+)
+def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
     """Check that every input tensor, and every column of a table, reaches the loss."""
-    judge = Judge(
-        "input_use",
-        expected="every input tensor changes the loss",
-        source="guides: visualise what the model really gets; an unused input is a silent failure",
-    )
     batch, model = subject.balanced(4 * PROBED_ROWS), stirred_model(subject)
     unused: list[str] = []
     columns: list[str] = []
@@ -142,13 +145,13 @@ def input_use(subject: Subject) -> CheckResult:
     return judge.passed(f"{', '.join(inputs_of(batch))} change the loss")
 
 
-def parameter_gradients(subject: Subject) -> CheckResult:
+@check(
+    "parameter_gradients",
+    expects=f"finite gradients, not all zero, for each parameter within {STEPS} updates",
+    source="guides: dead units, frozen or forgotten layers train silently",
+)
+def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
     """Check that every trainable parameter gets a finite gradient that is not zero."""
-    judge = Judge(
-        "parameter_gradients",
-        expected=f"finite gradients, not all zero, for each parameter within {STEPS} updates",
-        source="guides: dead units, frozen or forgotten layers train silently",
-    )
     with seeded(subject.seed):
         model = subject.task.build_model()
         model.train()
@@ -369,3 +372,8 @@ def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: st
         return list(range(tensor.shape[1]))
     (gradient,) = torch.autograd.grad(losses.sum(), free, allow_unused=True, materialize_grads=True)
     return (gradient == 0).all(dim=0).nonzero().flatten().tolist()
+
+
+def _compared(subject: Subject) -> str:
+    """Return what is compared: the loss of an example may depend on the others by design."""
+    return "outputs" if subject.task.scored_together > 1 else "losses"

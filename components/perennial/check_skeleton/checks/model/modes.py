@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import BATCH_STATISTICS, DROPOUTS
 from perennial.check_skeleton.subject import Subject, seeded, stirred_model
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -32,14 +32,16 @@ DROPPED_OUTPUTS = 0.02
 SAME_OUTPUT = 1e-3
 
 
-def modes(subject: Subject) -> CheckResult:
+@check(
+    "modes",
+    expects=(
+        "in evaluation mode, equal outputs in two passes and unchanged statistics; in "
+        "training mode, every dropout and batch norm active"
+    ),
+    source="guides: forgotten train and eval calls silently train or serve another model",
+)
+def check_modes(subject: Subject, judge: Judge) -> CheckResult:
     """Check that evaluation mode is deterministic and training mode activates its layers."""
-    judge = Judge(
-        "modes",
-        expected="in evaluation mode, equal outputs in two passes and unchanged statistics; in "
-        "training mode, every dropout and batch norm active",
-        source="guides: forgotten train and eval calls silently train or serve another model",
-    )
     inputs = inputs_of(subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows)))
     with seeded(subject.seed):
         model = stirred_model(subject)

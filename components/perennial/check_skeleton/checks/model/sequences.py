@@ -17,13 +17,14 @@ from perennial.check_skeleton.checks.model.token_positions import (
 )
 from perennial.check_skeleton.free_outputs import output_of, probe
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of, stirred_model
 from perennial.check_skeleton.token_outputs import (
     counted_tokens,
     is_per_token,
     wanted_tokens,
 )
-from perennial.check_skeleton.verdict import DEPENDENCIES, Judge
+from perennial.check_skeleton.verdict import DEPENDENCIES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
 
@@ -45,15 +46,16 @@ _OFF_BY = {
 }
 
 
-def example_weights(subject: Subject) -> CheckResult:
+@check(
+    "example_weights",
+    expects=(
+        "no negative weights; for a loss over tokens, the number of tokens in it, without padding"
+    ),
+    source="the engine averages losses by weight: the mean over all tokens of the global "
+    "batch, however many of them an example has",
+)
+def check_example_weights(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `weight` is the number of tokens in the loss of the example."""
-    judge = Judge(
-        "example_weights",
-        expected="no negative weights; for a loss over tokens, the number of tokens in it, without "
-        "padding",
-        source="the engine averages losses by weight: the mean over all tokens of the global "
-        "batch, however many of them an example has",
-    )
     weights, batch = subject.train.get(WEIGHT), head_of(probe(subject), PROBED_ROWS)
     if weights is not None and (wrong := _wrong_weights(weights)):
         return judge.failed(wrong, hint="return one number per example, 0 or more")
@@ -151,15 +153,15 @@ def _judged_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
     return judge.passed(shown)
 
 
-def next_token(subject: Subject) -> CheckResult:
+@check(
+    "next_token",
+    expects="the target of each position is the next token",
+    source="guides: off-by-one targets; measured by the gradient of the loss, so that labels "
+    "may be shifted anywhere",
+    tolerance=f"{AGREEMENT:.0%} of the positions",
+)
+def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the target of each position is the next token."""
-    judge = Judge(
-        "next_token",
-        expected="the target of each position is the next token",
-        source="guides: off-by-one targets; measured by the gradient of the loss, so that labels "
-        "may be shifted anywhere",
-        tolerance=f"{AGREEMENT:.0%} of the positions",
-    )
     columns, batch = subject.task.columns, probe(subject)
     if not _asks_for_labels(subject, batch):
         return judge.failed(
@@ -201,14 +203,14 @@ def _asks_for_labels(subject: Subject, batch: Batch) -> bool:
     return max(agreements(batch[LABEL], wanted).values()) >= AGREEMENT
 
 
-def future_independence(subject: Subject) -> CheckResult:
+@check(
+    "future_independence",
+    expects="the same outputs for two texts up to their first difference",
+    source="labels that are not shifted, or attention without its mask, leak the target: the "
+    "loss falls to nothing and the model is useless",
+)
+def check_future_independence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that no output depends on its target token or later ones."""
-    judge = Judge(
-        "future_independence",
-        expected="the same outputs for two texts up to their first difference",
-        source="labels that are not shifted, or attention without its mask, leak the target: the "
-        "loss falls to nothing and the model is useless",
-    )
     label = subject.task.columns.label
     if subject.task.reconstructs_inputs:
         return judge.skipped("the target of each position is its own token, as the task declares")

@@ -20,8 +20,8 @@ from perennial.check_skeleton.checks.model.token_positions import (
 from perennial.check_skeleton.checks.model.words import Words, words_as_padding, words_of
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.made_up_inputs import made_up
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, rows_of, stirred_model
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -50,17 +50,19 @@ SEEN = (
 )
 
 
-def text_coverage(subject: Subject) -> CheckResult:
+@check(
+    "text_coverage",
+    expects=(
+        "different inputs for different frequent words; most changes of one character "
+        f"seen in each of {PARTS} parts of a text"
+    ),
+    source="guides: look at what the model really receives; contexts that are cut too early "
+    "and unknown words lose text silently",
+    tolerance=f"{DOUBTED_LOSS:.0%} of the words' occurrences, {READ_SHARE:.0%} of texts with "
+    "room left",
+)
+def check_text_coverage(subject: Subject, judge: Judge) -> CheckResult:
     """Check that texts reach the tensors completely, frequent words as distinct inputs."""
-    judge = Judge(
-        "text_coverage",
-        expected="different inputs for different frequent words; most changes of one character "
-        f"seen in each of {PARTS} parts of a text",
-        source="guides: look at what the model really receives; contexts that are cut too early "
-        "and unknown words lose text silently",
-        tolerance=f"{DOUBTED_LOSS:.0%} of the words' occurrences, {READ_SHARE:.0%} of texts with "
-        "room left",
-    )
     words = words_of(subject)
     if lost := _judged_words(judge, words):
         return lost
@@ -192,15 +194,16 @@ def _changed(text: str, where: float, exchange: Mapping[int, str]) -> str:
     return text[:place] + text[place].translate(exchange) + text[place + 1 :]
 
 
-def position_use(subject: Subject) -> CheckResult:
+@check(
+    "position_use",
+    expects="the output at a token changes with the order of earlier tokens",
+    source="attention without positions sees a bag of tokens (Attention Is All You Need, "
+    "section 3.5); thresholds measured on the reference decoder",
+    tolerance=f"{ORDER:g} of what other tokens change",
+    severity="warn",
+)
+def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the first layer that reads other tokens depends on their order."""
-    judge = Judge(
-        "position_use",
-        expected="the output at a token changes with the order of earlier tokens",
-        source="attention without positions sees a bag of tokens (Attention Is All You Need, "
-        "section 3.5); thresholds measured on the reference decoder",
-        tolerance=f"{ORDER:g} of what other tokens change",
-    )
     batch = probe(subject)
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
@@ -288,15 +291,17 @@ def _judged_order(judge: Judge, layer: str, share: float) -> CheckResult:
     )
 
 
-def padding_independence(subject: Subject) -> CheckResult:
+@check(
+    "padding_independence",
+    expects=(
+        "the same outputs for short texts with other tokens as padding, or with less "
+        "padding: models may recognise padding by its code"
+    ),
+    source="padding that is attended to makes the result of a text depend on the length of its "
+    "batch",
+)
+def check_padding_independence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that outputs do not depend on padding."""
-    judge = Judge(
-        "padding_independence",
-        expected="the same outputs for short texts with other tokens as padding, or with less "
-        "padding: models may recognise padding by its code",
-        source="padding that is attended to makes the result of a text depend on the length of its "
-        "batch",
-    )
     batch = probe(subject)
     tokens = tokens_of(batch)
     padding = None if tokens is None else padding_of(batch[tokens])

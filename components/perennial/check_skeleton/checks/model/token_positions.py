@@ -1,5 +1,6 @@
 """Token positions: the tokens of a text, the target at each position, and dependencies."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from torch import Tensor, nn
 from perennial.check_skeleton.free_outputs import output_of
 from perennial.check_skeleton.subject import Subject, head_of
 from perennial.check_skeleton.token_outputs import is_per_token, wanted_tokens
-from perennial.check_skeleton.verdict import shaded
 from perennial.engine.task import LABEL, Batch, inputs_of
 
 # Shuffled tokens agree with their labels about as often as letters do, once in ten to twenty; the
 # end of a text may be labelled otherwise than it is padded, which matters in short ones.
 AGREEMENT = 0.5
+# Of its own size; smaller movements are rounding.
+SMALLEST_MOVE = 1e-5
 OFFSETS = (1, 0, 2, -1, 3, -2)
 # Masked language models hide their target tokens, four in five by one code.
 HIDDEN_SHARE = 0.5
@@ -159,3 +161,13 @@ def watched(model: nn.Module, shape: Sequence[int], at: int) -> Iterator[dict[st
     finally:
         for handle in handles:
             handle.remove()
+
+
+def shaded(moved: Tensor) -> JsonValue:
+    """Return how far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
+
+    0 is not at all, 1 by its own size or more; between them each decade is one step.
+    """
+    decades = -math.log10(SMALLEST_MOVE)
+    shades = (1 + moved.clamp_min(SMALLEST_MOVE).log10() / decades).clamp_max(1.0)
+    return [[round(shade, 3) for shade in row] for row in shades.tolist()]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.trials.comparison import (
     DIVERGED,
@@ -17,7 +18,6 @@ from perennial.check_skeleton.trials.comparison import (
 )
 from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS, RankRecord
 from perennial.check_skeleton.trials.supervisor import Outcome, Trials, make_trials
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 
 DIVISION = (
@@ -31,16 +31,17 @@ REPEATED_SHARE = 0.5
 ALONE = "the contract trains in one process: training.strategy = 'single'"
 
 
-def rank_equivalence(subject: Subject) -> CheckResult:
+@check(
+    "rank_equivalence",
+    expects=(
+        f"equal losses and weights in {STEPS} updates of one process and of two, under ddp and fsdp"
+    ),
+    source="measured: rounding changes healthy tasks by 1e-6 of the weights' movement, "
+    "rank-dependent code by 1e-2 and more",
+    tolerance=f"{TOLERANCE:g} of the weights' movement, and of the loss",
+)
+def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that two processes, replicated and sharded, compute the same as one."""
-    judge = Judge(
-        "rank_equivalence",
-        expected=f"equal losses and weights in {STEPS} updates of one process and of two, under "
-        "ddp and fsdp",
-        source="measured: rounding changes healthy tasks by 1e-6 of the weights' movement, "
-        "rank-dependent code by 1e-2 and more",
-        tolerance=f"{TOLERANCE:g} of the weights' movement, and of the loss",
-    )
     if subject.training.strategy == "single":
         return judge.skipped(ALONE)
     trials = subject.once(make_trials)
@@ -62,15 +63,17 @@ def rank_equivalence(subject: Subject) -> CheckResult:
     return _judge_equivalence(judge, trials, subject.training.strategy)
 
 
-def rank_data(subject: Subject) -> CheckResult:
+@check(
+    "rank_data",
+    expects=(
+        "equal initial weights on every rank; each row once per epoch on one rank, in "
+        "another order each epoch; different random numbers on each rank"
+    ),
+    source="guides: the same seed for weights, different ones for data, dropout and "
+    "augmentation; ranks with duplicated data are a silent waste",
+)
+def check_rank_data(subject: Subject, judge: Judge) -> CheckResult:
     """Check that ranks start from equal weights and use different rows that cover all."""
-    judge = Judge(
-        "rank_data",
-        expected="equal initial weights on every rank; each row once per epoch on one rank, in "
-        "another order each epoch; different random numbers on each rank",
-        source="guides: the same seed for weights, different ones for data, dropout and "
-        "augmentation; ranks with duplicated data are a silent waste",
-    )
     if subject.training.strategy == "single":
         return judge.skipped(ALONE)
     trials = subject.once(make_trials)
@@ -96,16 +99,18 @@ def rank_data(subject: Subject) -> CheckResult:
     return _judge_randomness(judge, ranks, trials.rows)
 
 
-def resume_trial(subject: Subject) -> CheckResult:
+@check(
+    "resume_trial",
+    expects=(
+        f"killed after the checkpoint of update {SAVED_AFTER} and resumed in new "
+        f"processes: the losses and weights of update {STEPS}, bit for bit"
+    ),
+    source="guides: a resume that loses state silently trains something else; measured: "
+    "the engine resumes bit for bit",
+    tolerance="none",
+)
+def check_resume_trial(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a killed and resumed training equals one without interruption."""
-    judge = Judge(
-        "resume_trial",
-        expected=f"killed after the checkpoint of update {SAVED_AFTER} and resumed in new "
-        f"processes: the losses and weights of update {STEPS}, bit for bit",
-        source="guides: a resume that loses state silently trains something else; measured: "
-        "the engine resumes bit for bit",
-        tolerance="none",
-    )
     trials = subject.once(make_trials)
     if trials.reason:
         return judge.unmeasured(trials.reason)

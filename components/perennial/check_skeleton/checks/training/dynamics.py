@@ -17,8 +17,9 @@ from perennial.check_skeleton.checks.training.contract_training import (
     shown_examples,
     travel,
 )
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
-from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS, Judge
+from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.optimization import NormClipping
@@ -46,16 +47,18 @@ LARGEST_EXCESS = 100.0
 SPIKE = 100.0
 
 
-def first_steps(subject: Subject) -> CheckResult:
-    """Check that the contract's training starts well."""
-    judge = Judge(
-        "first_steps",
-        expected=f"within {STEPS} updates a loss that does not rise, weights that grow less than "
+@check(
+    "first_steps",
+    expects=(
+        f"within {STEPS} updates a loss that does not rise, weights that grow less than "
         f"{LARGEST_GROWTH:g} times, updates that move them by more than {SHORTEST_TRAVEL:g} of "
-        "their length over the budget",
-        source="guides: watch the first updates and a fixed batch's predictions; updates of about "
-        "1e-3 of the weights; learning rates matter by factors of ten",
-    )
+        "their length over the budget"
+    ),
+    source="guides: watch the first updates and a fixed batch's predictions; updates of about "
+    "1e-3 of the weights; learning rates matter by factors of ten",
+)
+def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that the contract's training starts well."""
     obstacle = _obstacle(subject)
     if obstacle:
         return judge.skipped(obstacle)

@@ -17,6 +17,7 @@ from perennial.check_skeleton.free_outputs import (
     output_of,
     probe,
 )
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import (
     shuffled_batches,
     simplified,
@@ -25,7 +26,7 @@ from perennial.check_skeleton.short_training import (
 )
 from perennial.check_skeleton.single_inputs import best_single_input
 from perennial.check_skeleton.subject import Subject, evaluated, head_of
-from perennial.check_skeleton.verdict import CURVES, Judge
+from perennial.check_skeleton.verdict import CURVES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
@@ -70,16 +71,19 @@ class InputAblation:
         )
 
 
-def input_independent_baseline(subject: Subject) -> CheckResult:
+@check(
+    "input_independent_baseline",
+    expects=lambda subject: (
+        f"real inputs lead by {subject.settings.significance:g} standard errors within "
+        f"{subject.settings.training_steps} updates, but above {SUSPICIOUS_SHARE:.0%} of the loss "
+        "without"
+    ),
+    source="guides: train on zeroed inputs; paired over validation rows, with a linear "
+    "model as control for what the sample can show",
+)
+def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the model learns from its inputs."""
     settings = subject.settings
-    judge = Judge(
-        "input_independent_baseline",
-        expected=f"real inputs lead by {settings.significance:g} standard errors within "
-        f"{settings.training_steps} updates, but above {SUSPICIOUS_SHARE:.0%} of the loss without",
-        source="guides: train on zeroed inputs; paired over validation rows, with a linear "
-        "model as control for what the sample can show",
-    )
     ablation = _best_ablation(subject)
     evidence: dict[str, JsonValue] = {
         CURVES: ablation.curves,

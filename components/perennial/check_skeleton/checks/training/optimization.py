@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from perennial.check_skeleton.checks.model.ties import copies_of_embeddings
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.training import TrainingSection
@@ -44,14 +44,14 @@ UNWARMED_GROWTH = 8.0
 INITIAL_SHARE = 0.01
 
 
-def optimizer_coverage(subject: Subject) -> CheckResult:
+@check(
+    "optimizer_coverage",
+    expects="every trainable parameter in the optimizer once, and moved by its update",
+    source="the engine updates model.parameters(); a layer that is missing there silently "
+    "keeps its initial weights",
+)
+def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the contract's optimizer updates every registered parameter exactly once."""
-    judge = Judge(
-        "optimizer_coverage",
-        expected="every trainable parameter in the optimizer once, and moved by its update",
-        source="the engine updates model.parameters(); a layer that is missing there silently "
-        "keeps its initial weights",
-    )
     model = subject.build_model()
     registered = _registered(model)
     trainable = {name: each for name, each in registered.items() if each.requires_grad}
@@ -220,16 +220,18 @@ class _Finding:
     is_fatal: bool = False
 
 
-def schedule_fit(subject: Subject) -> CheckResult:
+@check(
+    "schedule_fit",
+    expects=(
+        "a rate that reaches its peak early and stays above a thousandth of it for nine "
+        f"tenths of the budget; {FEW_EPOCHS:g} to {MANY_EPOCHS:g} epochs; several evaluations"
+    ),
+    source="guides: a schedule copied from another data set, or a decay that ends early, "
+    "fails silently; the linear scaling rule holds with a warm-up and up to a point",
+)
+def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     """Check that warm-up, decay, rate, epochs and evaluations fit the budget and the data."""
     training, rows = subject.training, subject.train_split_rows
-    judge = Judge(
-        "schedule_fit",
-        expected="a rate that reaches its peak early and stays above a thousandth of it for nine "
-        f"tenths of the budget; {FEW_EPOCHS:g} to {MANY_EPOCHS:g} epochs; several evaluations",
-        source="guides: a schedule copied from another data set, or a decay that ends early, "
-        "fails silently; the linear scaling rule holds with a warm-up and up to a point",
-    )
     course = _Course.of(training)
     peak = training.optimizer.peak_rate(training.global_batch_size)
     epochs = training.steps * training.global_batch_size / rows

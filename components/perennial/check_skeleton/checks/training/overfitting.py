@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from perennial.check_skeleton.checks.model.token_positions import find_target_offset
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.free_outputs import free_outputs, output_of, stepped
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import simplified, trains_otherwise, updates
 from perennial.check_skeleton.subject import Subject, mean_loss, seeded
-from perennial.check_skeleton.verdict import CURVES, Judge
+from perennial.check_skeleton.verdict import CURVES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -96,15 +97,17 @@ class _InPlay:
     silent: Sequence[str]
 
 
-def overfit_one_batch(subject: Subject) -> CheckResult:
+@check(
+    "overfit_one_batch",
+    expects=lambda subject: (
+        f"loss below {subject.settings.overfit_tolerance:.0%} of the best constant's within "
+        f"{subject.settings.overfit_steps} updates"
+    ),
+    source="guides: if you cannot overfit a tiny batch, stop everything",
+)
+def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the model can memorise two examples, and one batch."""
     settings = subject.settings
-    judge = Judge(
-        "overfit_one_batch",
-        expected=f"loss below {settings.overfit_tolerance:.0%} of the best constant's within "
-        f"{settings.overfit_steps} updates",
-        source="guides: if you cannot overfit a tiny batch, stop everything",
-    )
     two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
     rows = len(batch[LABEL])
     near, far = _goal(subject, two), _goal(subject, batch)

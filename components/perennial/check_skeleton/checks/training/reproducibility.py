@@ -4,21 +4,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, updates
 from perennial.check_skeleton.subject import Subject, seeded
-from perennial.check_skeleton.verdict import Judge
 from perennial.contracts.skeleton import CheckResult
 
 STEPS = 5
 
 
-def reproducibility(subject: Subject) -> CheckResult:
+@check(
+    "reproducibility",
+    expects=f"equal initial weights and equal losses for {STEPS} updates, twice",
+    source="guides: fix every random seed",
+)
+def check_reproducibility(subject: Subject, judge: Judge) -> CheckResult:
     """Check that initial weights and losses depend only on the seed."""
-    judge = Judge(
-        "reproducibility",
-        expected=f"equal initial weights and equal losses for {STEPS} updates, twice",
-        source="guides: fix every random seed",
-    )
     (first, first_losses), (again, losses_again) = (_run(subject) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
         return judge.failed(
