@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from perennial.check_skeleton.input_preview import EXAMPLES, preview
-from perennial.check_skeleton.report import page_of
+from perennial.check_skeleton.report import EXAMPLES, page_of, preview
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.tasks.image_classification import ImageClassification
 from workshop import Workshop

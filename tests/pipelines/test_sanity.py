@@ -73,7 +73,7 @@ def test_each_check_is_shown_and_the_second_answer_is_kept(sanity, project):
     assert code == 0
     shown = re.findall(r"^  ([✓!-]) (\w+) +\d+\.\d\ds  \S", said, re.M)
     assert shown == [
-        ("✓", "encoding"), ("✓", "labels"), ("-", "augmentation"), ("✓", "per_example_losses"),
+        ("-", "augmentation"), ("✓", "encoding"), ("✓", "labels"), ("✓", "per_example_losses"),
         ("✓", "initial_loss"),
     ]  # fmt: skip
     assert "none of 5 checks blocks training; 4 passed, 1 not applicable" in said

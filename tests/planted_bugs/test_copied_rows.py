@@ -8,8 +8,7 @@ import pytest
 
 from mixed_numbers import Numbers, TwoClasses, subject_of, walk
 from other_styles import numbers_table, table_of
-from perennial.check_skeleton.checks.data.leakage import check_split_overlap
-from perennial.check_skeleton.checks.data.repeats import independent_columns
+from perennial.check_skeleton.checks.data.leakage import check_split_overlap, independent_columns
 
 RNG = np.random.default_rng
 X, SCORE = numbers_table(rows=1200)

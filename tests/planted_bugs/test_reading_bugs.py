@@ -20,7 +20,7 @@ from own_tasks import (
     pinned,
     reviews,
 )
-from perennial.check_skeleton.checks.model.words import words_of
+from perennial.check_skeleton.checks.model.text_coverage import words_of
 from perennial.check_skeleton.subject import Subject
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection

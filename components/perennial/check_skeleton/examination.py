@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from perennial.check_skeleton.baselines import Baselines, measure_baselines
 from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
-from perennial.check_skeleton.input_preview import preview
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
     failure_on_real_rows,
+    is_label_unread,
     method_of,
 )
 from perennial.check_skeleton.registry import FOUNDATION, Check, Judge, load_checks
-from perennial.check_skeleton.report import page_of
+from perennial.check_skeleton.report import page_of, preview
 from perennial.check_skeleton.subject import Subject, rows_at, sample_positions, seeded
-from perennial.check_skeleton.unread_labels import is_label_unread
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult, SkeletonReport

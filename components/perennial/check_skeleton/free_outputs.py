@@ -1,21 +1,35 @@
 """Free outputs: the losses that are possible, whatever the model.
 
 A free tensor replaces the model's output: a loss that no output reaches, no model reaches.
+
+Some losses take only logarithms of probabilities, probabilities, rates, or deviations. A free
+tensor in their place must keep the same bounds, or the loss rejects it, or falls without limit.
+
+Outputs for every token hold millions of numbers, too many to be minimised one by one. But what cross-entropy
+allows is known: the frequencies of the tokens are its best constant, and its ideal puts one scale
+on every right token, whatever the label smoothing.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from torch import Tensor
+from scipy.optimize import minimize, minimize_scalar
+from torch import Tensor, nn
+from torch.nn import functional
 
 from perennial.check_skeleton.made_up_inputs import made_up
-from perennial.check_skeleton.output_domain import FREE, OutputDomain, output_domain
-from perennial.check_skeleton.subject import Subject, evaluated, mean_loss, rows_of
-from perennial.check_skeleton.token_outputs import frequencies, is_per_token, right_tokens
+from perennial.check_skeleton.subject import (
+    Subject,
+    evaluated,
+    head_of,
+    mean_loss,
+    rows_of,
+    stirred_model,
+)
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 256
@@ -30,6 +44,78 @@ KINK_STEPS = 100
 IN_PLACE = "outputs in place of the model's"
 Losses = Callable[[Tensor, Batch], Tensor]
 """A task's `losses` or `training_losses`."""
+DOMAIN_ROWS = 32
+# The last layer is scaled by this, with both signs: outputs that stay within bounds are bounded by
+# a function behind it.
+LOUDER = 1000.0
+ROUNDING = 1e-4
+INSIDE = 1e-6
+LARGEST_SCALE = 40.0  # the rest then has 1e-17 of the probability
+# Krichevsky and Trofimov: half a count for every token costs least when the worst comes.
+UNSEEN = 0.5
+
+
+@dataclass(frozen=True)
+class OutputDomain:
+    """The outputs that a model can have.
+
+    Attributes:
+        kind: Of the last function: probabilities and their logarithms are bounded together,
+            other outputs each by itself.
+        low: Least value of each column of the last dimension, minus infinity where there is none.
+        high: Largest value of each column, infinity where there is none.
+    """
+
+    kind: Literal["free", "probabilities", "log_probabilities", "bounded"] = "free"
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    def outputs(self, free: Tensor) -> Tensor:
+        """Map any numbers to outputs that the model can have."""
+        if self.kind == "log_probabilities":
+            return free.log_softmax(dim=-1)
+        if self.kind == "probabilities":
+            return free.softmax(dim=-1)
+        if self.low is None or self.high is None:
+            return free
+        low, high, has_low, has_high = self._finite(free.dtype)
+        chosen = torch.where(has_low, low + functional.softplus(free), free)
+        chosen = torch.where(has_high & ~has_low, high - functional.softplus(-free), chosen)
+        within = low + (high - low) * free.sigmoid()
+        return torch.where(has_high & has_low, within, chosen)
+
+    def free(self, outputs: Tensor) -> Tensor:
+        """Return numbers that `outputs` maps to these outputs, up to rounding."""
+        if self.kind == "probabilities":
+            return outputs.clamp_min(INSIDE).log()
+        if self.low is None or self.high is None:
+            return outputs
+        low, high, has_low, has_high = self._finite(outputs.dtype)
+        chosen = torch.where(has_low, _inverse_softplus(outputs - low), outputs)
+        below = -_inverse_softplus(high - outputs)
+        chosen = torch.where(has_high & ~has_low, below, chosen)
+        share = ((outputs - low) / (high - low).clamp_min(INSIDE)).clamp(1e-3, 1 - 1e-3)
+        return torch.where(has_high & has_low, share.logit(), chosen)
+
+    def _finite(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Bounds, zero where there is none, and whether there is; infinite ones make NaN."""
+        none = torch.zeros(1)
+        low, high = (none if each is None else each for each in (self.low, self.high))
+        finite = [each.nan_to_num(0.0, 0.0, 0.0).to(dtype) for each in (low, high)]
+        return finite[0], finite[1], low.isfinite(), high.isfinite()
+
+    def holds(self, outputs: Tensor) -> bool:
+        """Whether the model can have these outputs, up to rounding."""
+        if self.kind in ("probabilities", "log_probabilities"):
+            sums = (outputs.exp() if self.kind == "log_probabilities" else outputs).sum(dim=-1)
+            return torch.allclose(sums, torch.ones_like(sums), atol=ROUNDING)
+        if self.low is None or self.high is None:
+            return True
+        is_within = (outputs >= self.low - ROUNDING) & (outputs <= self.high + ROUNDING)
+        return bool(is_within.all())
+
+
+FREE = OutputDomain()
 
 
 @dataclass(frozen=True)
@@ -292,3 +378,184 @@ def stepped(subject: Subject, start: Tensor, batch: Batch, steps: int, rate: flo
 
 def _broadcast(outputs: Tensor, batch: Batch) -> Tensor:
     return outputs.expand(len(batch[LABEL]), *outputs.shape[1:])
+
+
+def output_domain(subject: Subject) -> OutputDomain:
+    """Return the bounds of the model's outputs; free where none are found."""
+    together = subject.task.scored_together
+    batch = head_of(subject.balanced(max(DOMAIN_ROWS, together)), max(DOMAIN_ROWS, together))
+    pushed = pushed_outputs(subject, batch, (LOUDER, LOUDER**2))
+    if pushed is None or not all(bool(torch.isfinite(each).any()) for each in pushed):
+        return FREE
+    outputs = torch.cat(pushed)
+    if outputs.ndim > 1 and outputs.shape[-1] > 1 and not bool(outputs.isnan().any()):
+        ones = torch.ones(outputs.shape[:-1])
+        if torch.allclose(outputs.exp().sum(dim=-1), ones, atol=ROUNDING):
+            return OutputDomain("log_probabilities")
+        is_positive = bool((outputs >= 0).all())
+        if is_positive and torch.allclose(outputs.sum(dim=-1), ones, atol=ROUNDING):
+            return OutputDomain("probabilities")
+    return _bounds_of([_columns(each) for each in pushed])
+
+
+def pushed_outputs(
+    subject: Subject, batch: Batch, factors: tuple[float, ...] = (LOUDER,)
+) -> list[Tensor] | None:
+    """Return outputs as they are, then with the last layer scaled by each factor, both signs.
+
+    A column that the last layer does not change, as that of another head, is turned up by the last
+    one that does. None if no layer is found that changes any.
+    """
+    model = stirred_model(subject)
+    before = _of(model, batch)
+    pushed = [before, *(torch.cat([before, before]) for _ in factors)]
+    for layer in reversed(_layers_in_order(model, batch)):
+        untouched = _is_untouched(before, pushed[1])
+        if not bool(untouched.any()):
+            break
+        turned = _turned_up(model, layer, batch, factors)
+        pushed[1:] = [
+            torch.where(untouched, own, each) for own, each in zip(turned, pushed[1:], strict=True)
+        ]
+    return None if bool(_is_untouched(before, pushed[1]).all()) else pushed
+
+
+def _turned_up(
+    model: nn.Module, layer: nn.Module, batch: Batch, factors: tuple[float, ...]
+) -> list[Tensor]:
+    """Return outputs under each factor on the layer's weights, then under its negative.
+
+    The layer is restored.
+    """
+    kept = [parameter.detach().clone() for parameter in layer.parameters()]
+    turned = []
+    with torch.no_grad():
+        for factor in factors:
+            both = []
+            for sign in (factor, -factor):
+                for parameter, own in zip(layer.parameters(), kept, strict=True):
+                    parameter.copy_(sign * own)
+                both.append(_of(model, batch))
+            turned.append(torch.cat(both))
+        for parameter, own in zip(layer.parameters(), kept, strict=True):
+            parameter.copy_(own)
+    return turned
+
+
+def _is_untouched(before: Tensor, turned: Tensor) -> Tensor:
+    """Return which columns of the last dimension did not change; one value for outputs [B]."""
+    same = turned == torch.cat([before, before])
+    return same.all() if before.ndim == 1 else same.flatten(0, -2).all(dim=0)
+
+
+def _bounds_of(pushed: list[Tensor]) -> OutputDomain:
+    """Return the bounds that each column [rows, columns] keeps under every factor."""
+    before, some, more = pushed
+    low = _kept(some.amin(dim=0), more.amin(dim=0), -torch.inf)
+    high = _kept(some.amax(dim=0), more.amax(dim=0), torch.inf)
+    is_unknown = ((high - low).abs() < ROUNDING) | _is_untouched(before, some)
+    low = torch.where(is_unknown, -torch.inf, low)
+    high = torch.where(is_unknown, torch.inf, high)
+    if not bool((low.isfinite() | high.isfinite()).any()):
+        return FREE
+    return OutputDomain("bounded", low, high)
+
+
+def _kept(some: Tensor, more: Tensor, otherwise: float) -> Tensor:
+    is_same = torch.isclose(some, more, rtol=1e-3, atol=ROUNDING) & more.isfinite()
+    return torch.where(is_same, more, otherwise)
+
+
+def _columns(outputs: Tensor) -> Tensor:
+    return outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs.reshape(-1, outputs.shape[-1])
+
+
+def _inverse_softplus(values: Tensor) -> Tensor:
+    values = values.clamp_min(INSIDE)
+    return values + (-(-values).expm1()).log()
+
+
+def _layers_in_order(model: nn.Module, batch: Batch) -> list[nn.Module]:
+    """Modules without submodules that have parameters, in the order of the forward pass."""
+    order: list[nn.Module] = []
+    hooks = [
+        module.register_forward_hook(lambda module, args, output: order.append(module))
+        for module in model.modules()
+        if not list(module.children()) and list(module.parameters())
+    ]
+    _of(model, batch)
+    for hook in hooks:
+        hook.remove()
+    return list(dict.fromkeys(order))
+
+
+def _of(model: nn.Module, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        output: Tensor = model(**inputs_of(batch))
+    return output
+
+
+def has_row_per_label(output: Tensor, labels: Tensor) -> bool:
+    """Whether an output [B, T, V] has a row of numbers for each of the labels [B, T]."""
+    return labels.ndim == 2 and output.ndim == 3 and labels.shape == output.shape[:2]
+
+
+def is_per_token(output: Tensor, labels: Tensor) -> bool:
+    """Whether an output [B, T, V] scores the V codes of which labels [B, T] name one.
+
+    Quantiles, or a mean and a deviation, of the numbers of a forecast have the same form.
+    """
+    is_code = not labels.is_floating_point() and labels.dtype != torch.bool
+    is_formed = has_row_per_label(output, labels) and is_code
+    return is_formed and int(labels.max()) < output.shape[-1]
+
+
+def frequencies(output: Tensor, batch: Batch) -> Tensor:
+    """Return the logarithms of the tokens' shares at every position, shape [1, T, V]."""
+    length, codes = output.shape[1:]
+    labels = batch[LABEL].flatten().long()
+    counts = torch.bincount(labels[(labels >= 0) & (labels < codes)], minlength=codes) + UNSEEN
+    return (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
+
+
+def right_tokens(
+    task: Task, output: Tensor, batch: Batch, domain: OutputDomain = FREE
+) -> tuple[Tensor, float]:
+    """Return the best output that scores the right token and all others equally, with its loss."""
+    labels = wanted_tokens(task, output, batch)
+    is_code = ((labels >= 0) & (labels < output.shape[-1])).unsqueeze(-1)
+    codes = labels.clamp(0, output.shape[-1] - 1).unsqueeze(-1)
+    right = torch.zeros_like(output).scatter_(-1, codes, is_code.to(output.dtype))
+
+    def loss(scale: float) -> float:
+        return float(mean_loss(task.losses(domain.outputs(right * scale), batch), batch))
+
+    found = minimize_scalar(loss, bounds=(0.0, LARGEST_SCALE), method="bounded")
+    scale = min((float(found.x), LARGEST_SCALE), key=loss)
+    return domain.outputs(right * scale), loss(scale)
+
+
+def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
+    """Return the target code of the loss at each position, [B, T]; negative where there is none.
+
+    Taken from its gradient, so that labels may be shifted in `encode` or in `losses`.
+    Where the loss is flat around zero, as a clipped one is, the labels themselves.
+    """
+    free = torch.zeros_like(output, requires_grad=True)
+    losses = task.losses(free, batch)
+    if not losses.requires_grad:
+        return batch[LABEL].long()
+    (gradient,) = torch.autograd.grad(losses.sum(), free)
+    is_wanted = (gradient != 0).any(dim=2)
+    if not bool(is_wanted.any()):
+        return batch[LABEL].long()
+    return torch.where(is_wanted, gradient.argmin(dim=2), -1)
+
+
+def counted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor | None:
+    """Return whether each position gets a gradient, [B, T]; None if outputs are not scores."""
+    if not is_per_token(output, batch[LABEL]):
+        return None
+    output = output.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(task.losses(output, batch).sum(), output)
+    return (gradient != 0).any(dim=2)

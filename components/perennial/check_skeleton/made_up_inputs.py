@@ -1,19 +1,21 @@
-"""Made-up inputs: a task may reject inputs that a check invents; that is not a bug."""
+"""Inputs that a check makes up, and labels that nothing reads: what a task may reject."""
 
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import polars as pl
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from perennial.check_skeleton.subject import Subject, evaluated, rows_of
+from perennial.check_skeleton.subject import Subject, evaluated, head_of, rows_of, seeded
 from perennial.contracts.user_code import user_code
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
 TRIED_ROWS = 512
 CHECKS = Path(__file__).parent
+PROBED_ROWS = 64
 
 
 class RefusedInputsError(Exception):
@@ -103,3 +105,46 @@ def _score(task: Task, model: nn.Module, batch: Batch) -> None:
         else:
             found, right = task.predict(output), batch[LABEL]
     task.score(found.double().numpy(), right.double().numpy())
+
+
+def is_label_unread(subject: Subject) -> bool:
+    """Whether the label column reaches the loss among the inputs, and the encoded label is unused.
+
+    Only where the encoded label is a constant, which neither losses nor `statistic` follow when it
+    is replaced, while they follow the label column. Other kinds are scored by their labels.
+    """
+    task = subject.task
+    if task.kind != "statistic" or bool((subject.train[LABEL] != subject.train[LABEL][:1]).any()):
+        return False
+    rows, label = subject.train_rows.head(PROBED_ROWS), task.columns.label
+    try:
+        batch = head_of(subject.train, rows.height)
+        own = _measured(subject, batch)
+        replaced = [{**batch, LABEL: other} for other in _others(batch[LABEL])]
+        values = rows[label]
+        exchanged = task.encode(rows.with_columns(pl.concat([values[1:], values[:1]])))
+        return all(_are_equal(own, _measured(subject, each)) for each in replaced) and not (
+            _are_equal(own[:1], _measured(subject, exchanged)[:1])
+        )
+    except Exception:  # inputs that the task rejects prove nothing
+        return False
+
+
+def _measured(subject: Subject, batch: Batch) -> list[Tensor]:
+    """Return losses, training losses and statistics, with the same random numbers each time."""
+    task = subject.task
+    with torch.no_grad(), seeded(subject.seed):
+        output = evaluated(subject.build_model())(**inputs_of(batch))
+        return [method(output, batch) for method in (task.losses, task.training_losses)] + [
+            task.statistic(output, batch)
+        ]
+
+
+def _others(label: Tensor) -> list[Tensor]:
+    if label.dtype == torch.bool:
+        return [~label]
+    return [label + 1, label * 0 + 7, torch.arange(label.numel()).view(label.shape).to(label.dtype)]
+
+
+def _are_equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.padding import padding_of
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.contracts.data import DataSection, Split
 from perennial.contracts.errors import BadDataError, BadTaskError, PerennialError
@@ -26,6 +25,8 @@ T = TypeVar("T")
 READ_ROWS = 65_536
 SEQUENCE_LENGTH = 16
 FEWEST_ROWS = 16
+# Columns of codes have equal ends in many rows, but not runs of several lengths.
+FEWEST_LENGTHS = 4
 
 
 @dataclass(frozen=True)
@@ -293,3 +294,36 @@ def _naming(part: str) -> Iterator[None]:
             evidence=f"{type(error).__name__}: {error}",
             action="call it on a few rows in a notebook; the traceback is in the step's log",
         ) from error
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The token that fills sequences to one length.
+
+    Attributes:
+        code: The token.
+        content: Number of other tokens of each example, [B].
+        is_left: Whether padding comes first.
+    """
+
+    code: int
+    content: Tensor
+    is_left: bool
+
+    def covers(self, length: int) -> Tensor:
+        """Return whether each position of examples of a length is padding, [B, T]."""
+        places = torch.arange(length)
+        if self.is_left:
+            return places < length - self.content[:, None]
+        return places >= self.content[:, None]
+
+
+def padding_of(tokens: Tensor) -> Padding | None:
+    """Return the code whose runs of different lengths end or begin the examples [B, T]."""
+    for is_left in (False, True):
+        ends = tokens if is_left else tokens.flip(1)
+        code = int(ends[:, 0].mode().values)
+        runs = (ends == code).long().cumprod(dim=1).sum(dim=1)
+        if len(np.unique(runs[runs > 1].numpy())) >= FEWEST_LENGTHS:
+            return Padding(code, tokens.shape[1] - runs, is_left)
+    return None

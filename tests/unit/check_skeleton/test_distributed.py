@@ -15,14 +15,14 @@ import pytest
 import torch
 
 import rank_bound_tasks
-from perennial.check_skeleton.checks.training.distributed import asked_for
-from perennial.check_skeleton.trials import supervisor
-from perennial.check_skeleton.trials.comparison import (
+from perennial.check_skeleton.checks.training.distributed import (
+    asked_for,
     cause_of,
     difference_of,
     seen_twice,
     shared_order,
 )
+from perennial.check_skeleton.trials import supervisor
 from perennial.check_skeleton.trials.digests import digests_of
 from perennial.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
 from perennial.check_skeleton.trials.randomness_off import find_randomness_switch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from perennial.check_skeleton.checks.loss.known_metrics import (
+from perennial.check_skeleton.checks.loss.metric_values import (
     class_quantities,
     meanings_of,
     number_quantities,

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from perennial.check_skeleton.checks.training.contract_training import Trial
-from perennial.check_skeleton.checks.training.dynamics import check_first_steps
+from perennial.check_skeleton.checks.training.dynamics import Trial, check_first_steps
 from perennial.check_skeleton.checks.training.optimization import (
     check_optimizer_coverage,
     check_schedule_fit,

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from perennial.check_skeleton.input_preview import Preview, preview
 from perennial.check_skeleton.registry import Judge
-from perennial.check_skeleton.report import page_of
+from perennial.check_skeleton.report import Preview, page_of, preview
 from perennial.check_skeleton.verdict import agreements, summary_of, verdict_of
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.tasks.image_classification import ImageClassification

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
 from perennial.check_skeleton.examination import run_checks
-from perennial.check_skeleton.input_preview import png
 from perennial.check_skeleton.registry import check_names
+from perennial.check_skeleton.report import png
 from perennial.check_skeleton.step import check_skeleton_step
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import BadTaskError

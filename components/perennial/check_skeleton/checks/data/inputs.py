@@ -1,15 +1,26 @@
-"""Check the model's inputs: examples that differ, tensors in a form that it can use."""
+"""Check the model's inputs: examples that differ, whole sequences, tensors in a usable form.
 
-from collections.abc import Iterator
+Truncated texts and lists: each element of a row is exchanged in turn. If those after the first few, or before the last few,
+never change the inputs, the sequence is truncated. If as many positions of the tensor hold padding
+in every row, there was room for them.
+"""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.data.cut import describe_lost_end, find_cuts, is_next_element
-from perennial.check_skeleton.checks.data.embeddings import find_misused_tables
-from perennial.check_skeleton.checks.data.twins import find_twin_inputs
-from perennial.check_skeleton.checks.model.padding import padding_of
+from perennial.check_skeleton.checks.data.signals import (
+    are_equal,
+    groups_of,
+    probed_rows,
+    signal_of,
+)
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     SEQUENCE_LENGTH,
@@ -17,10 +28,12 @@ from perennial.check_skeleton.subject import (
     distinct_examples,
     evaluated,
     example_keys,
+    head_of,
+    padding_of,
     rows_of,
 )
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import Batch, inputs_of
+from perennial.engine.task import LABEL, Batch, inputs_of
 
 # Rounding and binning make some rows equal; if three of four vanish, something is lost.
 KEPT_SHARE = 0.25
@@ -33,6 +46,32 @@ MOST_PADDING = 0.8
 PADDING_WITHIN = 0.1
 BRIGHTEST = 255.0
 DARK = 16.0
+TWIN_ROWS = 64
+MOST_COLUMNS = 64
+CUT_ROWS, MOST_PLACES = 24, 64
+FEWEST_PROBES = 16
+WORDS = 3.0
+# Tokens that mark a text's beginning and end.
+MARKS = 2
+# Most numbers encoded at once.
+BUDGET = 20_000_000
+READ_SHARE = 0.8
+UNREAD_SHARE = 0.25
+ROOMY_ROWS = 0.5
+CLEAR_ERRORS, CLEAR_SHARE = 10.0, 0.1
+NEXT = 0.5
+Parts = list[object]
+Moves = NDArray[np.bool_]
+FEW_ROWS, LOOKUP_ROWS = 128, 1024
+MOST_FIELDS = 64
+SHORTEST_SEQUENCE = 8
+# A table with vectors for every field is as large as all fields together, plus codes for missing
+# values and for values that the sample lacks.
+ROOM, KEPT_CODES = 1.3, 4
+# Sequences of one vocabulary have about the same range of codes at every position.
+OTHER_RANGE = 0.5
+TOKEN_SHARE = 0.01
+FULL = 0.95
 
 
 @check(
@@ -231,3 +270,287 @@ def _padding(tensor: Tensor) -> float:
     if before > PADDING_WITHIN * (tensor.numel() - int(after.sum())):
         return 0.0
     return float(padded.sum()) / tensor.numel()
+
+
+def find_twin_inputs(subject: Subject) -> tuple[str, str, str] | None:
+    """Find two inputs that are equal in every row, and a feature that no input depends on."""
+    inputs = inputs_of(subject.train)
+    twins = [
+        (one, other)
+        for one, other in combinations(inputs, 2)
+        if inputs[one].shape == inputs[other].shape
+        and torch.equal(inputs[one], inputs[other])
+        and bool((inputs[one] != inputs[one][:1]).any())
+    ]
+    unread = _find_unread(subject) if twins else ""
+    return (*twins[0], unread) if unread else None
+
+
+def _find_unread(subject: Subject) -> str:
+    """Return a feature whose exchange between rows changes no input; empty if none."""
+    rows, label = subject.train_rows.head(TWIN_ROWS), subject.task.columns.label
+    before = inputs_of(subject.task.encode(rows))
+    for name in list(subject.task.columns.features)[:MOST_COLUMNS]:
+        values = rows[name]
+        if name == label or (not values.dtype.is_nested() and values.n_unique() < 2):
+            continue
+        moved = pl.concat([values[1:], values[:1]])
+        try:
+            after = inputs_of(subject.task.encode(rows.with_columns(moved)))
+        except Exception:  # only a column that is read can be rejected
+            continue
+        if are_equal(before, after):
+            return name
+    return ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A column whose sequences are truncated at one end.
+
+    Attributes:
+        column: Its name.
+        kept: How many elements reach the inputs.
+        is_front: Whether these are the first.
+        unread: Share of the elements whose exchange changed nothing.
+        has_room: Whether the tensor has room, as padding in every row, for what is cut.
+    """
+
+    column: str
+    kept: int
+    is_front: bool
+    unread: float
+    has_room: bool
+
+    def __str__(self) -> str:
+        return (
+            f"only the {'first' if self.is_front else 'last'} {self.kept} elements of "
+            f"{self.column} are read, {self.unread:.0%} of all are not"
+        )
+
+
+def find_cuts(subject: Subject) -> Iterator[Cut]:
+    """Find truncated texts and lists among the features and the label."""
+    label = subject.task.columns.label
+    for name in dict.fromkeys([*subject.task.columns.features, label]):
+        column = subject.train_rows[name]
+        if _holds_elements(column) and not (name == label and subject.train[LABEL].ndim < 2):
+            try:
+                found = _cut(subject, column, of_label=name == label)
+            except Exception:  # a task may take no elements of other rows
+                continue
+            if found:
+                yield found
+
+
+def describe_lost_end(subject: Subject, cut: Cut) -> str:
+    """Describe the cut element's signal for the label, if far above that of all kept ones."""
+    if subject.task.kind == "statistic" or subject.train[LABEL].ndim > 1:
+        return ""
+    rows, labels = probed_rows(subject)
+    parts = [_parts(each) for each in rows[cut.column].to_list()]
+
+    def explained(place: int) -> float:
+        held = [str(each[place]) if -len(each) <= place < len(each) else "" for each in parts]
+        signal = signal_of(groups_of(pl.Series(held)), labels)
+        return signal.share if signal.errors > CLEAR_ERRORS else 0.0
+
+    ends = range(cut.kept) if cut.is_front else range(-cut.kept, 0)
+    lost, kept = explained(-1 if cut.is_front else 0), max(explained(place) for place in ends)
+    if lost < CLEAR_SHARE or lost < 2 * kept:
+        return ""
+    which = "last" if cut.is_front else "first"
+    return (
+        f"the {which} one explains {lost:.1%} of the label's variance, those that are read at most "
+        f"{kept:.1%}"
+    )
+
+
+def is_next_element(subject: Subject, cut: Cut) -> bool:
+    """Whether the label is the element after the last one, which is cut off.
+
+    In early prediction from the first elements, the label is something else, or the element right
+    after those that are read.
+    """
+    rows, label = subject.train_rows, subject.train_rows[subject.task.columns.label]
+    lists = rows[cut.column].to_list()
+    if not cut.is_front or isinstance(lists[0], str):
+        return False
+    known = {element for each in lists for element in each}
+    long = [(each, own) for each, own in zip(lists, label, strict=True) if len(each) > cut.kept]
+    behind = np.mean([own == each[cut.kept] for each, own in long]) if long else 1.0
+    return bool(np.mean([own in known for own in label]) > NEXT and behind < NEXT)
+
+
+def _holds_elements(column: pl.Series) -> bool:
+    kind = column.dtype
+    if isinstance(kind, pl.List | pl.Array):
+        return not kind.inner.is_nested() and not column.null_count()
+    return kind == pl.String and not column.null_count()
+
+
+def _parts(value: "str | Sequence[object]", by_word: bool = False) -> Parts:
+    if isinstance(value, str):
+        return list(value.split(" ")) if by_word else list(value)
+    return list(value)
+
+
+def _cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
+    is_text = column.dtype == pl.String
+    by_word = is_text and float(np.mean([each.count(" ") for each in column])) >= WORDS
+    parts = [_parts(each, by_word) for each in column.to_list()]
+    probes, rows, changed = [], [], []
+    for index in _chosen([len(each) for each in parts]):
+        own, other = parts[index], parts[(index + 1) % len(parts)]
+        for place in np.unique(np.linspace(0, len(own) - 1, MOST_PLACES).astype(int)).tolist():
+            spare = [*other[place : place + 1], *other, *own]
+            if new := [each for each in spare if each != own[place]]:
+                probes.append((place, len(own) - 1 - place))
+                rows.append(index)
+                changed.append([*own[:place], new[0], *own[place + 1 :]])
+    size = sum(each[0].numel() for each in subject.train.values())
+    most = BUDGET // max(size, 1)
+    if len(probes) < FEWEST_PROBES or most < FEWEST_PROBES:
+        return None
+    moved = _moved(subject, column, rows[:most], changed[:most], by_word=by_word, of_label=of_label)
+    flat = [each.reshape(len(each), -1).any(axis=1) for each in moved.values()]
+    read: Moves = np.any(np.stack(flat), axis=0)
+    places = np.array(probes)[:most]
+    if read.sum() < FEWEST_PROBES or (~read).mean() < UNREAD_SHARE:
+        return None
+    lengths = np.array([len(each) for each in parts])
+    for is_front, place in ((True, places[:, 0]), (False, places[:, 1])):
+        kept = int(place[read].max()) + 1
+        is_read = float(np.mean(read[place < kept])) > READ_SHARE
+        if is_read and float(np.mean(place[~read] >= kept)) > READ_SHARE:
+            room = max(_room(subject, name, each, kept) for name, each in moved.items())
+            if kept == 1 and is_text and not of_label:
+                room = 0  # the first letter of a code is often taken
+            is_roomy = (lengths[lengths > kept] - kept <= room).mean() >= ROOMY_ROWS
+            return Cut(column.name, kept, is_front, float((~read).mean()), bool(is_roomy))
+    return None
+
+
+def _chosen(lengths: list[int]) -> list[int]:
+    """Return indices of some of the longest rows and some of all, none of them empty."""
+    order = sorted((place for place, size in enumerate(lengths) if size), key=lambda i: -lengths[i])
+    half = CUT_ROWS // 2
+    return list(dict.fromkeys([*order[:half], *order[:: max(len(order) // half, 1)]]))[:CUT_ROWS]
+
+
+def _moved(
+    subject: Subject, column: pl.Series, rows: list[int], changed: list[Parts], *,
+    by_word: bool, of_label: bool,
+) -> dict[str, Moves]:  # fmt: skip
+    """Return tensor → the numbers that changed, for each exchange of one element."""
+    before = subject.train_rows[rows]
+    glue = " " if by_word else ""
+    is_text = column.dtype == pl.String
+    values = [glue.join(map(str, each)) for each in changed] if is_text else changed
+    after = before.with_columns(pl.Series(column.name, values, dtype=column.dtype))
+    one, two = subject.task.encode(before), subject.task.encode(after)
+    names = [LABEL] if of_label else list(inputs_of(one))
+    return {name: (one[name] != two[name]).numpy() for name in names}
+
+
+def _room(subject: Subject, name: str, moved: Moves, kept: int) -> int:
+    """Count positions at one end that are padding in every row, one position per element."""
+    tensor, room = subject.train[name], 0
+    for axis in range(1, min(tensor.ndim, 3)):
+        flat = tensor.movedim(axis, 1).reshape(len(tensor), tensor.shape[axis], -1)
+        places = np.moveaxis(moved, axis, 1).reshape(len(moved), tensor.shape[axis], -1).any(axis=2)
+        if not places.any() or (places.sum(axis=1) > 1).any():
+            continue
+        for ordered in (flat, flat.flip(1)):
+            is_padding = (ordered == ordered[0, 0]).all(dim=2).all(dim=0).long()
+            free = int(is_padding.cumprod(dim=0).sum())
+            if kept <= tensor.shape[axis] - free <= kept + MARKS:
+                room = max(room, free)
+    return room
+
+
+def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Yield problems with the codes of each table, each with a hint."""
+    lookups = _record_lookups(subject, FEW_ROWS)
+    if any(_has_room(table, codes) for _, table, codes in lookups):
+        # Few rows do not show how many codes each field has.
+        lookups = _record_lookups(subject, LOOKUP_ROWS)
+    for name, table, codes in lookups:
+        if shared := _shared_fields(table, codes):
+            yield (
+                f"{name}: {shared}",
+                (
+                    "codes of every field begin at 0 in a table with room for all fields one after "
+                    "another, so different values share a vector: add each field's offset"
+                ),
+            )
+        if untrained := _untrained_token(table, codes):
+            yield (
+                f"{name}: {untrained}",
+                (
+                    "padding_idx is a token that texts contain: its vector stays zero, and that of "
+                    "padding is learned. Set padding_idx to the code that pads sequences"
+                ),
+            )
+
+
+def _record_lookups(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
+    """Return each table with the first codes [B, T] looked up in it for so many examples."""
+    model, lookups = evaluated(subject.build_model()), dict[str, Tensor]()
+    tables = {name: each for name, each in model.named_modules() if isinstance(each, nn.Embedding)}
+
+    def note(name: str, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if not given or given[0].ndim != 2 or not given[0].numel():
+            return None
+        lookups.setdefault(name, given[0])
+        return (given[0].clamp(0, tables[name].num_embeddings - 1), *given[1:])
+
+    if not tables:
+        return []
+    for name, table in tables.items():
+        table.register_forward_pre_hook(lambda _, given, name=name: note(name, given))
+    with torch.no_grad():
+        model(**inputs_of(head_of(subject.train, min(rows, subject.task.scoring_rows))))
+    return [(name or "the embedding", tables[name], codes) for name, codes in lookups.items()]
+
+
+def _has_room(table: nn.Embedding, codes: Tensor) -> bool:
+    """Whether the codes of few fields leave much of a table unused."""
+    is_few = 2 <= codes.shape[1] <= MOST_FIELDS
+    return is_few and int(codes.max()) + 1 < FULL * table.num_embeddings
+
+
+def _shared_fields(table: nn.Embedding, codes: Tensor) -> str:
+    """Describe fields of different ranges whose codes all begin at 0; empty if none."""
+    fields = codes.shape[1]
+    if not 2 <= fields <= MOST_FIELDS or len(codes) < LOOKUP_ROWS // 4:
+        return ""
+    sizes, lowest = codes.amax(dim=0) + 1, int(codes.amin(dim=0).max())
+    total = int(sizes.sum())
+    is_table_of_all = total <= table.num_embeddings <= ROOM * total + KEPT_CODES * fields
+    are_unlike = float(sizes.min()) <= OTHER_RANGE * float(sizes.max())
+    if not (is_table_of_all and are_unlike and lowest <= 1):
+        return ""
+    used = len(np.unique(codes.numpy()))
+    shown = ", ".join(map(str, sizes.tolist()))
+    return (
+        f"{table.num_embeddings} vectors for {fields} fields of {shown} codes, of which {used} are "
+        "used"
+    )
+
+
+def _untrained_token(table: nn.Embedding, codes: Tensor) -> str:
+    """Describe a token that is padding_idx although another code pads texts; empty if none."""
+    if table.padding_idx is None or codes.shape[1] < SHORTEST_SEQUENCE:
+        return ""
+    padding = padding_of(codes)
+    if padding is None or padding.code == table.padding_idx:
+        return ""
+    content = codes[~padding.covers(codes.shape[1])]
+    share = float((content == table.padding_idx).double().mean())
+    if share < TOKEN_SHARE:
+        return ""
+    return (
+        f"{share:.0%} of the tokens have the code {table.padding_idx}, its padding_idx, while "
+        f"sequences are padded with {padding.code}"
+    )

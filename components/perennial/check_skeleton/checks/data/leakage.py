@@ -1,24 +1,29 @@
-"""Check leakage: shuffled labels must not be predictable; validation must be other rows."""
+"""Check leakage: shuffled labels must not be predictable; validation must be other rows.
 
+Copied rows: how often rows repeat each other does not show how often they agree by chance: a join that doubles
+the table raises that, too. Nor does the product over single columns: a station determines its
+latitude. The difference is in near copies: if rows repeat naturally, many more agree in all
+columns but one.
+"""
+
+import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import torch
 
-from perennial.check_skeleton.checks.data.copies import (
-    BEYOND_CHANCE,
-    expected_by_chance,
-    find_shared_entity,
-)
 from perennial.check_skeleton.checks.data.encoding import REBUILT
-from perennial.check_skeleton.checks.data.repeats import copied_share, multiplied_share
-from perennial.check_skeleton.checks.data.signals import is_free_text
-from perennial.check_skeleton.checks.data.windows import (
-    are_interleaved,
-    find_known_targets,
-    find_shared_windows,
+from perennial.check_skeleton.checks.data.signals import (
+    Numbers,
+    groups_of,
+    is_cut_at_borders,
+    is_free_text,
+    is_plain,
+    probed_rows,
+    signal_of,
 )
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
@@ -46,6 +51,33 @@ KNOWN_TARGETS = 0.3
 # Copied rows, and the chance of agreement below which they are not a coincidence.
 COPIED_ROWS = 0.05
 NO_CHANCE = 1e-6
+# Columns depend on each other, so only half of their separate bits are counted.
+BITS_COUNTED = 0.5
+BEYOND_CHANCE = 10.0
+FEWEST_GROUPS = 20
+# Nearly all rows of a group have one label: a model that knows the group knows the label.
+SAME_LABEL = 0.9
+SHARED_SHARE = 0.5
+FEWEST_COLUMNS = 3
+MOST_COLUMNS = 64
+FEWEST_COPIES = 20
+# A stuck sensor repeats a few rows many times.
+DIFFERENT_SHARE = 0.3
+# Rows that agree in all columns but one, relative to those that agree in all.
+NEARLY_SHARE = 0.1
+# Variance of the rows' counts, relative to rows drawn at random from a pool.
+EVEN = 0.7
+FEWEST_REPEATED = 100
+EVEN_ERRORS = 4.0
+SHORTEST_WINDOW = 8
+# Numbers at the end of a window that must occur in another one; longer ends are cut to it.
+LONGEST_END = 16
+FEWEST_PAIRS = 32
+# Nearly all, as a series may have gaps.
+AGREEING = 0.99
+ROUNDING = 1e-4
+# Relative to the changes from split to split of random rows; periods have few.
+AS_AT_RANDOM = 0.5
 
 
 @check(
@@ -266,3 +298,228 @@ def _leads(fitted: Subject) -> dict[str, float]:
 
 def _weights(batch: Batch) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | float":
     return batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0
+
+
+def expected_by_chance(subject: Subject) -> float:
+    """Return the share of examples that repeat a training example by chance.
+
+    From how often different rows agree in each column that no other column determines; for texts,
+    in each word.
+    """
+    rows = subject.train_rows.select(list(subject.task.columns.features)).unique()
+    plain = [each.name for each in rows if is_plain(each)][:MOST_COLUMNS]
+    decided = set(plain) - set(independent_columns(rows, plain))
+    rows = rows.drop(decided)
+    bits = 0.0
+    for column in rows:
+        if column.dtype == pl.String and (words := column.drop_nulls().str.split(" ")).len():
+            typical = float(words.list.len().median() or 1.0)  # type: ignore[arg-type]
+            bits += typical * -math.log2(max(_agreement(words.explode()), 1e-12))
+        else:
+            bits += -math.log2(max(_agreement(column), 1e-12))
+    return float(min(1.0, subject.num_rows() * 2.0 ** (-BITS_COUNTED * bits)))
+
+
+def _agreement(column: pl.Series) -> float:
+    """Return how often two different entries of a column are equal."""
+    counts = column.to_frame("value").group_by("value").len()["len"].to_numpy().astype(float)
+    total = float(counts.sum())
+    return float((counts * (counts - 1)).sum()) / max(total * (total - 1), 1.0)
+
+
+def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
+    """Find a column whose values have one label each and occur in both splits.
+
+    Returns:
+        Its name, the share of the label it explains, and the share of validation rows it covers.
+        Empty if the contract names a group, or no column is one.
+    """
+    data, none = subject.data, ("", 0.0, 0.0)
+    if data is None or data.group is not None or subject.task.kind == "statistic":
+        return none
+    rows, labels = probed_rows(subject)
+    for name in dict.fromkeys((*data.meta, *data.ids, *subject.task.columns.features)):
+        column = rows[name] if name in rows.columns else None
+        if column is None or not (column.dtype.is_integer() or column.dtype == pl.String):
+            continue
+        values = column.n_unique()
+        if not FEWEST_GROUPS <= values <= rows.height / 2:
+            continue
+        ranks = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
+        # The share that as many random groups leave to explain.
+        left = 1 - (values - 1) / (rows.height - 1)
+        explained = signal_of(ranks, labels).share / left
+        # An amount that predicts the label does so in bins, too; an entity's name does not.
+        in_order = signal_of(groups_of(column), labels).share if column.dtype.is_integer() else 0.0
+        held = subject.validation_rows[name]
+        shared = float(held.is_in(column.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
+        if explained > SAME_LABEL and in_order < SAME_LABEL / 2 and shared > SHARED_SHARE:
+            return name, explained, shared
+    return none
+
+
+def copied_share(subject: Subject) -> float:
+    """Return the share of validation rows that copy training rows, including the label.
+
+    0 if rows hold texts or lists, if few are copied, if a few rows make all copies, or if more
+    rows agree in all columns but one.
+    """
+    columns = subject.task.columns
+    names = list(dict.fromkeys((*columns.features, columns.label)))
+    train, held = (rows.select(names) for rows in (subject.train_rows, subject.validation_rows))
+    if not FEWEST_COLUMNS <= len(names) - 1 <= MOST_COLUMNS or not all(map(is_plain, train)):
+        return 0.0
+    copies = _shared(held, train, names)
+    found = copies.height
+    if found < FEWEST_COPIES or copies.n_unique() < max(DIFFERENT_SHARE * found, FEWEST_COPIES):
+        return 0.0
+    basis = [*independent_columns(train, list(columns.features)), columns.label]
+    for name in basis:
+        others = [each for each in basis if each != name]
+        if not others or _shared(held, train, others).height > (1 + NEARLY_SHARE) * found:
+            return 0.0
+    return found / held.height
+
+
+def multiplied_share(subject: Subject) -> float:
+    """Return the share of validation rows that copy training rows, if counts are too equal.
+
+    Rows drawn at random from a pool occur once, twice or five times, as in a Poisson distribution,
+    and with more variance if some are preferred. 0 if the counts vary as much.
+    """
+    columns = subject.task.columns
+    names = list(dict.fromkeys((*columns.features, columns.label)))
+    train, held = (
+        rows.select(names).hash_rows() for rows in (subject.train_rows, subject.validation_rows)
+    )
+    counts = pl.concat([train, held]).value_counts()["count"].to_numpy().astype(np.float64)
+    if (counts > 1).sum() < FEWEST_REPEATED:
+        return 0.0
+    mean = counts.mean()
+    rate = mean
+    for _ in range(100):  # of a Poisson distribution without its zeros that has this mean
+        rate = mean * (1 - np.exp(-rate))
+    unequal = counts.var() / max(mean * (1 + rate - mean), 1e-9)
+    if unequal > min(EVEN, 1 - EVEN_ERRORS * np.sqrt(2 / len(counts))):
+        return 0.0
+    return float(held.is_in(train.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
+    """Return columns without those that another determines, as a station its latitude."""
+    different = rows.select(names).unique()
+    values = {name: different[name].n_unique() for name in names}
+    kept = list(names)
+    for name in sorted(names, key=lambda each: values[each]):
+        for other in kept:
+            # Values that hardly ever repeat determine every column trivially.
+            repeats = different.height - values[other]
+            if other == name or values[other] < values[name] or repeats < FEWEST_COPIES:
+                continue
+            if different.select(name, other).n_unique() == values[other]:
+                kept.remove(name)
+                break
+    return kept
+
+
+def _shared(held: pl.DataFrame, train: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """Return held-out rows that agree with a training row in these columns."""
+    known = train.select(names).unique()
+    return held.join(known, on=names, how="semi", nulls_equal=True)
+
+
+def are_interleaved(subject: Subject) -> bool:
+    """Whether rows of the splits alternate in time as at random, or have no known time."""
+    time = subject.data.time if subject.data else None
+    splits = (subject.train_rows, subject.validation_rows)
+    if time is None or any(time not in rows.columns for rows in splits):
+        return True
+    both = pl.concat(
+        rows.select(at=pl.col(time), is_held=pl.lit(number == 1))
+        for number, rows in enumerate(splits)
+    ).sort("at")
+    held = both["is_held"].to_numpy()
+    changes, share = float(np.mean(held[1:] != held[:-1])), float(held.mean())
+    return changes > AS_AT_RANDOM * 2 * share * (1 - share)
+
+
+def find_shared_windows(subject: Subject) -> tuple[str, float]:
+    """Return the list column whose windows overlap most across the splits, and their share."""
+    found = [("", 0.0)]
+    for name, train, held in _windows(subject):
+        size = train.shape[1] // 2
+        known: set[int] = set()
+        for start in range(train.shape[1] - size + 1):
+            parts = train[:, start : start + size]
+            moves = parts[:, 0] != parts[:, -1]  # a constant series repeats itself
+            known.update(hash(each.tobytes()) for each in parts[moves])
+        middle = held[:, size // 2 : size // 2 + size]
+        found.append((name, float(np.mean([hash(each.tobytes()) in known for each in middle]))))
+    return max(found, key=lambda each: each[1])
+
+
+def find_known_targets(subject: Subject) -> tuple[str, float]:
+    """Return the column whose training windows hold validation labels, and the share of rows.
+
+    A validation window's end is searched in training windows; the number after it there must be
+    the label, or determine the class, in nearly every row where the end was found.
+    """
+    found = [("", 0.0)]
+    labels = subject.validation[LABEL].double().reshape(len(subject.validation[LABEL]), -1).numpy()
+    for name, train, held in _windows(subject):
+        size = min(train.shape[1] // 2, LONGEST_END)
+        places: dict[int, tuple[int, int]] = {}
+        for start in range(train.shape[1] - size):
+            parts = train[:, start : start + size]
+            for row in np.flatnonzero(parts[:, 0] != parts[:, -1]):
+                places.setdefault(hash(parts[row].tobytes()), (int(row), start + size))
+        ends = [places.get(hash(each.tobytes())) for each in held[:, -size:]]
+        for ahead in range(train.shape[1] - size):
+            pairs = [
+                (train[place[0], place[1] + ahead], held[row, -1], labels[row, 0])
+                for row, place in enumerate(ends)
+                if place is not None and place[1] + ahead < train.shape[1]
+            ]
+            share = len(pairs) / max(len(held), 1)
+            if len(pairs) < FEWEST_PAIRS or share <= max(each[1] for each in found):
+                break
+            if _follow(*np.array(pairs).T, is_number=subject.task.kind == "regression"):
+                found.append((name, share))
+                break
+    return max(found, key=lambda each: each[1])
+
+
+def _follow(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool) -> bool:
+    """Whether labels are the values in another unit, or classes of their change."""
+    if not is_number:
+        return is_cut_at_borders(values - last, labels)
+    if min(values.std(), labels.std()) == 0:
+        return False
+    slope, base = np.polyfit(values, labels, 1)
+    left = np.abs(slope * values + base - labels) / labels.std()
+    return bool(np.mean(left < ROUNDING) >= AGREEING)
+
+
+def _windows(subject: Subject) -> Iterator[tuple[str, Numbers, Numbers]]:
+    """Yield lists of numbers, and tables of eight or more columns, of both splits, [N, L]."""
+    splits = (subject.train_rows, subject.validation_rows)
+    single = []
+    for name in subject.task.columns.features:
+        kind = splits[0][name].dtype
+        if kind.is_float() and not any(rows[name].null_count() for rows in splits):
+            single.append(name)
+        if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_float():
+            continue
+        train, held = (
+            [np.asarray(each, dtype=np.float64) for each in rows[name].drop_nulls().to_list()]
+            for rows in splits
+        )
+        lengths = {len(each) for each in (*train, *held)}
+        whole = all(not rows[name].null_count() for rows in splits)
+        if len(lengths) == 1 and min(lengths) >= SHORTEST_WINDOW and whole:
+            yield name, np.stack(train), np.stack(held)
+    if len(single) >= SHORTEST_WINDOW:
+        lags = [rows.select(single).to_numpy().astype(np.float64) for rows in splits]
+        yield f"{single[0]} … {single[-1]}", lags[0], lags[1]
+        backwards = [np.ascontiguousarray(each[:, ::-1]) for each in lags]
+        yield f"{single[-1]} … {single[0]}", backwards[0], backwards[1]

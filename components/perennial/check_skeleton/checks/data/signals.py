@@ -1,14 +1,15 @@
-"""How well a single column predicts the label, before and after `encode`."""
+"""Columns: how well one predicts the label, and whether `encode` reads it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from perennial.check_skeleton.subject import Subject
-from perennial.engine.task import LABEL
+from perennial.engine.task import LABEL, Batch, inputs_of
 
 ROWS = 4096
 BINS = 16
@@ -19,6 +20,13 @@ NONE = -1
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
+# Rows compared on each side of a border, and how far they may reach: tails of clusters reach
+# over more than one deviation of their class, slices of a range that was cut over a tenth.
+NEAREST_SHARE = 0.05
+LONGEST_REACH = 0.35
+FEWEST_IN_CLASS = 20
+MOST_INTERVALS = 20
+READ_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -117,3 +125,90 @@ def join_names(names: Sequence[str], most: int = 4) -> str:
     """Join column names, abbreviated after the first few."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def is_cut_at_borders(values: Numbers, codes: Numbers) -> bool:
+    """Whether classes are adjacent intervals of one number, without a gap between them.
+
+    Args:
+        values: One for each row.
+        codes: The classes of the rows.
+    """
+    return bool(cut_columns(values[:, None], codes).any())
+
+
+def cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
+    """Return whether `is_cut_at_borders` holds, for each of the columns [N, D]."""
+    found = np.zeros(values.shape[1], dtype=np.bool_)
+    classes, counts = np.unique(codes, return_counts=True)
+    if not 2 <= len(classes) <= MOST_INTERVALS or counts.min() < FEWEST_IN_CLASS:
+        return found
+    low = np.stack([values[codes == each].min(axis=0) for each in classes])
+    high = np.stack([values[codes == each].max(axis=0) for each in classes])
+    order = low.argsort(axis=0)
+    low, high = (np.take_along_axis(each, order, axis=0) for each in (low, high))
+    apart = (high[:-1] < low[1:]).all(axis=0)
+    for column in np.flatnonzero(apart):
+        found[column] = _touch(values[:, column], codes)
+    return found
+
+
+def _touch(values: Numbers, codes: Numbers) -> bool:
+    parts = sorted((np.sort(values[codes == each]) for each in np.unique(codes)), key=min)
+    steps = np.diff(np.unique(values))
+    step = float(np.median(steps)) if len(steps) > 1 else 0.0
+    for below, above in pairwise(parts):
+        last = below[-1 - max(int(NEAREST_SHARE * len(below)), 1)]
+        first = above[max(int(NEAREST_SHARE * len(above)), 1)]
+        spread = min(below.std(), above.std())
+        if not first - last - step <= 2 * LONGEST_REACH * spread:
+            return False
+    return True
+
+
+def is_read(subject: Subject, name: str) -> bool:
+    """Whether the inputs of some rows change with the values of a column."""
+    rows = _spread(subject)
+    return _is_changed(subject, rows, rows[name].gather(_others(rows[name])))
+
+
+def is_position_read(subject: Subject, name: str, position: int) -> bool:
+    """Whether the inputs change with one position of a column's lists; below 0, from the end."""
+    rows = _spread(subject)
+    lists = rows[name].to_list()
+    held = pl.Series([each[position] for each in lists])
+    changed = [list(each) for each in lists]
+    for each, value in zip(changed, held.gather(_others(held)).to_list(), strict=True):
+        each[position] = value
+    return _is_changed(subject, rows, pl.Series(name, changed, dtype=rows[name].dtype))
+
+
+def _is_changed(subject: Subject, rows: pl.DataFrame, column: pl.Series) -> bool:
+    try:
+        before = inputs_of(subject.task.encode(rows))
+        after = inputs_of(subject.task.encode(rows.with_columns(column)))
+    except Exception:  # only a column that is read can be rejected
+        return True
+    return not are_equal(before, after)
+
+
+def are_equal(before: Batch, after: Batch) -> bool:
+    """Whether two batches hold the same tensors."""
+    return before.keys() == after.keys() and all(
+        before[name].shape == after[name].shape
+        and bool(((before[name] == after[name]) | (before[name] != before[name])).all())
+        for name in before
+    )
+
+
+def _spread(subject: Subject) -> pl.DataFrame:
+    every = max(subject.train_rows.height // READ_ROWS, 1)
+    return subject.train_rows.gather_every(every).head(READ_ROWS)
+
+
+def _others(values: pl.Series) -> pl.Series:
+    """Return places of values to take instead, shifted by half the sorted order."""
+    order = values.arg_sort().to_numpy()
+    places = np.empty_like(order)
+    places[order] = np.roll(order, len(order) // 2)
+    return pl.Series(places)

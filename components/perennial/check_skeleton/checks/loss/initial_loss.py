@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 
-from perennial.check_skeleton.free_outputs import best_constant, output_of, probe
+from perennial.check_skeleton.free_outputs import best_constant, is_per_token, output_of, probe
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
-from perennial.check_skeleton.token_outputs import is_per_token
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, inputs_of

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from perennial.check_skeleton.checks.model.padding import Padding, padding_of
 from perennial.check_skeleton.checks.model.token_positions import tokens_of
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, rows_of, stirred_model
+from perennial.check_skeleton.subject import Padding, Subject, padding_of, rows_of, stirred_model
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 

@@ -1,27 +1,33 @@
-"""Gradients: every parameter learns, every input matters, examples are independent."""
+"""Check gradients: examples do not mix, inputs and parameters reach the loss."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.drawing import Drawing
-from perennial.check_skeleton.checks.model.patches import blind_to_positions, told_by_places
+from perennial.check_skeleton.checks.model.attention import observed_attention
 from perennial.check_skeleton.checks.model.silent_parameters import (
+    Drawing,
     Silence,
+    copies_of_embeddings,
     drawn_at_random,
     explain_silence,
 )
-from perennial.check_skeleton.checks.model.single_step import single_step
-from perennial.check_skeleton.checks.model.ties import copies_of_embeddings
 from perennial.check_skeleton.checks.model.token_positions import shaded
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, updates
 from perennial.check_skeleton.subject import (
     Subject,
+    head_of,
     is_sequence,
+    padding_of,
     rows_of,
     seeded,
     stirred_model,
@@ -37,6 +43,17 @@ STEPS = 4
 MORE_BATCHES = 12
 # Rounding moves a loss by about 1e-7 of itself; mixing a batch of 16 moves it by more than 1e-3.
 MIXING = 1e-5
+TILED_ROWS = 4
+# Rounding moves an output by about 1e-7 of itself.
+SAME = 1e-5
+ROWS = 1024
+MOST_NUMBERS = 1024
+FEWEST_PARTS = 4
+CLEAR_ERRORS = 5.0
+FEWEST_STEPS = 4
+MOST_STEPS = 64
+# Rounding moves an answer by about 1e-7 of itself.
+MOVED = 1e-5
 
 
 @check(
@@ -377,3 +394,143 @@ def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: st
 def _compared(subject: Subject) -> str:
     """Return what is compared: the loss of an example may depend on the others by design."""
     return "outputs" if subject.task.scored_together > 1 else "losses"
+
+
+def blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> tuple[str, int] | None:
+    """Return an input whose square parts can change places without effect, and their side."""
+    few = rows_of(batch, slice(TILED_ROWS))
+    order = torch.Generator().manual_seed(subject.seed)
+    for name, tensor in inputs_of(few).items():
+        if tensor.ndim != 4 or not tensor.is_floating_point():
+            continue
+        height, width = tensor.shape[2:]
+        for side in range(1, min(height, width) + 1):
+            if height % side or width % side or (height, width) == (side, side):
+                continue
+            moved = _tiles_moved(tensor, side, order)
+            if not torch.equal(moved, tensor) and _is_same(model, few, {name: moved}):
+                return name, side
+    return None
+
+
+def _tiles_moved(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
+    """Return pictures [B, C, H, W] with their square parts in another order."""
+    height, width = pictures.shape[2:]
+    tiles = nn.functional.unfold(pictures, side, stride=side)  # [B, C * side * side, tiles]
+    moved = tiles[:, :, torch.randperm(tiles.shape[2], generator=order)]
+    return nn.functional.fold(moved, (height, width), side, stride=side)
+
+
+def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
+    """Whether other values of some inputs leave every output unchanged."""
+    with torch.no_grad():
+        before, after = (model(**inputs_of({**batch, **each})) for each in ({}, other))
+    return bool(((after - before).abs() <= SAME * (1 + before.abs())).all())
+
+
+def told_by_places(subject: Subject, name: str, side: int) -> str:
+    """Return the accuracy of a linear classifier on pictures and on their parts without places.
+
+    Empty where the parts alone do as well, or nothing can be measured.
+    """
+    if subject.task.kind not in ("binary", "multiclass"):
+        return ""
+    batch = head_of(subject.train, ROWS)
+    pictures, labels = batch[name], batch[LABEL].numpy().astype(np.int64)
+    tiles = nn.functional.unfold(pictures, side, stride=side)
+    half = len(labels) // 2
+    is_small = pictures[0].numel() <= MOST_NUMBERS
+    if not is_small or tiles.shape[2] < FEWEST_PARTS or len(np.unique(labels[:half])) < 2:
+        return ""
+    # A bag of parts contains, number by number, its values in sorted order.
+    bag = tiles.sort(dim=2).values
+    right = [_right(each.flatten(1), labels, half) for each in (pictures, bag)]
+    gain = right[0].astype(float) - right[1].astype(float)
+    error = float(gain.std() / np.sqrt(len(gain)))
+    if gain.mean() < CLEAR_ERRORS * max(error, 1e-12):
+        return ""
+    return (
+        f"a linear classifier is right on {right[0].mean():.0%} of pictures, and on "
+        f"{right[1].mean():.0%} without the places of their parts"
+    )
+
+
+def _right(
+    numbers: Tensor, labels: "np.ndarray[tuple[int], np.dtype[np.int64]]", half: int
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Return which examples of the second half are right after a fit on the first half."""
+    found = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=50))
+    values = numbers.to(torch.float64).numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few steps are enough
+        found.fit(values[:half], labels[:half])
+    return np.asarray(found.predict(values[half:]) == labels[half:])
+
+
+def single_step(subject: Subject, model: nn.Module) -> str:
+    """Return the sequence of which the model reads only one position; empty where there is none.
+
+    Models without recurrence and attention may take the last step by design, as simple forecasts.
+
+    Args:
+        subject: Its examples are changed, one position at a time.
+        model: A model from `stirred_model`.
+    """
+    found, _ = subject.once(observed_attention)
+    kinds = (nn.RNNBase, nn.MultiheadAttention)
+    if not (found.lengths or any(isinstance(each, kinds) for each in model.modules())):
+        return ""
+    for name, tensor in inputs_of(subject.train).items():
+        batch, content = _longest(subject.train, name)
+        if content < FEWEST_STEPS or tensor.shape[1] > MOST_STEPS:
+            continue
+        try:
+            seen = _seen(model, batch, name)
+        except Exception:  # lengths or edges belong to their own tokens and nodes
+            continue
+        if seen is not None and int(seen.any()) and int(seen.sum(dim=0).max()) == 1:
+            steps = {int(step) for step in seen.float().argmax(dim=0)}
+            which = f"position {steps.pop()}" if len(steps) == 1 else "one position"
+            return f"{name}: {which} of {content} or more"
+    return ""
+
+
+def _longest(batch: Batch, name: str) -> tuple[Batch, int]:
+    """Return the examples with the longest sequences, and their shortest length; 0 for none."""
+    tensor = batch[name]
+    is_steps = tensor.ndim == 3 and tensor.is_floating_point() and tensor.shape[1] > 1
+    few = torch.arange(min(PROBED_ROWS, len(tensor)))
+    if is_steps:
+        return rows_of(batch, few), tensor.shape[1]
+    if tensor.ndim != 2 or tensor.is_floating_point() or name == LABEL:
+        return batch, 0
+    padding = padding_of(tensor)
+    if padding is None:
+        return batch, 0
+    rows = padding.content.argsort(descending=True)[: len(few)]
+    return rows_of(batch, rows), int(padding.content[rows].min())
+
+
+@torch.no_grad()
+def _seen(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
+    """Return which answers move with which positions, [T, B]; None if each position has its own."""
+    before: Tensor = model(**inputs_of(batch))
+    length = batch[name].shape[1]
+    if before.ndim > 2 or before.shape[1:2] == (length,):
+        return None
+    seen: list[Tensor] = []
+    for step in range(length):
+        seen.append(_sees(model, batch, (name, step), before))
+        if int(torch.stack(seen).sum(dim=0).max()) > 1:
+            break  # several positions are seen, whatever the others do
+    return torch.stack(seen)
+
+
+def _sees(model: nn.Module, batch: Batch, place: tuple[str, int], before: Tensor) -> Tensor:
+    """Return which answers move when a position is taken from another example, [B]."""
+    name, step = place
+    changed = batch[name].clone()
+    changed[:, step] = batch[name][:, step].roll(1, 0)
+    after = model(**inputs_of({**batch, name: changed}))
+    moved: Tensor = ((after - before).abs() / (1 + before.abs())).reshape(len(before), -1)
+    return moved.amax(dim=1) > MOVED

@@ -1,10 +1,11 @@
-"""Silent parameters: why parameters get no gradient, and whether that is harmless."""
+"""Find parameters without a gradient that the model may leave unused by design."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.subject import Subject, evaluated, seeded
 from perennial.engine.parallelism.replica import leaves_of
@@ -15,6 +16,8 @@ MOST = 64  # more silent parameters than this are never harmless
 STEP = 0.1
 # Rounding moves a loss by about 1e-7 of itself.
 MOVED = 1e-5
+DRAWS = ("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential",
+         "dropout")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,3 +200,48 @@ def _block_learns(parts: list[str], place: int, totals: Mapping[str, float]) -> 
     return any(
         sizes[int(parts[place])] > 0.0 for sizes in lists.values() if sizes.keys() == own.keys()
     )
+
+
+def copies_of_embeddings(
+    model: nn.Module, named: Mapping[str, nn.Parameter]
+) -> list[tuple[str, Tensor]]:
+    """Return parameters that equal an embedding bit by bit: their name, the embedding.
+
+    Args:
+        model: The initial model.
+        named: The parameters to compare with its embeddings.
+    """
+    embeddings = {
+        id(each.weight): each.weight
+        for each in model.modules()
+        if isinstance(each, nn.Embedding) and float(each.weight.detach().std()) > 0
+    }
+    return [
+        (name, embedding)
+        for embedding in embeddings.values()
+        for name, each in named.items()
+        if each.data_ptr() != embedding.data_ptr() and torch.equal(each, embedding)
+    ]
+
+
+class Drawing(TorchFunctionMode):
+    """Records whether random numbers are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_drawn = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        given = kwargs or {}
+        name = getattr(func, "__name__", "").lstrip("_")
+        # Dropout in evaluation mode is called, and draws nothing.
+        self.has_drawn |= name.startswith(DRAWS) and not (
+            "dropout" in name and given.get("training", True) is False
+        )
+        return func(*args, **given)

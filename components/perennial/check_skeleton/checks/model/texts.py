@@ -1,27 +1,22 @@
-"""Texts: whether texts are read completely and in order, and padding is ignored."""
+"""Check texts: their order matters, and padding is ignored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-import polars as pl
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.attention import observed_attention
-from perennial.check_skeleton.checks.model.padding import Padding, padding_of
-from perennial.check_skeleton.checks.model.pooling import pooled_padding
-from perennial.check_skeleton.checks.model.reading import long_texts, parts_seen, told_by
-from perennial.check_skeleton.checks.model.sequences import other_characters
+from perennial.check_skeleton.checks.model.attention import masks_padding, observed_attention
 from perennial.check_skeleton.checks.model.token_positions import (
     find_target_offset,
     tokens_of,
     watched,
 )
-from perennial.check_skeleton.checks.model.words import Words, words_as_padding, words_of
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, rows_of, stirred_model
+from perennial.check_skeleton.subject import Padding, Subject, padding_of, rows_of, stirred_model
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -33,165 +28,18 @@ CONTENT = 1e-5
 ORDER = 1e-3
 # Kernels add up in another order when sequences are shorter; padding that is seen moves more.
 PADDING = 1e-4
-READ_ROWS = 128
 FEWEST_TEXTS = 8
 PARTS = 8
-# Texts that fill more of their sequence may be cut correctly.
-ROOM = 0.75
-READ_SHARE = 0.5
-CLEAR_ERRORS = 5.0
-# Of the occurrences of frequent words. Lists of stop words in other languages and few buckets of
-# a hash lose up to a half, vocabularies that are looked up wrongly nearly all.
-COMMON_WORD = 0.02
-DOUBTED_LOSS, CLEAR_LOSS = 1 / 3, 0.75
 SEEN = (
     "padding affects outputs: pass an attention mask, exclude padding from means and maxima, pad "
     "on the right where attention is causal, and count positions from the start of the text"
 )
-
-
-@check(
-    "text_coverage",
-    expects=(
-        "different inputs for different frequent words; most changes of one character "
-        f"seen in each of {PARTS} parts of a text"
-    ),
-    source="guides: look at what the model really receives; contexts that are cut too early "
-    "and unknown words lose text silently",
-    tolerance=f"{DOUBTED_LOSS:.0%} of the words' occurrences, {READ_SHARE:.0%} of texts with "
-    "room left",
-)
-def check_text_coverage(subject: Subject, judge: Judge) -> CheckResult:
-    """Check that texts reach the tensors completely, frequent words as distinct inputs."""
-    words = words_of(subject)
-    if lost := _judged_words(judge, words):
-        return lost
-    if words and (padded := words_as_padding(subject)):
-        name, lost_words, share = padded
-        return (judge.failed if share >= COMMON_WORD else judge.warned)(
-            f"{', '.join(lost_words[:4])} in {name}, in {share:.0%} of the texts, has the code of "
-            "padding",
-            hint="the vocabulary is numbered from 0, which is the code of padding: start after the "
-            "codes of padding and unknown words",
-        )
-    found = _judged_parts(judge, subject)
-    if found.outcome != "skipped" or found.is_unmeasured or not words:
-        return found
-    return judge.passed(f"{words[0].words} frequent words of {words[0].column} become "
-                        f"{words[0].inputs} different inputs")  # fmt: skip
-
-
-def _judged_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
-    """Judge the words that are lost; None where each word has its own input."""
-    if not found or found[0].lost <= DOUBTED_LOSS:
-        return None
-    worst = found[0]
-    shown = (
-        f"{worst.words} frequent words of {worst.column} become {worst.inputs} different inputs"
-        + (f", {worst.unseen} the input of an unknown word" if worst.unseen else "")
-        + (f", {' and '.join(worst.alike)} the same input" if worst.alike else "")
-        + f": {worst.lost:.0%} of their occurrences are lost"
-    )
-    hint = (
-        "words are looked up in another spelling than in the vocabulary (case, cut, punctuation), "
-        "by a part of them, or by shared codes: codes modulo a number, a limit on codes, or codes "
-        "of padding and unknown words"
-    )
-    # A vocabulary chosen by hand may be small, but each of its words has its own input.
-    is_clear = worst.lost > CLEAR_LOSS and worst.is_sequence and not worst.is_chosen
-    return (judge.failed if is_clear else judge.warned)(shown, hint=hint, lost=worst.lost)
-
-
-def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
-    """Judge whether each part of a text is read: of the label, or of a feature."""
-    label, labels = subject.task.columns.label, subject.train[LABEL]
-    is_text = subject.train_rows[label].dtype == pl.String
-    if not is_text or labels.ndim != 2 or labels.is_floating_point():
-        return _judged_feature(judge, subject)
-    tokens = tokens_of(subject.train)
-    padding = None if tokens is None else padding_of(subject.train[tokens])
-    if padding is None:
-        return judge.skipped("texts fill their sequences, so cut texts are expected")
-    has_room = padding.content <= ROOM * labels.shape[1]
-    rows = subject.train_rows.filter(pl.Series(has_room.numpy())).head(READ_ROWS)
-    rows = rows.filter(pl.col(label).str.len_chars() >= PARTS)
-    if rows.height < FEWEST_TEXTS:
-        return judge.skipped(f"{rows.height} texts leave room in their sequences")
-    seen = _seen(subject, rows)
-    shown = f"seen in the parts of {rows.height} texts: {', '.join(f'{s:.0%}' for s in seen)}"
-    if min(seen) >= READ_SHARE:
-        return judge.passed(shown, seen=seen)
-    is_cut = seen[0] >= READ_SHARE > seen[-1]
-    return judge.warned(
-        shown,
-        hint="texts are cut, though their sequences have room for more: look for a limit in encode "
-        "that is smaller than the context"
-        if is_cut
-        else "many characters share one code: most words may be unknown to a tokenizer that is "
-        "made for another language, case or encoding",
-        seen=seen,
-    )
-
-
-def _judged_feature(judge: Judge, subject: Subject) -> CheckResult:
-    """Judge a text feature: whether it is cut, and the cut text predicts the label."""
-    name = long_texts(subject)
-    if not name:
-        return judge.skipped("neither the label nor a feature is free text")
-    try:
-        seen = parts_seen(subject, name)
-    except Exception as error:  # a task may reject new texts
-        return judge.skipped(f"encode rejects changed texts: {type(error).__name__}: {error}")
-    unseen = [part for part, share in enumerate(seen) if share < READ_SHARE]
-    shown = f"seen in the parts of long texts in {name}: {', '.join(f'{s:.0%}' for s in seen)}"
-    if not seen or not unseen:
-        return judge.passed(shown) if seen else judge.skipped("too few long texts")
-    told = told_by(subject, name, unseen)
-    if told < CLEAR_ERRORS:
-        return judge.passed(
-            f"{shown}; the rest does not predict the label ({told:.1f} standard errors)"
-        )
-    return judge.warned(
-        f"{shown}; words in the unseen parts predict the label by {told:.0f} standard errors",
-        hint=_cut(unseen, seen),
-        seen=seen,
-        told=round(told, 2),
-    )
-
-
-def _cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
-    """Return why parts of texts do not reach the inputs."""
-    if len(unseen) == len(seen):
-        return (
-            "words do not reach the inputs: most words may be unknown to encode, because of case "
-            "or spelling"
-        )
-    if 0 in unseen:
-        return "the beginning of texts is cut off, and it predicts the label: keep it"
-    return (
-        "texts are cut, and the cut part predicts the label: raise the length, keep the end, or "
-        "read more than one window"
-    )
-
-
-def _seen(subject: Subject, rows: pl.DataFrame) -> list[float]:
-    """Return, by part, the share of texts whose tensors change with a character in it."""
-    label, before, shares = subject.task.columns.label, subject.task.encode(rows), []
-    exchange = other_characters(rows[label])
-    for part in range(PARTS):
-        texts = [_changed(text, (2 * part + 1) / (2 * PARTS), exchange) for text in rows[label]]
-        changed = rows.with_columns(pl.Series(label, texts, dtype=pl.String))
-        with made_up("texts with one other character"):
-            after = subject.task.encode(changed)
-        differs = [(after[name] != before[name]).flatten(1).any(dim=1)
-                   for name in inputs_of(before)]  # fmt: skip
-        shares.append(round(float(torch.stack(differs).any(dim=0).double().mean()), 4))
-    return shares
-
-
-def _changed(text: str, where: float, exchange: Mapping[int, str]) -> str:
-    place = int(where * len(text))
-    return text[:place] + text[place].translate(exchange) + text[place + 1 :]
+# An equal step at all positions of padding moves a mean as far as one at all words, and further in
+# short texts; behind a mask it moves nothing.
+POOLED_SHARE = 0.2
+LEAST = 1e-3
+LAYOUTS = {1: 2, 2: 1}
+"""Dimension of positions → dimension of numbers, in the output of a layer."""
 
 
 @check(
@@ -396,3 +244,131 @@ def _text_outputs(model: nn.Module, batch: Batch, *, window: slice, is_padding: 
 
 def _moved(first: Tensor, second: Tensor) -> float:
     return float(((first - second).abs() / (1 + first.abs())).max())
+
+
+@dataclass(frozen=True)
+class PooledPadding:
+    """An answer that depends on padding, though the model gets a mask.
+
+    Attributes:
+        layer: The last layer with an output for each position.
+        told_by: What marks padding.
+        share: How far the answer moves with padding, relative to words.
+    """
+
+    layer: str
+    told_by: str
+    share: float
+
+
+def pooled_padding(
+    subject: Subject, batch: Batch, tokens: str, padding: Padding
+) -> PooledPadding | None:
+    """Return how padding affects the answer for a whole sequence; None where it does not.
+
+    Args:
+        subject: Builds the model.
+        batch: Texts with padding.
+        tokens: The input with their codes.
+        padding: Padding of these texts.
+    """
+    rows, length = batch[tokens].shape
+    # The first token of the padding may mark the end of the text.
+    is_padding = Padding(padding.code, padding.content + 1, padding.is_left).covers(length)
+    is_word = ~padding.covers(length)
+    if not bool(is_padding.any(dim=1).all()):
+        return None
+    told_by = _told_by(subject, batch, is_padding, is_word)
+    if not told_by:
+        return None
+    model = stirred_model(subject)
+    with torch.no_grad():
+        name, before = _last_of_positions(model, batch, (rows, length))
+        if not name or before.ndim > 2 or before.shape[1:] == (length,):
+            return None
+        moved = [_moved_at(model, batch, (name, before), where) for where in (is_padding, is_word)]
+    if moved[0] <= LEAST or moved[0] <= POOLED_SHARE * moved[1]:
+        return None
+    return PooledPadding(name, told_by, moved[0] / max(moved[1], 1e-12))
+
+
+def _told_by(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor) -> str:
+    """Return what marks padding: a mask of the model or a layer, or masked attention."""
+    found: list[str] = []
+
+    def tells(given: object) -> bool:
+        if not isinstance(given, Tensor) or given.numel() != is_word.numel():
+            return False
+        mask = given.reshape(is_word.shape).double()
+        inside, outside = mask[is_word], mask[is_padding]
+        is_even = (inside == inside[0]).all() & (outside == outside[0]).all()
+        return bool(is_even & (inside[0] != outside[0]))
+
+    def note(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
+        if any(tells(each) for each in (*given, *named.values())):
+            found.append(f"the mask passed to {type(module).__name__}")
+
+    model = stirred_model(subject)
+    for each in model.modules():
+        each.register_forward_pre_hook(note, with_kwargs=True)
+    with torch.no_grad():
+        model(**inputs_of(batch))
+    if found:
+        return found[0]
+    seen, observed = subject.once(observed_attention)
+    return "the mask of its attention" if masks_padding(subject, seen, observed) else ""
+
+
+def _last_of_positions(
+    model: nn.Module, batch: Batch, shape: tuple[int, int]
+) -> tuple[str, Tensor]:
+    """Return the last layer, not an embedding, with outputs per position; and the answers."""
+    called: list[str] = []
+    handles = []
+
+    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        def note(_: nn.Module, given: object, output: object) -> None:
+            if _axis(output, shape):
+                called.append("" if isinstance(module, nn.Embedding) else name)
+
+        return module.register_forward_hook(note)
+
+    for name, module in model.named_modules():
+        if name:
+            handles.append(watch(name, module))
+    try:
+        answers: Tensor = model(**inputs_of(batch))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return (called[-1] if called else ""), answers
+
+
+def _axis(output: object, shape: tuple[int, int]) -> int:
+    """Return the dimension of the positions in a layer's output; 0 where there is none."""
+    first = output[0] if isinstance(output, tuple) and output else output
+    if not isinstance(first, Tensor) or first.ndim != 3 or first.shape[0] != shape[0]:
+        return 0
+    return next((axis for axis in LAYOUTS if first.shape[axis] == shape[1]), 0)
+
+
+def _moved_at(model: nn.Module, batch: Batch, at: tuple[str, Tensor], where: Tensor) -> float:
+    """Return how far answers move, on average, with a layer's output at some positions."""
+    name, before = at
+
+    def step(_: nn.Module, given: object, output: object) -> object:
+        first = output[0] if isinstance(output, tuple) else output
+        assert isinstance(first, Tensor)
+        axis = _axis(first, (where.shape[0], where.shape[1]))
+        numbers = LAYOUTS[axis]
+        size, generator = [1, 1, 1], torch.Generator().manual_seed(0)
+        size[numbers] = first.shape[numbers]
+        added = first.std() * torch.randn(size, generator=generator)
+        moved = first + added * where.unsqueeze(numbers)
+        return (moved, *output[1:]) if isinstance(output, tuple) else moved
+
+    handle = model.get_submodule(name).register_forward_hook(step)
+    try:
+        return float((model(**inputs_of(batch)) - before).abs().mean())
+    finally:
+        handle.remove()

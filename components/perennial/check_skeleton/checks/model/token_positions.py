@@ -10,9 +10,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.free_outputs import output_of
+from perennial.check_skeleton.free_outputs import is_per_token, output_of, wanted_tokens
 from perennial.check_skeleton.subject import Subject, head_of
-from perennial.check_skeleton.token_outputs import is_per_token, wanted_tokens
 from perennial.engine.task import LABEL, Batch, inputs_of
 
 # Shuffled tokens agree with their labels about as often as letters do, once in ten to twenty; the

@@ -1,4 +1,4 @@
-"""Optimizer and schedule: every parameter is updated once, and the rate fits the budget."""
+"""Check optimizer, schedule and seeds of the training."""
 
 import warnings
 from collections import Counter
@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.ties import copies_of_embeddings
+from perennial.check_skeleton.checks.model.silent_parameters import copies_of_embeddings
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.short_training import shuffled_batches, updates
+from perennial.check_skeleton.subject import Subject, seeded
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.config.training import TrainingSection
@@ -42,6 +43,7 @@ LARGEST_GROWTH = 32.0
 UNWARMED_GROWTH = 8.0
 # A share of initial weights that does not affect scores of averaged weights.
 INITIAL_SHARE = 0.01
+STEPS = 5
 
 
 @check(
@@ -336,3 +338,46 @@ def _scaling_findings(training: TrainingSection) -> Iterator[_Finding]:
 
 def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+
+
+@check(
+    "reproducibility",
+    expects=f"equal initial weights and equal losses for {STEPS} updates, twice",
+    source="guides: fix every random seed",
+)
+def check_reproducibility(subject: Subject, judge: Judge) -> CheckResult:
+    """Check that initial weights and losses depend only on the seed."""
+    (first, first_losses), (again, losses_again) = (_run(subject) for _ in range(2))
+    if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+        return judge.failed(
+            "the initial weights differ under one seed",
+            hint="initialise with torch's global generator only; the engine seeds it",
+        )
+    if not np.array_equal(first_losses, losses_again, equal_nan=True):
+        return judge.failed(
+            f"the losses differ: {first_losses[-1]:.6g} and {losses_again[-1]:.6g}",
+            hint="the model or the loss draws numbers from an unseeded generator",
+        )
+    if _draw_after_build(subject, subject.seed) == _draw_after_build(subject, subject.seed + 1):
+        return judge.failed(
+            "build_model sets the global seed",
+            hint="remove manual_seed from the task: it makes all ranks and all dropout masks equal",
+        )
+    return judge.passed(f"loss {losses_again[-1]:.6g} after {STEPS} updates, twice")
+
+
+def _run(subject: Subject) -> tuple[list[Tensor], list[float]]:
+    """Return initial weights and losses of a few updates, with dropout, as in training."""
+    with seeded(subject.seed):
+        model = subject.task.build_model()
+        model.train()
+        start = [value.detach().clone() for value in model.state_dict().values()]
+        batches = shuffled_batches(subject, subject.train, STEPS)
+        rate = subject.settings.learning_rates[0]
+        return start, [float(loss.detach()) for loss in updates(subject.task, model, batches, rate)]
+
+
+def _draw_after_build(subject: Subject, seed: int) -> float:
+    with seeded(seed):
+        subject.task.build_model()
+        return float(torch.rand(()))

@@ -1,28 +1,34 @@
-"""Check `telling_columns`: raw columns that predict the label alone (possible leakage)."""
+"""Check `telling_columns`: columns and positions that predict the label alone.
 
-from collections.abc import Sequence
+Consequences of the label: a legitimate predictor of an amount still depends on the other features, given the amount. A noisy
+copy of the outcome depends on the outcome alone, while the other features still improve its
+prediction of the outcome.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from perennial.check_skeleton.checks.data.borders import is_cut_at_borders
-from perennial.check_skeleton.checks.data.consequences import follows_from_label
-from perennial.check_skeleton.checks.data.positions import describe_label_position
-from perennial.check_skeleton.checks.data.reading import is_read
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     Numbers,
+    cut_columns,
     groups_of,
+    is_cut_at_borders,
     is_plain,
+    is_position_read,
+    is_read,
     join_names,
     probed_rows,
     signal_of,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject
+from perennial.check_skeleton.subject import Subject, head_of
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL
+from perennial.engine.task import LABEL, inputs_of
 
 TELLING_SHARE = 0.95
 FINE_BINS = 64
@@ -36,6 +42,25 @@ MOST_DEFINING = 20
 DENSE = 3.0
 NUMBERED_SHARE = 0.8
 WITH_TIME = 0.99
+MOST_VALUES = 20
+FOLDS = 5
+RIDGE = 3.0
+TELLING = 0.95
+# What the other columns explain together; above it, many columns predict the amount.
+MOST_OF_OTHERS = 0.75
+# Standard errors: a clear correlation, and what chance makes of none.
+CLEAR, NOTHING, NOTHING_OF_MANY = 3.0, 1.2, 2.0
+FEWEST_COMPARED = 200
+ROWS = 1024
+
+FEWEST_NUMBERS = 8
+MOST_COLUMNS = 8192
+MOST_LABELS = 64
+MOST_POSITIONS = 64
+# Of the label's deviation: what single precision leaves of equality.
+ROUNDING = 1e-4
+# A constant series is equal at many positions, so it does not show where the label was taken.
+MOST_EQUAL = 0.25
 
 
 @dataclass(frozen=True)
@@ -271,3 +296,199 @@ def _counts(column: pl.Series) -> bool:
         return False
     places = np.corrcoef(column.cast(pl.Float64).to_numpy(), np.arange(column.len()))[0, 1]
     return bool(places > 0.999 and (column.diff().drop_nulls() > 0).all())
+
+
+def follows_from_label(rows: pl.DataFrame, names: list[str], name: str, labels: Numbers) -> bool:
+    """Whether the label, and no other column, explains a column that predicts it.
+
+    Args:
+        rows: Of the data.
+        names: Columns to compare with.
+        name: The column in question.
+        labels: One number for each row.
+    """
+    column = rows[name]
+    if not column.dtype.is_numeric() or column.null_count() or len(labels) < FEWEST_COMPARED:
+        return False
+    others = [part for each in names if each != name for part in _number_columns(rows[each])]
+    values, truth = _standard(column.cast(pl.Float64).to_numpy()), _standard(labels)
+    if not others or np.var(_residuals(truth, values)) > 1 - TELLING:
+        return False
+    features = np.stack(others, axis=1)
+    predicted = _predict_out_of_fold(features, truth)
+    if 1 - np.var(truth - predicted) > MOST_OF_OTHERS:
+        return False
+    of_label, of_column = _residuals(truth, values), _residuals(values, truth)
+    adds = _correlation_errors(_residuals(predicted, values), of_label)
+    lacks = _correlation_errors(_residuals(predicted, truth), of_column)
+    biased = _correlation_errors(_predict_out_of_fold(features, of_column), of_column)
+    return adds > CLEAR and abs(lacks) < NOTHING and biased < NOTHING_OF_MANY
+
+
+def _number_columns(column: pl.Series) -> list[Numbers]:
+    if column.dtype.is_numeric() or column.dtype.is_temporal():
+        numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
+        filled = _standard(numbers.fill_null(strategy="mean").fill_null(0.0).to_numpy())
+        return [filled, filled**2]
+    values = column.cast(pl.String).value_counts(sort=True)[column.name][:MOST_VALUES]
+    return [_standard((column.cast(pl.String) == each).fill_null(value=False).to_numpy() * 1.0)
+            for each in values]  # fmt: skip
+
+
+def _standard(values: Numbers) -> Numbers:
+    result: Numbers = (values - values.mean()) / max(float(values.std()), 1e-12)
+    return result
+
+
+def _residuals(values: Numbers, given: Numbers) -> Numbers:
+    """Return the residuals of a polynomial of the third degree."""
+    powers = np.vander(np.clip(given, -4, 4), 4)
+    powers = np.column_stack([powers, given])
+    result: Numbers = values - powers @ np.linalg.lstsq(powers, values, rcond=None)[0]
+    return result
+
+
+def _predict_out_of_fold(features: Numbers, values: Numbers) -> Numbers:
+    """Predict each row's value by ridge regression on the rows of the other folds."""
+    predicted = np.zeros_like(values)
+    for fold in range(FOLDS):
+        held = np.arange(len(values)) % FOLDS == fold
+        fit, mean = features[~held], values[~held].mean()
+        square = fit.T @ fit + RIDGE * np.eye(fit.shape[1])
+        predicted[held] = mean + features[held] @ np.linalg.solve(
+            square, fit.T @ (values[~held] - mean)
+        )
+    return predicted
+
+
+def _correlation_errors(first: Numbers, second: Numbers) -> float:
+    """Return a correlation in standard errors."""
+    if min(first.std(), second.std()) < 1e-9:
+        return 0.0
+    correlation = float(np.corrcoef(first, second)[0, 1])
+    return correlation * float(np.sqrt(len(first) / max(1 - correlation**2, 1e-9)))
+
+
+def describe_label_position(subject: Subject) -> str:
+    """Describe the position of the inputs, raw or encoded, that is the label; empty if none.
+
+    Skipped for a single number, of which the label may be a function by design.
+    """
+    columns = subject.task.columns
+    is_single = len(columns.features) == 1 and is_plain(
+        subject.train_rows[next(iter(columns.features))]
+    )
+    if columns.label in columns.features or is_single or subject.num_rows() < FEWEST_ROWS:
+        return ""
+    return _in_lists(subject) or _in_inputs(subject)
+
+
+def _in_inputs(subject: Subject) -> str:
+    """Describe a number of the encoded inputs, or a difference, that determines the label."""
+    batch = head_of(subject.train, ROWS)
+    labels = batch[LABEL].double().reshape(len(batch[LABEL]), -1).numpy()
+    tensors = {
+        name: each.double().numpy()
+        for name, each in inputs_of(batch).items()
+        if each.ndim > 1 and each[0].numel() <= MOST_COLUMNS
+    }
+    if labels.shape[1] > MOST_LABELS or sum(each[0].size for each in tensors.values()) < 2:
+        return ""
+    is_class = subject.task.kind in ("binary", "multiclass")
+    for name, values in tensors.items():
+        for shown, numbers in (
+            (f"{name}[{{}}] is the label", values.reshape(len(values), -1)),
+            *_differences(name, values),
+        ):
+            if (place := _place(numbers, labels, is_class=is_class)) is not None:
+                return shown.format(place)
+    return ""
+
+
+def _differences(name: str, values: Numbers) -> Iterator[tuple[str, Numbers]]:
+    for axis in range(1, values.ndim):
+        if values.shape[axis] >= FEWEST_NUMBERS:
+            steps = np.diff(values, axis=axis).reshape(len(values), -1)
+            yield f"a difference of neighbours in {name} (number {{}}) is the label", steps
+
+
+def _place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
+    """Return the last of the columns that determine all labels; None if none does."""
+    found = [_following(numbers, each) for each in labels.T]
+    if all(len(each) for each in found):
+        return int(found[-1][-1])
+    if is_class and labels.shape[1] == 1:
+        cut = np.flatnonzero(cut_columns(numbers, labels[:, 0]))
+        if 0 < len(cut) <= max(MOST_EQUAL * numbers.shape[1], 1):
+            return int(cut[-1])
+    return None
+
+
+def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
+    """Return columns of which the label is a multiple plus a constant."""
+    none = np.zeros(0, dtype=np.int_)
+    if len(np.unique(label)) < FEWEST_NUMBERS or not np.isfinite(label).all():
+        return none
+    finite = np.isfinite(numbers).all(axis=0)
+    deviation = np.where(finite, np.where(finite, numbers, 0.0).std(axis=0), 0.0)
+    varying = np.flatnonzero(deviation > 0)
+    scaled = (numbers[:, varying] - numbers[:, varying].mean(axis=0)) / deviation[varying]
+    truth = (label - label.mean()) / label.std()
+    correlation = truth @ scaled / len(truth)
+    left = np.abs(truth[:, None] - scaled * np.sign(correlation)).max(axis=0, initial=0.0)
+    found = varying[left < ROUNDING]
+    return found if len(found) <= max(MOST_EQUAL * numbers.shape[1], 1) else none
+
+
+def _in_lists(subject: Subject) -> str:
+    """Describe a list position that is the label, or whose step from its neighbour is."""
+    rows = subject.train_rows.head(ROWS)
+    label = rows[subject.task.columns.label]
+    if label.dtype.is_nested() or label.null_count():
+        return ""
+    for name in subject.task.columns.features:
+        column = rows[name]
+        if isinstance(column.dtype, pl.Array):
+            column = column.arr.to_list()
+        if not isinstance(column.dtype, pl.List) or column.dtype.inner.is_nested():
+            continue
+        if column.null_count() or (shortest := int(column.list.len().min() or 0)) == 0:  # type: ignore[arg-type]
+            continue
+        positions = range(-1, -min(shortest, MOST_POSITIONS) - 1, -1)
+        places = [*positions, *range(min(shortest, MOST_POSITIONS))]
+        shares = {place: _equal(column.list.get(place), label) for place in places}
+        for place in places if label.n_unique() >= FEWEST_NUMBERS else ():
+            beside = [shares.get(place + step, 0.0) for step in (-1, 1) if place + step in shares]
+            moves = all(share < 1 - MOST_EQUAL / 2 for share in beside)
+            if shares[place] == 1.0 and moves and is_position_read(subject, name, place):
+                return f"{name}[{place}] is the label"
+        if (place := _moving(column, label, positions)) and is_position_read(subject, name, place):
+            return f"whether {name}[{place}] is above {name}[{place - 1}] is the label"
+    return ""
+
+
+def _equal(values: pl.Series, label: pl.Series) -> float:
+    """Return how often two columns agree; 0 if they cannot be compared."""
+    numbers = values.dtype.is_numeric() and label.dtype.is_numeric()
+    if values.dtype != label.dtype and not numbers:
+        return 0.0
+    return float((values == label).fill_null(value=False).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _moving(column: pl.Series, label: pl.Series, positions: range) -> int:
+    """Return the position, from the end, whose step has the label's sign; 0 if none.
+
+    For two classes, in every row; a step of zero may belong to either class.
+    """
+    if label.n_unique() != 2 or not column.list.get(0).dtype.is_numeric() or len(positions) < 2:
+        return 0
+    upper = (label == label.max()).to_numpy()
+    if min(upper.sum(), (~upper).sum()) < FEWEST_ROWS / 2:
+        return 0
+    for place in positions[:-1]:
+        step = (column.list.get(place) - column.list.get(place - 1)).to_numpy()
+        for sign in (1, -1):
+            is_up = upper if sign == 1 else ~upper
+            if (step[is_up] >= 0).all() and (step[~is_up] <= 0).all() and np.mean(step == 0) < 0.5:
+                return place
+    return 0

@@ -1,13 +1,18 @@
-"""Check `lost_values`: `encode` keeps what matters of the raw columns."""
+"""Check `lost_values`: `encode` keeps what matters of columns, lists and pictures.
 
+Levels of pictures: a model may divide integers, cast or clip first, which its inputs do not show. Numbers between two
+levels are set to one value: if outputs stay the same, the model does not distinguish them.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+import torch
+from torch import nn
 
-from perennial.check_skeleton.checks.data.levels import judge_levels
-from perennial.check_skeleton.checks.data.lists import judge_lists
-from perennial.check_skeleton.checks.data.merged import describe_merged_values
+from perennial.check_skeleton.checks.data.merged_values import describe_merged_values
 from perennial.check_skeleton.checks.data.signals import (
     Numbers,
     Signal,
@@ -17,10 +22,11 @@ from perennial.check_skeleton.checks.data.signals import (
     probed_rows,
     signal_of,
 )
-from perennial.check_skeleton.checks.data.teeth import sawtooth
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, example_keys
+from perennial.check_skeleton.subject import Subject, example_keys, head_of, stirred_model
+from perennial.contracts.errors import BadDataError
 from perennial.contracts.skeleton import CheckResult
+from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch, inputs_of
 
 MOST_COLUMNS = 64
@@ -33,6 +39,17 @@ FEWEST_VALUES = 20
 STAND_IN_SHARE = 0.3
 # Where types of few bits wrap around.
 OVERFLOWS = (128, 256, 32_768, 65_536, 2**31, 2**32)
+LIST_ROWS = 512
+PICTURES = 64
+FEWEST_NUMBERS = 8
+# Share of a number's bits that must remain: a threshold at the median leaves a quarter of those of
+# sixteen values, an integer division hardly any.
+KEPT_BITS = 0.2
+# Share of all numbers with one value: higher than a threshold makes it, as of a lost picture.
+ALIKE = 0.9
+LEVEL_ROWS = 8
+BINS = 16
+TOLD_BINS = 0.25
 
 
 @dataclass(frozen=True)
@@ -246,3 +263,185 @@ def _period(column: pl.Series, encoded: Batch) -> float:
                 return 0.0  # another input keeps the order, as hours do beside minutes
             found.append(sawtooth(values, each))
     return max(found)
+
+
+@dataclass(frozen=True)
+class NumberMap:
+    """The mapping from the numbers of a list column to an input of as many numbers.
+
+    Attributes:
+        column: Its name.
+        values: The different numbers of the column, rising.
+        inputs: What each becomes.
+        kept: Share of a number's bits that remain.
+        common: Share of the most frequent input.
+    """
+
+    column: str
+    values: Numbers
+    inputs: Numbers
+    kept: float
+    common: float
+
+
+def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge what becomes of numbers in lists; None if they keep their information."""
+    for found in _maps(subject):
+        shown = (
+            f"{len(found.values)} different numbers in {found.column} become "
+            f"{len(np.unique(found.inputs))}, {found.kept:.0%} of their bits"
+        )
+        if period := sawtooth(found.values, found.inputs):
+            return judge.failed(
+                f"the numbers in {found.column} wrap around after {period:.6g}",
+                hint="they overflow a type of too few bits (bytes, for example): cast to float32 "
+                "first",
+            )
+        if found.kept < KEPT_BITS:
+            return (judge.failed if found.common > ALIKE else judge.warned)(
+                shown,
+                hint="an integer division, a cast before the scaling, or a limit makes nearly all "
+                "of them equal: cast to float32 first",
+            )
+    return None
+
+
+def _maps(subject: Subject) -> Iterator[NumberMap]:
+    """Yield a map for each list column of which each number becomes one input number."""
+    columns = subject.task.columns
+    rows = subject.train_rows.head(LIST_ROWS)
+    tensors = inputs_of(head_of(subject.train, LIST_ROWS)).values()
+    encoded = [each.reshape(len(each), -1).double().numpy() for each in tensors]
+    for name in columns.features:
+        for raw in (_matrix(rows[name]), *_pictures(rows[name])):
+            if raw is not None:
+                yield from _map(name, raw, encoded)
+
+
+def _map(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[NumberMap]:
+    """Yield the mapping into each input that has one number for each of the column's."""
+    values, places = np.unique(raw, return_inverse=True)
+    if len(values) < FEWEST_NUMBERS:
+        return
+    for whole in encoded:
+        each = whole[: len(raw)]
+        if each.shape != raw.shape:
+            continue
+        first = np.zeros(len(values))
+        first[places.reshape(-1)] = each.reshape(-1)
+        if np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6):
+            kept = bits_of(each) / max(bits_of(raw), 1e-9)
+            yield NumberMap(name, values, first, kept, commonest(each))
+
+
+def _pictures(column: pl.Series) -> Iterator[Numbers]:
+    """Yield pictures of one size as rows of numbers, channels last and channels first."""
+    if column.dtype != pl.Binary or column.null_count():
+        return
+    try:
+        found = [decode_picture(file) for file in column.head(PICTURES)]
+    except BadDataError:  # files of something else
+        return
+    if len({each.shape for each in found}) == 1:
+        pixels = np.stack(found).astype(np.float64)
+        yield pixels.reshape(len(pixels), -1)
+        if pixels.ndim == 4:
+            yield np.moveaxis(pixels, 3, 1).reshape(len(pixels), -1)
+
+
+def _matrix(column: pl.Series) -> Numbers | None:
+    """Return lists of one length as rows of numbers, [N, L]; None for anything else."""
+    kind = column.dtype
+    if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
+        return None
+    inner = column.explode()
+    if not inner.dtype.is_numeric() or inner.null_count() or len(inner) % len(column):
+        return None
+    lengths = column.list.len() if isinstance(kind, pl.List) else column.arr.len()
+    if lengths.n_unique() != 1:
+        return None
+    return inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
+
+
+def bits_of(numbers: Numbers) -> float:
+    """Return the entropy of the different numbers, in bits."""
+    _, counts = np.unique(np.round(numbers, 9), return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def commonest(numbers: Numbers) -> float:
+    """Return the share of the most frequent number."""
+    _, counts = np.unique(np.round(numbers, 9), return_counts=True)
+    return float(counts.max() / counts.sum())
+
+
+def judge_levels(judge: Judge, subject: Subject) -> CheckResult | None:
+    """Judge pictures of whose numbers the model distinguishes only a few; None for others."""
+    batch = inputs_of(subject.balanced(LEVEL_ROWS))
+    for name, tensor in batch.items():
+        if tensor.ndim < 3 or tensor.dtype == torch.bool:
+            continue
+        values = np.unique(tensor.double().numpy())
+        if len(values) < BINS or not np.isfinite(values).all():
+            continue
+        levels = _find_levels(stirred_model(subject), batch, name, values)
+        if levels is None:
+            continue
+        numbers = tensor.double().numpy()
+        read = np.searchsorted(levels, numbers, side="right").astype(np.float64)
+        kept = bits_of(read) / max(bits_of(numbers), 1e-9)
+        if kept < KEPT_BITS and len(levels) > 1:
+            return (judge.failed if commonest(read) > ALIKE else judge.warned)(
+                f"the model distinguishes {len(levels)} of {len(values)} different numbers in "
+                f"{name}, {kept:.0%} of their bits; {commonest(read):.0%} of them look the same to "
+                "it",
+                hint="an integer division, a cast or a limit before the first layer: divide with "
+                "`/`, after `float()`",
+            )
+    return None
+
+
+def _find_levels(model: nn.Module, batch: Batch, name: str, values: Numbers) -> list[float] | None:
+    """Return the lowest number of each group of indistinguishable ones; None if many groups."""
+    with torch.no_grad():
+        before = model(**batch)
+
+    def are_one(low: float, high: float) -> bool:
+        tensor = batch[name]
+        alike = torch.where((tensor >= low) & (tensor <= high), tensor.new_tensor(low), tensor)
+        with torch.no_grad():
+            return torch.equal(before, model(**{**batch, name: alike}))
+
+    parts = np.array_split(values, BINS)
+    apart = [not are_one(part[0], part[-1]) for part in parts]
+    if sum(apart) > BINS * TOLD_BINS:
+        return None
+    # Only the few parts with distinguishable numbers are searched more closely.
+    steps = [
+        step
+        for part, is_apart in zip(parts, apart, strict=True)
+        for step in (np.array_split(part, min(BINS, len(part))) if is_apart else [part])
+    ]
+    groups = [float(values[0])]
+    for step in steps:
+        if not are_one(groups[-1], step[-1]):
+            groups.append(float(step[0]))
+    return groups
+
+
+def sawtooth(values: Numbers, inputs: Numbers) -> float:
+    """Return the period of numbers that rise evenly and fall back; 0 for others."""
+    steps, rises = np.diff(values), np.diff(inputs)
+    slopes = rises / steps
+    slope = float(np.median(slopes))
+    falls = slopes * np.sign(slope) < 0
+    if slope == 0 or not falls.any() or falls.mean() > 0.2:
+        return 0.0
+    even = np.isclose(slopes[~falls], slope, rtol=1e-2)
+    if even.mean() < 0.9:
+        return 0.0
+    back = steps[falls] - rises[falls] / slope
+    period = float(np.round(back.min()))
+    is_regular = period > 1 and np.allclose(back / period, np.round(back / period), atol=0.05)
+    return period if is_regular else 0.0
