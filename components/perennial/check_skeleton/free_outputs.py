@@ -5,9 +5,9 @@ A free tensor replaces the model's output: a loss that no output reaches, no mod
 Some losses take only logarithms of probabilities, probabilities, rates, or deviations. A free
 tensor in their place must keep the same bounds, or the loss rejects it, or falls without limit.
 
-Outputs for every token hold millions of numbers, too many to be minimised one by one. But what cross-entropy
-allows is known: the frequencies of the tokens are its best constant, and its ideal puts one scale
-on every right token, whatever the label smoothing.
+Outputs for every token hold millions of numbers, too many to be minimised one by one. But what
+cross-entropy allows is known: the frequencies of the tokens are its best constant, and its ideal
+puts one scale on every right token, whatever the label smoothing.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
 """Check `input_scale`: inputs are finite, varied, and normalised with their own statistics.
 
-Statistics of another unit: one number of a row is changed and its change located in the inputs. The mapping x → (x - m) / s
-gives the mean and deviation used, wherever the number ends up: padded, cropped, moved.
+Statistics of another unit: one number of a row is changed and its change located in the inputs.
+The mapping x → (x - m) / s gives the mean and deviation used, wherever the number ends up: padded,
+cropped, moved.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Check the model's inputs: examples that differ, whole sequences, tensors in a usable form.
 
-Truncated texts and lists: each element of a row is exchanged in turn. If those after the first few, or before the last few,
-never change the inputs, the sequence is truncated. If as many positions of the tensor hold padding
-in every row, there was room for them.
+Truncated texts and lists: each element of a row is exchanged in turn. If those after the first
+few, or before the last few, never change the inputs, the sequence is truncated. If as many
+positions of the tensor hold padding in every row, there was room for them.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,9 @@
 """Check leakage: shuffled labels must not be predictable; validation must be other rows.
 
-Copied rows: how often rows repeat each other does not show how often they agree by chance: a join that doubles
-the table raises that, too. Nor does the product over single columns: a station determines its
-latitude. The difference is in near copies: if rows repeat naturally, many more agree in all
-columns but one.
+Copied rows: how often rows repeat each other does not show how often they agree by chance: a join
+that doubles the table raises that, too. Nor does the product over single columns: a station
+determines its latitude. The difference is in near copies: if rows repeat naturally, many more
+agree in all columns but one.
 """
 
 import math

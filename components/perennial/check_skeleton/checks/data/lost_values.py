@@ -1,7 +1,8 @@
 """Check `lost_values`: `encode` keeps what matters of columns, lists and pictures.
 
-Levels of pictures: a model may divide integers, cast or clip first, which its inputs do not show. Numbers between two
-levels are set to one value: if outputs stay the same, the model does not distinguish them.
+Levels of pictures: a model may divide integers, cast or clip first, which its inputs do not show.
+Numbers between two levels are set to one value: if outputs stay the same, the model does not
+distinguish them.
 """
 
 from collections.abc import Iterator, Sequence

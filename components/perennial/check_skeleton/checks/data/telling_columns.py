@@ -1,8 +1,8 @@
 """Check `telling_columns`: columns and positions that predict the label alone.
 
-Consequences of the label: a legitimate predictor of an amount still depends on the other features, given the amount. A noisy
-copy of the outcome depends on the outcome alone, while the other features still improve its
-prediction of the outcome.
+Consequences of the label: a legitimate predictor of an amount still depends on the other features,
+given the amount. A noisy copy of the outcome depends on the outcome alone, while the other
+features still improve its prediction of the outcome.
 """
 
 from collections.abc import Iterator, Sequence
