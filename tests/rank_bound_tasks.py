@@ -4,6 +4,7 @@ In a module of their own, which other processes can import: pytest's own modules
 """
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -383,3 +384,30 @@ def sleep_for_ever(pid_file):
     """In the place of a task: tells who sleeps."""
     Path(pid_file).write_text(str(os.getpid()))
     time.sleep(600)
+
+
+class ExitsInTraining(TabularClassification):
+    """the process ends without an error, in a training only"""
+
+    def training_losses(self, output, batch):
+        if dist.is_initialized():
+            os._exit(0)
+        return super().training_losses(output, batch)
+
+
+class KillsItself(TabularClassification):
+    """the process is killed, as the kernel does when memory is full"""
+
+    def training_losses(self, output, batch):
+        if dist.is_initialized():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().training_losses(output, batch)
+
+
+class HangsInTraining(TabularClassification):
+    """the training never ends"""
+
+    def training_losses(self, output, batch):
+        if dist.is_initialized():
+            time.sleep(600)
+        return super().training_losses(output, batch)

@@ -23,20 +23,14 @@ from perennial.check_skeleton.checks.training.distributed import (
     shared_order,
 )
 from perennial.check_skeleton.trials import supervisor
-from perennial.check_skeleton.trials.digests import digests_of
-from perennial.check_skeleton.trials.plan import PLAN, Plan, RankRecord, StepRecord, write_rows
-from perennial.check_skeleton.trials.randomness_off import find_randomness_switch
-from perennial.check_skeleton.trials.supervisor import (
-    Outcome,
-    contracted_training,
-    fork_server_environment,
-    make_trials,
-    stages_of,
-)
+from perennial.check_skeleton.trials.plan import Trial, contracted_training, stages_of
+from perennial.check_skeleton.trials.rank import find_randomness_switch
+from perennial.check_skeleton.trials.records import RankRecord, StepRecord, digests_of
+from perennial.check_skeleton.trials.supervisor import Outcome, make_trials, trial_environment
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure
 from perennial.tasks.tabular import TabularClassification
-from skeleton_tables import prepared
+from skeleton_tables import SETTINGS, prepared
 
 
 def recorded(rows, losses=(1.0, 2.0), weight=1.0):
@@ -86,7 +80,7 @@ def outcome(message, **values):
         traceback='File "task.py", line 7',
     )  # fmt: skip
     training = TrainingSection()
-    trial = supervisor.Trial("ddp", training, 2, "ddp")
+    trial = Trial("ddp", training, 2, "ddp")
     return Outcome(trial, codes=(1, 1), failure=failure, **values)
 
 
@@ -186,8 +180,8 @@ def test_no_folder_for_the_trials_is_a_reason_to_skip_them(datasets, tmp_path, m
 
 
 def test_no_network_between_processes_is_a_reason_to_skip_the_trials(datasets, monkeypatch):
-    missing = fork_server_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
-    monkeypatch.setattr(supervisor, "fork_server_environment", lambda: missing)
+    missing = trial_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
+    monkeypatch.setattr(supervisor, "trial_environment", lambda: missing)
     trials = make_trials(prepared(TabularClassification, datasets("binary")))
     assert "processes on this machine cannot communicate" in trials.reason
 
@@ -235,19 +229,44 @@ def test_an_interrupted_check_leaves_neither_process_nor_folder(datasets, tmp_pa
     assert within(10, lambda: is_gone(pid_file))
 
 
-def test_the_fork_server_clears_up_when_whoever_wants_the_trials_is_killed(datasets, tmp_path):
-    folder, pid_file = tmp_path / "trials", tmp_path / "pid"
-    folder.mkdir()
+WANTING = """
+import pickle, sys
+from perennial.check_skeleton.trials.supervisor import make_trials
+make_trials(pickle.load(open(sys.argv[1], "rb")))
+"""
+
+
+def test_ranks_end_and_delete_their_files_when_whoever_wants_them_is_killed(datasets, tmp_path):
+    pid_file, stored, folder = tmp_path / "pid", tmp_path / "subject", tmp_path / "trials"
     subject = prepared(TabularClassification, datasets("binary"))
-    stages = stages_of(subject, 32, "dropout", has_batch_norm=False)
     sleeper = partial(rank_bound_tasks.sleep_for_ever, str(pid_file))
-    plan = Plan(sleeper, {}, "dropout", stages, most_seconds=600.0)
-    (folder / PLAN).write_bytes(pickle.dumps(plan))
-    write_rows(folder, subject.train)
-    command = [sys.executable, "-m", supervisor.FORK_SERVER, str(folder)]
-    start = f"import os, subprocess; subprocess.run([*{command}, str(os.getpid())])"
-    wanting = subprocess.Popen([sys.executable, "-c", start], env=fork_server_environment())
+    stored.write_bytes(pickle.dumps(replace(subject, make_task=sleeper)))
+    folder.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(WANTING)  # without `if __name__ == "__main__"`: ranks must not run it again
+    environment = trial_environment() | {"TMPDIR": str(folder)}
+    wanting = subprocess.Popen([sys.executable, str(script), str(stored)], env=environment)
     assert within(60, lambda: pid_file.exists() and pid_file.read_text())
+    assert list(folder.glob("perennial-trials-*"))
     wanting.kill()
     wanting.wait()
-    assert within(10, lambda: not folder.exists() and is_gone(pid_file))
+    assert within(10, lambda: is_gone(pid_file) and not list(folder.glob("perennial-trials-*")))
+
+
+@pytest.mark.parametrize(
+    ("task_type", "reported"),
+    [
+        (rank_bound_tasks.ExitsInTraining, "exited with 0"),
+        (rank_bound_tasks.KillsItself, "ran out of memory"),
+        (rank_bound_tasks.HangsInTraining, "timed out"),
+    ],
+)
+def test_a_rank_that_ends_or_hangs_is_reported(task_type, reported, datasets):
+    seconds = 10.0 if task_type is rank_bound_tasks.HangsInTraining else 120.0
+    settings = SETTINGS.model_copy(update={"trial_seconds": seconds})
+    subject = prepared(task_type, datasets("binary"), settings=settings)
+    found = make_trials(subject)
+    assert found.reason == ""
+    alone = found["alone"]
+    assert reported in f"{alone.problem} {alone.obstacle}"
+    assert found["ddp"].problem == "not run, because an earlier trial failed"

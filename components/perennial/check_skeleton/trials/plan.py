@@ -1,25 +1,34 @@
-"""Plan: the short trainings to run, their processes, and the record that each rank writes."""
+"""Plan: the short trainings of a task that must give equal results, and their files."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import torch
-from pydantic import JsonValue
 from torch import Tensor
 
+from perennial.check_skeleton.subject import Subject
 from perennial.contracts.data import ModelSection
-from perennial.engine.config.training import TrainingSection
-from perennial.engine.data.batching import Indices
+from perennial.engine.config.optimization import Constant, NormClipping, Sgd
+from perennial.engine.config.parallelism import Memory, Parallelism, Strategy
+from perennial.engine.config.training import (
+    Checkpoints,
+    Loading,
+    Normalization,
+    Stragglers,
+    TrainingSection,
+    Watchdog,
+)
 from perennial.engine.job import TrainingJob
-from perennial.engine.task import Task
 
 STEPS = 6
 SAVED_AFTER = 3
-PLAN = "plan.pickle"
+PROCESSES = 2
+# An epoch ends within a global batch, and two and more of them pass.
+EPOCH_BATCHES = 2.5
 ROWS = "rows"
+PROBLEM = "problem.txt"
 
 RandomnessOff = Literal["dropout", "evaluation", "noise"]
 """What makes two forward passes equal: dropout layers off, or evaluation mode; `noise` where
@@ -51,117 +60,93 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """Input of the fork server.
+    """What all trials of a task have in common.
 
     Attributes:
-        make_task: Creates a task; `state` is loaded in place of a fit.
-        state: State of the fitted task.
+        folder: Folder of their files.
+        task: The pickled function that creates the task, and the state of the fitted task.
         randomness_off: How randomness is kept out of exact trials.
-        stages: One after the other; the trials of one stage run side by side.
         most_seconds: Time limit of a trial.
+        environment: Environment variables of every rank.
     """
 
-    make_task: Callable[[], Task]
-    state: Mapping[str, JsonValue]
+    folder: Path
+    task: bytes
     randomness_off: RandomnessOff
-    stages: tuple[tuple[Trial, ...], ...]
     most_seconds: float
+    environment: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class StepRecord:
-    """One update of one rank.
+def batch_sizes(subject: Subject) -> tuple[int, int]:
+    """Return the rows of a global batch, and the rows of the trials' data set."""
+    most = min(subject.settings.batch_rows, subject.training.global_batch_size)
+    rows = subject.num_rows()
+    size = max(2 * PROCESSES, min(most, int(rows / EPOCH_BATCHES)) // 4 * 4)
+    return size, min(rows, int(EPOCH_BATCHES * size))
 
-    Attributes:
-        step: Counted from 1.
-        loss: Loss of the global batch.
-        rows: Rows of this rank.
-        examples: A digest of the inputs of each of its examples, as the model received them.
-        is_seed_kept: Whether the global seed is still the engine's own after the update.
+
+def stages_of(
+    subject: Subject, size: int, randomness_off: RandomnessOff, *, has_batch_norm: bool
+) -> tuple[tuple[Trial, ...], ...]:
+    """Return the trials in stages, in order."""
+    exact = exact_training(subject.training, size, has_batch_norm=has_batch_norm)
+    half = exact.model_copy(update={"micro_batch_size": size // PROCESSES})
+
+    def exactly(name: str, strategy: Strategy, training: TrainingSection, processes: int) -> Trial:
+        section = training.model_copy(update={"strategy": strategy})
+        return Trial(name, section, processes, name, is_exact=True, is_needed=name == "alone")
+
+    alone = exactly("alone", "single", exact, 1)
+    stages: list[tuple[Trial, ...]] = []
+    if subject.training.strategy == "single" or randomness_off == "noise":
+        stages = [(alone,)]
+    else:
+        passes = exactly("passes", "single", half, 1)
+        is_divisible = not subject.task.needs_whole_batch
+        stages = [(alone, passes) if is_divisible else (alone,)]
+        stages += [(exactly(name, name, half, PROCESSES),) for name in ("ddp", "fsdp")]
+    section = contracted_training(subject.training, size)
+    processes = 1 if section.strategy == "single" else PROCESSES
+    straight = Trial("straight", section, processes, "straight", is_needed=True)
+    killed = Trial("killed", section, processes, "resumed", is_killed=True, is_needed=True)
+    resumed = Trial("resumed", section, processes, "resumed")
+    return (*stages, (straight,), (killed,), (resumed,))
+
+
+def exact_training(
+    training: TrainingSection, size: int, *, has_batch_norm: bool
+) -> TrainingSection:
+    """Return a training with plain gradient descent, which does not amplify rounding errors.
+
+    Adaptive optimizers turn them into whole steps where a gradient is zero in theory, as before a
+    normalisation.
     """
-
-    step: int
-    loss: float
-    rows: Indices
-    examples: tuple[str, ...]
-    is_seed_kept: bool
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Random draws of one rank on the same rows as every other rank.
-
-    Attributes:
-        losses: Loss of each example, in training mode.
-        is_random: Whether the pass drew from a global generator, with any effect: where a row is
-            left out once in a thousand draws, none may be.
-        augmented: A digest of the augmented rows; empty where `augment` changes nothing.
-    """
-
-    losses: Tensor
-    is_random: bool
-    augmented: str
+    return TrainingSection(
+        seed=training.seed, steps=STEPS, global_batch_size=size, micro_batch_size=size,
+        optimizer=Sgd(name="sgd", learning_rate=0.1, momentum=0.0, nesterov=False),
+        schedule=Constant(shape="constant", warmup_fraction=0.0),
+        clipping=NormClipping(max_norm=1.0), evaluate_every_steps=STEPS, log_every_steps=1,
+        normalization=Normalization(batch_norm="sync" if has_batch_norm else "local"),
+        watchdog=Watchdog(hang_factor=None), stragglers=Stragglers(every_steps=None),
+        checkpoints=Checkpoints(asynchronous=False),
+    )  # fmt: skip
 
 
-@dataclass
-class RankRecord:
-    """The record of one rank of a trial.
-
-    Attributes:
-        initial: A digest of the weights before the model was divided.
-        steps: The updates.
-        start: The initial weights; only on the first rank of the reference trial.
-        weights: The final weights of the whole model; only on the first rank of exact trials.
-        final: A digest of each final weight, on every rank.
-        parameters: Names of the weights that are parameters.
-        drifting: Attributes of model and task that changed in training and are not in a checkpoint.
-        probe: None in exact trials.
-        twins: Stored examples whose inputs repeat another one's.
-    """
-
-    initial: str = ""
-    steps: list[StepRecord] = field(default_factory=list)
-    start: dict[str, Tensor] = field(default_factory=dict)
-    weights: dict[str, Tensor] = field(default_factory=dict)
-    final: dict[str, str] = field(default_factory=dict)
-    parameters: frozenset[str] = frozenset()
-    drifting: tuple[str, ...] = ()
-    probe: Probe | None = None
-    twins: int = 0
-
-
-def write_record(file: Path, record: RankRecord) -> None:
-    """Store a rank's record as tensors and plain values: reading them runs no code."""
-    plain = {
-        **vars(record),
-        "start": {name: _plain(each) for name, each in record.start.items()},
-        "weights": {name: _plain(each) for name, each in record.weights.items()},
-        "steps": [{**vars(each), "rows": torch.from_numpy(each.rows)} for each in record.steps],
-        "parameters": sorted(record.parameters),
-        "probe": {**vars(record.probe), "losses": _plain(record.probe.losses)}
-        if record.probe
-        else None,
-    }
-    torch.save(plain, file)
-
-
-def read_record(file: Path) -> RankRecord:
-    """Read a rank's record.
-
-    Raises:
-        Exception: the file is damaged or contains anything but tensors and plain values.
-    """
-    plain = torch.load(file, weights_only=True)
-    plain["steps"] = [
-        StepRecord(**{**each, "rows": each["rows"].numpy()}) for each in plain["steps"]
-    ]
-    plain["parameters"] = frozenset(plain["parameters"])
-    plain["probe"] = Probe(**plain["probe"]) if plain["probe"] else None
-    return RankRecord(**plain)
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.detach().as_subclass(Tensor)
+def contracted_training(training: TrainingSection, size: int) -> TrainingSection:
+    """Return the contract's training (optimizer, schedule, clipping) for two CPU processes."""
+    strategy = training.strategy if training.strategy in ("single", "ddp") else "fsdp"
+    processes = 1 if strategy == "single" else PROCESSES
+    return training.model_copy(
+        update={
+            "global_batch_size": size, "micro_batch_size": size // processes,
+            "strategy": strategy, "parallelism": Parallelism(), "memory": Memory(),
+            "precision": "fp32" if training.precision == "fp16" else training.precision,
+            "allow_tf32": False, "compile": False, "loading": Loading(), "profile": None,
+            "log_every_steps": 1, "watchdog": Watchdog(hang_factor=None),
+            "stragglers": Stragglers(every_steps=None),
+            "checkpoints": Checkpoints(asynchronous=False),
+        }
+    )  # fmt: skip
 
 
 def job_of(folder: Path, trial: Trial) -> TrainingJob:

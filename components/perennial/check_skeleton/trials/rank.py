@@ -1,10 +1,14 @@
 """Rank: one process of a trial. It uses the engine's own parts, in the engine's order."""
 
 import hashlib
+import multiprocessing
 import os
+import pickle
+import random
+import shutil
 import signal
 import threading
-import time
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,23 +19,28 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parameter import is_lazy
 
-from perennial.check_skeleton.short_training import simplified
-from perennial.check_skeleton.trials.digests import digest_of, digests_of
+from perennial.check_skeleton.short_training import DROPOUTS, simplified
+from perennial.check_skeleton.subject import Subject, rows_of
 from perennial.check_skeleton.trials.plan import (
+    PROBLEM,
     ROWS,
     SAVED_AFTER,
     STEPS,
     Plan,
-    Probe,
-    RankRecord,
-    StepRecord,
+    RandomnessOff,
     Trial,
     job_of,
     record_of,
     step_file_of,
+)
+from perennial.check_skeleton.trials.records import (
+    Probe,
+    RankRecord,
+    StepRecord,
+    digest_of,
+    digests_of,
     write_record,
 )
-from perennial.check_skeleton.trials.randomness_off import generator_states, without_dropout
 from perennial.contracts.user_code import user_code
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.data.loader import Loader, RankBatch
@@ -44,51 +53,86 @@ from perennial.engine.worker import assemble, record_failure
 from perennial.engine.world.distributed import StopSignal, World
 
 PROBED_ROWS = 16
+SWITCHED_ROWS = 8
+RENDEZVOUS_SECONDS = 20.0
+OUTPUT = "output.txt"
 KEPT = (int, float, str, list, tuple, dict, Tensor, np.ndarray)
 FRAMEWORK = frozenset(vars(nn.Module()))
-POLL_SECONDS = 0.3
 SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 # An update number that no trial reaches: its random numbers are not used elsewhere.
 PROBED_STEP = 1_000_003
 
 
-def run_rank(folder: Path, plan: Plan, trial: Trial, rank: int, parent: int) -> None:
+def run_rank(plan: Plan, trial: Trial, rank: int) -> None:
     """Run one rank of a trial, write its record, and end this process."""
     # The variables of torchrun, for code that reads them.
     places = {"RANK": rank, "LOCAL_RANK": rank} | dict.fromkeys(SIZES, trial.processes)
-    os.environ.update({name: str(value) for name, value in places.items()})
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _enter(plan, {name: str(value) for name, value in places.items()})
     code = 1
     try:
+        make_task, state = pickle.loads(plan.task)
+    except Exception as error:  # importing user code may raise anything
+        problem = f"the task cannot be created in another process: {type(error).__name__}: {error}"
+        (plan.folder / PROBLEM).write_text(problem)
+        os._exit(code)
+    try:
         with user_code(f"rank {rank} of a trial"):
-            record = _train_and_record(folder, plan, trial, rank)
-        write_record(record_of(folder, trial, rank), record)
+            task = make_task()
+            task.load_state(state)
+            record = _train_and_record(plan, trial, rank, task)
+        write_record(record_of(plan.folder, trial, rank), record)
         code = 0
     except BaseException as error:  # any error must be reported
-        step = steps_made(folder, trial, rank)
-        record_failure(job_of(folder, trial), rank, step, error)
+        step = step_file_of(plan.folder, trial, rank)
+        steps = int(step.read_text() or 0) if step.exists() else 0
+        record_failure(job_of(plan.folder, trial), rank, steps, error)
     # Tearing down process groups and their threads may abort a process that has finished.
     os._exit(code)
 
 
-def steps_made(folder: Path, trial: Trial, rank: int) -> int:
-    """Return how many updates a rank has finished."""
-    file = step_file_of(folder, trial, rank)
-    return int(file.read_text() or 0) if file.exists() else 0
+def join_rendezvous(plan: Plan, rank: int, processes: int) -> None:
+    """Add up a number with the other ranks, without any task; write down why that fails."""
+    _enter(plan, {})
+    code = 1
+    try:
+        dist.init_process_group(
+            "gloo", init_method=f"file://{plan.folder / 'rendezvous'}", rank=rank,
+            world_size=processes, timeout=timedelta(seconds=RENDEZVOUS_SECONDS),
+        )  # fmt: skip
+        total = torch.ones(())
+        dist.all_reduce(total)
+        code = int(total != processes)
+    except Exception as error:  # any error is the reported reason
+        problem = f"processes on this machine cannot communicate: {error}"
+        (plan.folder / PROBLEM).write_text(" ".join(problem.split())[:250])
+    os._exit(code)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone, even if it was killed."""
-    while os.getppid() == parent:
-        time.sleep(POLL_SECONDS)
-    os._exit(1)
+def _enter(plan: Plan, variables: Mapping[str, str]) -> None:
+    """Set up this process: its own session, the plan's environment, output to a file."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update({**plan.environment, **variables})
+    torch.set_num_threads(1)
+    with (plan.folder / OUTPUT).open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    threading.Thread(target=_end_with_parent, args=(plan.folder,), daemon=True).start()
 
 
-def _train_and_record(folder: Path, plan: Plan, trial: Trial, rank: int) -> RankRecord:
+def _end_with_parent(folder: Path) -> None:
+    """End this process, and delete the trials' files, when the process that wants them is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+
+def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRecord:
+    folder = plan.folder
     job, data = job_of(folder, trial), EncodedSplit(folder / ROWS)
     job.logs.mkdir(parents=True, exist_ok=True)
-    task = plan.make_task()
-    task.load_state(plan.state)
     if trial.is_exact:
         task = without_augmentation(task)
     dist.init_process_group(
@@ -226,3 +270,37 @@ def _short(value: object) -> str:
     if isinstance(value, np.ndarray):
         return hashlib.sha256(value.tobytes()).hexdigest()
     return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """Switch the dropout layers of a model off; all else stays as in training."""
+    for module in model.modules():
+        if isinstance(module, DROPOUTS):
+            module.p = 0.0
+    return model
+
+
+def find_randomness_switch(subject: Subject) -> RandomnessOff:
+    """Find the smallest change that keeps a pass from drawing random numbers."""
+    model = subject.build_model()
+    model.train()
+    without_dropout(model)
+    if not _draws(subject, model):
+        return "dropout"
+    return "noise" if _draws(subject, simplified(model)) else "evaluation"
+
+
+def _draws(subject: Subject, model: nn.Module) -> bool:
+    """Whether a pass draws from the global generators."""
+    batch = rows_of(subject.train, slice(SWITCHED_ROWS))
+    before = generator_states()
+    with torch.no_grad():
+        subject.task.training_losses(model(**inputs_of(batch)), batch)
+    return generator_states() != before
+
+
+def generator_states() -> tuple[object, ...]:
+    """Return the generator states of PyTorch, Python and NumPy."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    torch_state = torch.get_rng_state().numpy().tobytes()
+    return torch_state, random.getstate(), kind, np.asarray(keys).tobytes(), *rest

@@ -21,7 +21,6 @@ import polars as pl
 import torch
 from pydantic import JsonValue
 
-from perennial.check_skeleton.trials.memory import changes_of, memory_of
 from perennial.engine.task import Batch, Task
 
 REQUEST, TASK, ROWS, ANSWER = "request.pickle", "task.pickle", "rows.arrow", "answer.pickle"
@@ -31,6 +30,8 @@ READERS = (
     "read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc", "read_json",
     "read_ndjson", "scan_ndjson",
 )  # fmt: skip
+KEPT = (dict, list, set, int, float, str, bytes)
+LONGEST = 10_000
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,27 @@ def _replay(
     answer.remembers = changes_of(before, after)
     other = make_task()
     other.fit(rows.lazy())
+
+
+def memory_of(task: Task) -> dict[str, str]:
+    """Return plain values that outlive a call, as text, by name."""
+    kind = type(task)
+    owners = {
+        "self": vars(task),
+        kind.__name__: vars(kind),
+        kind.__module__: vars(sys.modules[kind.__module__]),
+    }
+    return {
+        f"{owner}.{name}": repr(value)[:LONGEST]
+        for owner, values in owners.items()
+        for name, value in values.items()
+        if isinstance(value, KEPT) and not isinstance(value, type) and not name.startswith("__")
+    }
+
+
+def changes_of(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names whose value is different or new."""
+    return tuple(name for name in after if before.get(name) != after[name])
 
 
 def _load(request: Request) -> ModuleType:

@@ -1,58 +1,62 @@
-"""Supervisor: run the engine's short trainings, in every setup that must give equal results."""
+"""Supervisor: run the trials in processes of the standard library's fork server.
 
+The process that examines a task has run PyTorch's and Polars' threads, which a fork would lose; a
+fresh interpreter for every rank would spend seconds importing. The fork server has imported the
+engine and nothing else, so that its forks are safe.
+"""
+
+import math
+import multiprocessing
 import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from types import ModuleType
 
 from torch.nn.parameter import is_lazy
 
 from perennial.check_skeleton.subject import Subject, head_of, seeded
-from perennial.check_skeleton.trials.digests import digest_of
-from perennial.check_skeleton.trials.fork_server import ENDED, HUNG, PROBLEM, SLOW
 from perennial.check_skeleton.trials.plan import (
-    PLAN,
+    PROBLEM,
+    PROCESSES,
     STEPS,
     Plan,
     RandomnessOff,
-    RankRecord,
     Trial,
+    batch_sizes,
     job_of,
     place_of,
-    read_record,
     record_of,
+    stages_of,
     step_file_of,
     write_rows,
 )
-from perennial.check_skeleton.trials.randomness_off import find_randomness_switch
-from perennial.contracts.environment import LEASE, RUN_FOLDER
-from perennial.engine.config.optimization import Constant, NormClipping, Sgd
-from perennial.engine.config.parallelism import Memory, Parallelism, Strategy
-from perennial.engine.config.training import (
-    Checkpoints,
-    Loading,
-    Normalization,
-    Stragglers,
-    TrainingSection,
-    Watchdog,
+from perennial.check_skeleton.trials.rank import (
+    RENDEZVOUS_SECONDS,
+    find_randomness_switch,
+    join_rendezvous,
+    run_rank,
 )
+from perennial.check_skeleton.trials.records import RankRecord, digest_of, read_record
+from perennial.contracts.environment import LEASE, RUN_FOLDER
 from perennial.engine.job import RankFailure
 from perennial.engine.parallelism.normalization import BATCH_NORMS
 from perennial.engine.reproducibility import seeded_model
 
 # Twelve processes of a few updates each; a model of this size takes about a second per update.
 MOST_PARAMETERS = 30_000_000
-IMPORT_SECONDS = 120.0
-FORK_SERVER = "perennial.check_skeleton.trials.fork_server"
-PROCESSES = 2
-# An epoch ends within a global batch, and two and more of them pass.
-EPOCH_BATCHES = 2.5
+# Two processes take two to four times as long as one on two cores that others use too; a rank that
+# waits for another one never ends.
+SLOWER, GRACE_SECONDS = 10.0, 15.0
 # Error messages when memory or disk is full, which is not a fault of the task.
 STARVED = r"MemoryError|allocate memory|No space left|quota exceeded|PytorchStreamWriter|Read-only"
 
@@ -109,6 +113,13 @@ class Outcome:
         return f"updates finished: {steps}"
 
     @property
+    def ends_all(self) -> bool:
+        """Whether later trials would only repeat the failure of this one."""
+        killed = all(code == -signal.SIGKILL for code in self.codes)
+        is_done = killed if self.trial.is_killed else self.is_complete
+        return self.is_hung or self.is_slow or (self.trial.is_needed and not is_done)
+
+    @property
     def problem(self) -> str:
         """Why the trial is not complete, in one line."""
         if self.is_hung:
@@ -161,154 +172,131 @@ def make_trials(subject: Subject) -> Trials:
     randomness_off = find_randomness_switch(subject)
     sizes = batch_sizes(subject)
     stages = stages_of(subject, sizes[0], randomness_off, has_batch_norm=has_batch_norm)
-    plan = Plan(
-        subject.make_task,
-        subject.task.state(),
-        randomness_off,
-        stages,
-        subject.settings.trial_seconds,
-    )
     try:
-        pickled = pickle.dumps(plan)
+        task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         return Trials(f"the task cannot be created in another process: {error}")
     try:
         with tempfile.TemporaryDirectory(prefix="perennial-trials-") as name:
-            folder = Path(name)
-            (folder / PLAN).write_bytes(pickled)
+            folder, most_seconds = Path(name), subject.settings.trial_seconds
+            plan = Plan(folder, task, randomness_off, most_seconds, trial_environment())
             write_rows(folder, head_of(subject.train, sizes[1]))
-            problem = _run_fork_server(folder, plan)
-            if problem:
-                return Trials(problem)
-            outcomes = {each.name: outcome_of(folder, each) for stage in stages for each in stage}
+            _check_rendezvous(plan)
+            outcomes = {} if (folder / PROBLEM).exists() else _run_stages(plan, stages)
+            if (folder / PROBLEM).exists():
+                return Trials((folder / PROBLEM).read_text())
     except OSError as error:  # no folder, no room in it, no more processes
         return Trials(f"the trials cannot run on this machine: {error}")
     return Trials("", outcomes, sizes[1], randomness_off, has_batch_norm, initial)
 
 
-def batch_sizes(subject: Subject) -> tuple[int, int]:
-    """Return the rows of a global batch, and the rows of the trials' data set."""
-    most = min(subject.settings.batch_rows, subject.training.global_batch_size)
-    rows = subject.num_rows()
-    size = max(2 * PROCESSES, min(most, int(rows / EPOCH_BATCHES)) // 4 * 4)
-    return size, min(rows, int(EPOCH_BATCHES * size))
+def _check_rendezvous(plan: Plan) -> None:
+    """Let processes communicate without any task; why they cannot is stored in the folder."""
+    ranks = [(plan, rank, PROCESSES) for rank in range(PROCESSES)]
+    with _started(join_rendezvous, ranks) as processes:
+        for each in processes:
+            each.join(2 * RENDEZVOUS_SECONDS)
+        codes = [each.exitcode for each in processes]
+    if any(codes) and not (plan.folder / PROBLEM).exists():
+        reason = f"processes on this machine cannot communicate: exit codes {codes}"
+        (plan.folder / PROBLEM).write_text(reason)
 
 
-def stages_of(
-    subject: Subject, size: int, randomness_off: RandomnessOff, *, has_batch_norm: bool
-) -> tuple[tuple[Trial, ...], ...]:
-    """Return the trials in stages, in order."""
-    exact = exact_training(subject.training, size, has_batch_norm=has_batch_norm)
-    half = exact.model_copy(update={"micro_batch_size": size // PROCESSES})
-
-    def exactly(name: str, strategy: Strategy, training: TrainingSection, processes: int) -> Trial:
-        section = training.model_copy(update={"strategy": strategy})
-        return Trial(name, section, processes, name, is_exact=True, is_needed=name == "alone")
-
-    alone = exactly("alone", "single", exact, 1)
-    stages: list[tuple[Trial, ...]] = []
-    if subject.training.strategy == "single" or randomness_off == "noise":
-        stages = [(alone,)]
-    else:
-        passes = exactly("passes", "single", half, 1)
-        is_divisible = not subject.task.needs_whole_batch
-        stages = [(alone, passes) if is_divisible else (alone,)]
-        stages += [(exactly(name, name, half, PROCESSES),) for name in ("ddp", "fsdp")]
-    section = contracted_training(subject.training, size)
-    processes = 1 if section.strategy == "single" else PROCESSES
-    straight = Trial("straight", section, processes, "straight", is_needed=True)
-    killed = Trial("killed", section, processes, "resumed", is_killed=True, is_needed=True)
-    resumed = Trial("resumed", section, processes, "resumed")
-    return (*stages, (straight,), (killed,), (resumed,))
+def _run_stages(plan: Plan, stages: Sequence[Sequence[Trial]]) -> dict[str, Outcome]:
+    """Run the stages in turn, until the failure of a trial would only be repeated."""
+    outcomes = {trial.name: Outcome(trial) for stage in stages for trial in stage}
+    patience = math.inf  # until one process has shown how long a training takes
+    for stage in stages:
+        found = _run_stage(plan, stage, patience)
+        outcomes |= {each.trial.name: each for each in found}
+        if any(each.ends_all for each in found):
+            break
+        if stage is stages[0]:
+            patience = GRACE_SECONDS + SLOWER * found[0].seconds
+    return outcomes
 
 
-def exact_training(
-    training: TrainingSection, size: int, *, has_batch_norm: bool
-) -> TrainingSection:
-    """Return a training with plain gradient descent, which does not amplify rounding errors.
-
-    Adaptive optimizers turn them into whole steps where a gradient is zero in theory, as before a
-    normalisation.
-    """
-    return TrainingSection(
-        seed=training.seed, steps=STEPS, global_batch_size=size, micro_batch_size=size,
-        optimizer=Sgd(name="sgd", learning_rate=0.1, momentum=0.0, nesterov=False),
-        schedule=Constant(shape="constant", warmup_fraction=0.0),
-        clipping=NormClipping(max_norm=1.0), evaluate_every_steps=STEPS, log_every_steps=1,
-        normalization=Normalization(batch_norm="sync" if has_batch_norm else "local"),
-        watchdog=Watchdog(hang_factor=None), stragglers=Stragglers(every_steps=None),
-        checkpoints=Checkpoints(asynchronous=False),
-    )  # fmt: skip
-
-
-def contracted_training(training: TrainingSection, size: int) -> TrainingSection:
-    """Return the contract's training (optimizer, schedule, clipping) for two CPU processes."""
-    strategy = training.strategy if training.strategy in ("single", "ddp") else "fsdp"
-    processes = 1 if strategy == "single" else PROCESSES
-    return training.model_copy(
-        update={
-            "global_batch_size": size, "micro_batch_size": size // processes,
-            "strategy": strategy, "parallelism": Parallelism(), "memory": Memory(),
-            "precision": "fp32" if training.precision == "fp16" else training.precision,
-            "allow_tf32": False, "compile": False, "loading": Loading(), "profile": None,
-            "log_every_steps": 1, "watchdog": Watchdog(hang_factor=None),
-            "stragglers": Stragglers(every_steps=None),
-            "checkpoints": Checkpoints(asynchronous=False),
-        }
-    )  # fmt: skip
+def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outcome]:
+    """Run trials side by side; stop those that are over their time."""
+    limit = min(patience, plan.most_seconds)
+    with ExitStack() as stack:
+        running: dict[Trial, list[ForkServerProcess]] = {}
+        for trial in stage:
+            place_of(plan.folder, trial).mkdir()
+            job_of(plan.folder, trial).root.mkdir(exist_ok=True)
+            ranks = [(plan, trial, rank) for rank in range(trial.processes)]
+            running[trial] = stack.enter_context(_started(run_rank, ranks))
+        start, seconds = time.monotonic(), 0.0
+        every = [rank for ranks in running.values() for rank in ranks]
+        while (alive := [rank for rank in every if rank.is_alive()]) and seconds < limit:
+            connection.wait([rank.sentinel for rank in alive], limit - seconds)
+            seconds = time.monotonic() - start
+        late = {trial for trial, ranks in running.items() if any(each in alive for each in ranks)}
+        for rank in alive:
+            _kill(rank)
+        codes = {trial: tuple(rank.exitcode or 0 for rank in ranks)
+                 for trial, ranks in running.items()}  # fmt: skip
+    return [
+        _outcome_of(
+            plan.folder, trial, codes[trial], seconds,
+            is_hung=trial in late and seconds > patience,
+            is_slow=trial in late and seconds <= patience,
+        )
+        for trial in stage
+    ]  # fmt: skip
 
 
-def outcome_of(folder: Path, trial: Trial) -> Outcome:
-    """Read the outcome of a trial."""
-    place = place_of(folder, trial)
-    if not (place / ENDED).exists():
-        return Outcome(trial)
-    seconds, *codes = (place / ENDED).read_text().split()
+def _outcome_of(
+    folder: Path, trial: Trial, codes: tuple[int, ...], seconds: float,
+    *, is_hung: bool, is_slow: bool,
+) -> Outcome:  # fmt: skip
     files = {rank: record_of(folder, trial, rank) for rank in range(trial.processes)}
     steps = [step_file_of(folder, trial, rank) for rank in files]
     return Outcome(
         trial,
         {rank: read_record(file) for rank, file in files.items() if file.exists()},
-        tuple(map(int, codes)),
+        codes,
         RankFailure.first_of(job_of(folder, trial).errors),
-        (place / HUNG).exists(),
-        (place / SLOW).exists(),
+        is_hung,
+        is_slow,
         tuple(int(file.read_text()) if file.exists() else 0 for file in steps),
-        float(seconds),
+        seconds,
     )
 
 
-def _run_fork_server(folder: Path, plan: Plan) -> str:
-    """Run the fork server; return why it failed, empty if it did not."""
-    stages = len(plan.stages)
-    with (folder / "fork_server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", FORK_SERVER, str(folder), str(os.getpid())],
-            env=fork_server_environment(), stdin=subprocess.DEVNULL, stdout=log,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+@contextmanager
+def _started(
+    target: Callable[..., None], arguments: Sequence[tuple[object, ...]]
+) -> Iterator[list[ForkServerProcess]]:
+    """Start a process for each tuple of arguments; kill all of them at the end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([run_rank.__module__])
+    processes = [context.Process(target=target, args=each) for each in arguments]
+    # Children would run the user's script again, which may lack `if __name__ == "__main__"`.
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
         try:
-            code = process.wait(IMPORT_SECONDS + stages * plan.most_seconds)
-        except subprocess.TimeoutExpired:
-            return "the trials timed out: importing the task's module may hang"
+            for process in processes:
+                process.start()
         finally:
-            # The fork server leads its own session, which contains all ranks.
-            _end_session(process)
-    if (folder / PROBLEM).exists():
-        return (folder / PROBLEM).read_text()
-    if code:
-        lines = (folder / "fork_server.log").read_text(errors="replace").strip().splitlines()
-        return f"the process of the trials exited with {code}: {''.join(lines[-1:])}"
-    return ""
+            sys.modules["__main__"] = main
+        yield processes
+    finally:
+        for process in processes:
+            _kill(process)
 
 
-def _end_session(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: ForkServerProcess) -> None:
+    """Kill a process and those that it has started; it leads its own session."""
+    if process.pid is None:  # not started
+        return
     with suppress(ProcessLookupError):  # all have ended
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
 
 
-def fork_server_environment() -> dict[str, str]:
+def trial_environment() -> dict[str, str]:
     """Return this process's environment without variables that are for it alone."""
     own = (LEASE, RUN_FOLDER, "_KFP_RUNTIME")
     return {

@@ -11,7 +11,7 @@ from perennial.check_skeleton.checks.data.input_order import describe_torn_input
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, stirred_model
-from perennial.check_skeleton.trials.memory import changes_of, memory_of
+from perennial.check_skeleton.trials.replay import changes_of, memory_of
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 

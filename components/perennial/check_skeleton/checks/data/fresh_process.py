@@ -22,7 +22,7 @@ from perennial.check_skeleton.trials.replay import (
     Answer,
     Request,
 )
-from perennial.check_skeleton.trials.supervisor import fork_server_environment
+from perennial.check_skeleton.trials.supervisor import trial_environment
 from perennial.contracts.skeleton import CheckResult
 
 TIMEOUT_SECONDS = 120.0
@@ -241,7 +241,7 @@ def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", REPLAY, temporary], capture_output=True, text=True,
-                env={**fork_server_environment(), "PYTHONHASHSEED": other},
+                env={**trial_environment(), "PYTHONHASHSEED": other},
                 timeout=TIMEOUT_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
-from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS, RankRecord
+from perennial.check_skeleton.trials.plan import SAVED_AFTER, STEPS
+from perennial.check_skeleton.trials.records import RankRecord
 from perennial.check_skeleton.trials.supervisor import Outcome, Trials, make_trials
 from perennial.contracts.skeleton import CheckResult
 

@@ -17,14 +17,13 @@ from perennial.check_skeleton.subject import Subject, head_of, rows_of
 from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
+from perennial.engine.config.optimization import NormClipping, OneCycle, Schedule
+from perennial.engine.config.parallelism import Memory
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.data.encoded import EncodedSplit
-from perennial.engine.config.optimization import NormClipping
 from perennial.engine.optimization.optimizer import follow_schedule
 from perennial.engine.optimization.schedule import learning_rate
-from perennial.engine.config.optimization import OneCycle, Schedule
-from perennial.engine.config.parallelism import Memory
 from perennial.engine.profiling.flops import flops_per_example
 from perennial.engine.profiling.probe import Subject as Probed
 from perennial.engine.profiling.probe import Update, UpdatePoint
