@@ -1,93 +1,81 @@
-"""Types of the command line's arguments: what is out of range is refused before anything starts."""
+"""Arguments that several verbs share: what is out of range is refused before anything starts."""
 
-import argparse
-import math
-from collections.abc import Callable
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from perennial.check_skeleton.registry import check_names
+import typer
+
+from perennial.contracts.errors import PerennialError
+
+if TYPE_CHECKING:
+    from perennial.runs import Home
+
+OPTION = re.compile(r"-h|--([a-z][a-z-]*(=.*)?)?", re.DOTALL)
 
 
-def path_of(text: str) -> Path:
-    """A path that the operating system can have.
+def path_of(text: str | Path) -> Path:
+    """Return a path that the operating system can have.
 
     Raises:
-        argparse.ArgumentTypeError: it is empty or holds a NUL character.
+        typer.BadParameter: it is empty or holds a NUL character.
     """
-    if not text or "\0" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a path")
+    if not str(text) or "\0" in str(text):
+        raise typer.BadParameter(f"{text!r} is not a path")
     return Path(text)
 
 
-def integer_from(least: int) -> Callable[[str], int]:
-    """Integers of at least this; argparse shows the error."""
-
-    def integer(text: str) -> int:
-        if len(text) > 18 or not text.strip().lstrip("+-").isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text[:20]!r} is not an integer from {least} on")
-        return int(text)
-
-    return integer
-
-
-def hours_of(text: str) -> float:
-    """A finite number of hours.
+def text_of(text: str) -> str:
+    """Return a text, which may begin with a dash.
 
     Raises:
-        argparse.ArgumentTypeError: it is negative, infinite or not a number.
+        typer.BadParameter: the text was forgotten, and this is the next option.
     """
-    try:
-        hours = float(text)
-    except ValueError:
-        hours = math.nan
-    if not 0.0 <= hours <= 87_600.0:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number of hours, 0 to ten years")
-    return hours
+    if OPTION.fullmatch(text):
+        raise typer.BadParameter(f"expected a text (got the option {text!r})")
+    return text
 
 
-def add_reap_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `reap`."""
-    parser.add_argument("--namespace", default="", help="default: the pod's own, or `default`")
-    parser.add_argument(
-        "--grace-hours", type=hours_of, default=24.0, help="how long what has ended is kept (24)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be deleted")
+def flag(name: str, purpose: str) -> Any:  # noqa: ANN401 - as typer.Option
+    """Return an option without a value."""
+    return typer.Option(name, help=purpose)
 
 
-def add_probe_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `probe`."""
-    parser.add_argument(
-        "--max", type=integer_from(1), help="batch-size: largest to try (default: 8192)"
-    )
-    parser.add_argument(
-        "--out", type=path_of, help="lr: the picture's file (default: probe-lr.html)"
-    )
+def file(purpose: str, *, metavar: str = "FILE", envvar: str | None = None) -> Any:  # noqa: ANN401
+    """Return an option whose value is a path."""
+    return typer.Option(parser=path_of, metavar=metavar, envvar=envvar, help=purpose)
 
 
-def add_replay_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `run`."""
-    parser.add_argument(
-        "--replay", action="store_true", help="let the dataset's partitions arrive one by one"
-    )
-    parser.add_argument(
-        "--first", type=integer_from(1), help="partitions that start a replay (default: 3)"
-    )
-    parser.add_argument(
-        "--until", type=integer_from(1), help="partitions after which a replay ends (default: all)"
-    )
+def open_home(folder: Path) -> "Home":
+    """Return the home of a machine's runs and models."""
+    from perennial.runs import Home
+
+    return Home(folder.resolve())
 
 
-def add_report_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `report`."""
-    parser.add_argument("run", nargs="?", default="", help="a run's id (default: the newest)")
-    parser.add_argument("--no-open", action="store_true", help="print the path only")
+def refuse_both(first: str, second: str, *given: object) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        PerennialError: all are given.
+    """
+    if all(given):
+        raise PerennialError(f"{first} and {second} exclude each other", action="remove one")
 
 
-def add_sanity_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `sanity`."""
-    parser.add_argument(
-        "--only", nargs="+", action="extend", choices=check_names(), metavar="CHECK", default=[],
-        help="these checks, and those they depend on; the names are in the report",
-    )  # fmt: skip
-    parser.add_argument("--out", type=path_of, help="copy the report here")
-    parser.add_argument("--new", action="store_true", help="measure again if nothing changed")
+HOME = Path(".perennial")
+HomeFolder: TypeAlias = Annotated[
+    Path, file("store, MLflow database and runs", metavar="FOLDER", envvar="PERENNIAL_HOME")
+]
+ContractFile: TypeAlias = Annotated[
+    Path, typer.Argument(parser=path_of, metavar="CONTRACT", help="training contract, a TOML file")
+]
+ProfileFile: TypeAlias = Annotated[
+    Path, file("TOML file of the environment", envvar="PERENNIAL_PROFILE")
+]
+ModelName: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="the model's name")]
+Reason: TypeAlias = Annotated[
+    str, typer.Option(parser=text_of, metavar="TEXT", help="stored on the run and the version")
+]
+AsJson: TypeAlias = Annotated[bool, flag("--json", "print JSON")]
+DryRun: TypeAlias = Annotated[bool, flag("--dry-run", "only print what would be done")]

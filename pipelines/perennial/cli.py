@@ -1,234 +1,324 @@
 """The command line; `perennial --help` lists the verbs."""
 
-import argparse
 import os
-import re
+import shutil
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import wraps
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
 
 from perennial.arguments import (
-    add_probe_options,
-    add_reap_options,
-    add_replay_options,
-    add_report_options,
-    add_sanity_options,
-    path_of,
+    HOME,
+    ContractFile,
+    DryRun,
+    HomeFolder,
+    file,
+    flag,
+    open_home,
+    refuse_both,
 )
-from perennial.contract import Contract, check_task, load_beside_its_task, to_toml
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.user_code import ctrl_c_is_known, no_silent_exit, user_code
-from perennial.deployment.verbs import ON_CLUSTER, add_deployment_verbs
+from perennial.deployment import verbs as cluster
 from perennial.explanations import explained
-from perennial.registry_commands.verbs import add_registry_verbs
-from perennial.runs import Home, RunRecord
+from perennial.registry_commands import verbs as registry
 
+if TYPE_CHECKING:
+    from perennial.contract import Contract
+    from perennial.runs import RunRecord
+    from perennial.supervisor import Launch
+
+Verb: TypeAlias = Callable[..., int]
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-TEXT_OPTIONS = ("--reason", "--evidence")
-OPTION = re.compile(r"-h|--([a-z][a-z-]*(=.*)?)?", re.DOTALL)
 CONTINUE = "run it again, without --from or --new, to continue"
+
+StartNew: TypeAlias = Annotated[bool, flag("--new", "do not continue an unfinished run")]
+FirstStep: TypeAlias = Annotated[
+    str, typer.Option("--from", metavar="STEP", help="repeat the latest run from this step on")
+]
+
+app = typer.Typer(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (the run failed), 2 (bad input) or 130 (stopped)."""
-    parser = _parser()
-    options = parser.parse_args(
-        _with_texts_attached(sys.argv[1:] if arguments is None else arguments)
-    )
-    _refuse_mixtures(parser, options)
     try:
-        verb = f"perennial {_verb_of(options)}"
-        with ctrl_c_is_known(), no_silent_exit(), user_code(verb, KeyboardInterrupt):
-            return int(options.verb(options))
-    except PerennialError as error:
-        print(f"perennial: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        known = explained(error)
-        if known is None:
-            raise
-        print(f"perennial: {known}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print(f"\nstopped{_after_stop(options.verb)}", file=sys.stderr)
-        return INTERRUPTED
+        command = typer.main.get_command(app)
+        return command.main(arguments, prog_name="perennial", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        usage = f"{context.command_path if context else 'perennial'} --help"
+        return _refuse(PerennialError(error.format_message(), action=f"see `{usage}`"))
 
 
-def check(options: argparse.Namespace) -> int:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"perennial {version('perennial')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _take_options(
+    *,
+    version_: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Continuous training for deep learning on Kubeflow."""
+
+
+def check(contract: ContractFile, home: HomeFolder = HOME) -> int:
     """Validate the contract without running it, and print it with every default."""
+    from perennial.contract import to_toml
     from perennial.registry_commands.power_estimate import power_estimate_lines
     from perennial.snapshot_data.manifest import take_snapshot
 
-    contract = load_beside_its_task(options.contract)
-    check_task(contract)
-    snapshot = take_snapshot(contract.data, contract.split)
-    unknown = sorted(set(contract.gate.slices) - set(snapshot.columns))
+    checked = _checked(contract)
+    snapshot = take_snapshot(checked.data, checked.split)
+    unknown = sorted(set(checked.gate.slices) - set(snapshot.columns))
     if unknown:
         raise PerennialError(
             f"gate.slices names {unknown}, which are not columns of the dataset",
             evidence=f"its columns are: {', '.join(snapshot.columns)}",
         )
-    print(to_toml(contract))
+    print(to_toml(checked))
     splits = ", ".join(f"{rows:,} {split.value}" for split, rows in snapshot.split_rows.items())
     print(f"\n# {len(snapshot.files)} partitions, {snapshot.rows:,} rows: {splits}")
     features = snapshot.task_columns.features
     print(f"# {len(features)} features: {', '.join(features)}")
-    for line in power_estimate_lines(_home(options), contract, snapshot):
+    for line in power_estimate_lines(open_home(home), checked, snapshot):
         print(f"# {line}")
-    print(f"# {options.contract} is valid")
+    print(f"# {contract} is valid")
     return 0
 
 
-def probe(options: argparse.Namespace) -> int:
+def options_(
+    path: Annotated[str, typer.Argument(help="a section or option")] = "",
+    *,
+    all_: Annotated[bool, typer.Option("--all", "--advanced", help="also advanced ones")] = False,
+) -> int:
+    """Explain the contract's options: meaning, type, default, when to change them."""
+    from perennial.options import explain, overview
+
+    print("\n".join(explain(path, with_advanced=all_) if path or all_ else overview()))
+    return 0
+
+
+def compile_(out: Annotated[Path, file("target folder", metavar="FOLDER")] = Path()) -> int:
+    """Write the pipelines' intermediate representation, ready to upload to Kubeflow Pipelines."""
+    from perennial.compilation import PIPELINES, compile_pipeline
+
+    for name in PIPELINES:
+        print(compile_pipeline(name, out / f"{name}.yaml"))
+    return 0
+
+
+def probe(
+    option: Annotated[Literal["batch-size", "lr"], typer.Argument(help="which option to measure")],
+    contract: ContractFile,
+    largest: Annotated[int | None, typer.Option("--max", min=1, help="default: 8192")] = None,
+    out: Annotated[Path | None, file("lr: the picture (default: probe-lr.html)")] = None,
+) -> int:
     """Measure on this machine a good micro-batch size or learning rate."""
     from perennial.probe import probe_batch_size, probe_lr
 
-    contract = load_beside_its_task(options.contract)
-    check_task(contract)
-    if options.option == "lr":
-        lines = probe_lr(contract, options.out or Path("probe-lr.html"))
+    if option == "lr" and largest is not None:
+        raise PerennialError("--max belongs to `probe batch-size`", action="remove it")
+    if option == "batch-size" and out is not None:
+        raise PerennialError("--out belongs to `probe lr`", action="remove it")
+    checked = _checked(contract)
+    if option == "lr":
+        lines = probe_lr(checked, out or Path("probe-lr.html"))
     else:
-        lines = probe_batch_size(contract, options.max or 8192)
+        lines = probe_batch_size(checked, largest or 8192)
     for line in lines:
         print(line, flush=True)
     return 0
 
 
-def sanity(options: argparse.Namespace) -> int:
+def sanity(
+    contract: ContractFile,
+    more: Annotated[list[str] | None, typer.Argument(metavar="[CHECK]...", hidden=True)] = None,
+    home: HomeFolder = HOME,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECK...", help="these checks, and those they depend on"),
+    ] = None,
+    out: Annotated[Path | None, file("copy the report here")] = None,
+    *,
+    new: Annotated[bool, flag("--new", "measure again if nothing changed")] = False,
+) -> int:
     """Run the sanity checks of the task on this machine, as the pipeline does before training."""
+    # As the pipeline's steps have it; PyTorch, which reads it, is imported later.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from perennial.console import Console
-    from perennial.sanity.answers import Sanity, closing_lines, result_lines
+    from perennial.contract import load_beside_its_task
+    from perennial.sanity import Sanity, closing_lines, result_lines, run_checks
 
-    contract = load_beside_its_task(options.contract)
-    code_folder = options.contract.resolve().parent
-    question = Sanity.of(contract, code_folder, _home(options), options.only)
+    if more and not only:
+        raise PerennialError(f"unexpected argument {more[0]!r}", action="name checks after --only")
+    only = [*(only or ()), *(more or ())]
+    code_folder = contract.resolve().parent
+    request = Sanity.of(load_beside_its_task(contract), code_folder, open_home(home), only)
     console = Console()
-    found = None if options.new else question.kept()
-    if found is not None:
-        console.note(f"nothing has changed since {question.measured_at()}; --new measures again")
-        for result in found.results:
-            console.note("\n".join(result_lines(result)))
+    report = None if new else request.load_stored()
+    if report is None:
+        report = run_checks(request, console)
     else:
-        # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        console.working("  … loading")
-        from perennial.sanity.live import answer
+        console.note(f"nothing has changed since {request.measured_at()}; --new measures again")
+        for result in report.results:
+            console.note("\n".join(result_lines(result)))
+    page = request.page
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        page = Path(shutil.copyfile(page, out))
+    console.note("\n".join(["", *closing_lines(request, report), f"report: {page}"]))
+    return FAILED if report.failures else 0
 
-        found = answer(question, console)
-    page = question.copied_page(options.out) if options.out else question.page
-    console.note("\n".join(["", *closing_lines(question, found), f"report: {page}"]))
-    return FAILED if found.failures else 0
 
-
-def run(options: argparse.Namespace) -> int:
+def run(
+    contract: ContractFile,
+    home: HomeFolder = HOME,
+    start_at: FirstStep = "",
+    first: Annotated[
+        int | None, typer.Option(min=1, help="partitions to start with; default: 3")
+    ] = None,
+    until: Annotated[int | None, typer.Option(min=1, help="partitions to end with")] = None,
+    *,
+    new: StartNew = False,
+    replay: Annotated[bool, flag("--replay", "let partitions arrive one by one")] = False,
+) -> int:
     """Train a challenger and evaluate it; continues an unfinished run of this contract."""
-    contract = load_beside_its_task(options.contract)
-    check_task(contract)
-    if options.replay:
-        return _replay(options, contract)
-    return _execute(options, contract, "continuous_training")
+    refuse_both("--new", "--from", new, start_at)
+    refuse_both("--replay", "--new or --from", replay, new or start_at)
+    if (first or until) and not replay:
+        raise PerennialError("--first and --until need --replay", action="add --replay")
+    launch = _launch(contract, home)
+    if replay:
+        return _replay(launch, first or 3, until)
+    return _execute(launch, "continuous_training", start_at, new=new)
 
 
-def monitor(options: argparse.Namespace) -> int:
+def monitor(
+    contract: ContractFile,
+    home: HomeFolder = HOME,
+    start_at: FirstStep = "",
+    *,
+    new: StartNew = False,
+) -> int:
     """Check new data for drift and decay; retrain if needed."""
-    contract = load_beside_its_task(options.contract)
-    check_task(contract)
-    return _execute(options, contract, "drift_monitoring")
+    refuse_both("--new", "--from", new, start_at)
+    return _execute(_launch(contract, home), "drift_monitoring", start_at, new=new)
 
 
-def status(options: argparse.Namespace) -> int:
+def status(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="one model only")] = "",
+    home: HomeFolder = HOME,
+    profile: Annotated[Path | None, file("profile of the cluster to ask")] = None,
+) -> int:
     """Print which model is in production and what happened last; with --profile, on a cluster."""
-    if options.profile:
-        from perennial.deployment.verbs import show_status
-
-        return show_status(options)
+    if profile:
+        return cluster.show_status(profile, model)
     from perennial.overview import status_lines
 
-    print("\n".join(status_lines(_home(options), options.model)))
+    print("\n".join(status_lines(open_home(home), model)))
     return 0
 
 
-def runs(options: argparse.Namespace) -> int:
+def runs(home: HomeFolder = HOME) -> int:
     """List the runs, newest last."""
     from perennial.overview import run_lines
 
-    print("\n".join(run_lines(_home(options))))
+    print("\n".join(run_lines(open_home(home))))
     return 0
 
 
-def report(options: argparse.Namespace) -> int:
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="a run's id; default: the newest")] = "",
+    home: HomeFolder = HOME,
+    *,
+    no_open: Annotated[bool, flag("--no-open", "print the path only")] = False,
+) -> int:
     """Open a run's report in the browser, and print its path."""
     from perennial.run_page import REPORT_FILE, write_run_report
 
-    home = _home(options)
-    found = [run for run in home.runs() if options.run in ("", run.run_id)]
+    place = open_home(home)
+    found = [each for each in place.runs() if run in ("", each.run_id)]
     if not found:
         raise PerennialError(
-            f"there is no run {options.run!r}" if options.run else "there are no runs yet",
-            evidence=f"looked in {home.path}",
+            f"there is no run {run!r}" if run else "there are no runs yet",
+            evidence=f"looked in {place.path}",
             action="`perennial runs` lists them",
         )
-    folder = home.folder(found[-1].run_id)
+    folder = place.folder(found[-1].run_id)
     path = folder / REPORT_FILE
     if not path.exists() or found[-1].status == "running":
         write_run_report(found[-1], folder)
     print(path)
-    if not options.no_open:
+    if not no_open:
         webbrowser.open(path.as_uri())
     return 0
 
 
-def options_(options: argparse.Namespace) -> int:
-    """Explain the contract's options: meaning, type, default, when to change them."""
-    from perennial.options import explain, overview
-
-    is_overview = not (options.path or options.all)
-    lines = overview() if is_overview else explain(options.path, with_advanced=options.all)
-    print("\n".join(lines))
-    return 0
-
-
-def compile_(options: argparse.Namespace) -> int:
-    """Write the pipelines' intermediate representation, ready to upload to Kubeflow Pipelines."""
-    from perennial.compilation import PIPELINES, compile_pipeline
-
-    for name in PIPELINES:
-        print(compile_pipeline(name, options.out / f"{name}.yaml"))
-    return 0
-
-
-def reap(options: argparse.Namespace) -> int:
+def reap(
+    namespace: Annotated[str, typer.Option(help="default: the pod's own")] = "",
+    grace_hours: Annotated[
+        float, typer.Option(min=0.0, max=87_600.0, help="how long an ended job is kept")
+    ] = 24.0,
+    *,
+    dry_run: DryRun = False,
+) -> int:
     """Delete training jobs on a cluster whose run has ended or is gone."""
-    from perennial.reap import reap
+    from perennial.reap import reap as delete_leftovers
 
-    grace = timedelta(hours=options.grace_hours)
-    for decision in reap(options.namespace, grace, is_dry=options.dry_run):
-        word = "keep" if not decision.is_due else "would delete" if options.dry_run else "deleted"
+    for decision in delete_leftovers(namespace, timedelta(hours=grace_hours), is_dry=dry_run):
+        word = "keep" if not decision.is_due else "would delete" if dry_run else "deleted"
         print(f"{word:12} {decision.name}: {decision.reason}")
     return 0
 
 
-def _execute(options: argparse.Namespace, contract: Contract, pipeline: str) -> int:
+def _checked(file: Path) -> "Contract":
+    from perennial.contract import check_task, load_beside_its_task
+
+    contract = load_beside_its_task(file)
+    check_task(contract)
+    return contract
+
+
+def _launch(contract: Path, home: Path) -> "Launch":
+    checked = _checked(contract)
+    from perennial.supervisor import Launch
+
+    return Launch(open_home(home), checked, contract.resolve().parent)
+
+
+def _execute(launch: "Launch", pipeline: str, start_at: str = "", *, new: bool = False) -> int:
     from perennial.console import Console
-    from perennial.supervisor import Launch, execute, failed_step
+    from perennial.supervisor import execute, failed_step
 
-    home = _home(options)
-    launch = Launch(home, contract, options.contract.resolve().parent)
-    code = launch.code_digest
+    home, contract, code = launch.home, launch.contract, launch.code_digest
 
-    def choose() -> RunRecord:
-        if options.start_at:
+    def choose() -> "RunRecord":
+        if start_at:
             chosen = home.latest_run(contract, pipeline, code)
-            home.forget_from(chosen, options.start_at)
+            home.forget_from(chosen, start_at)
             return chosen
-        unfinished = None if options.new else home.unfinished_run(contract, pipeline, code)
+        unfinished = None if new else home.unfinished_run(contract, pipeline, code)
         return unfinished or home.new_run(contract, pipeline, code)
 
     ended = execute(launch, choose, Console())
@@ -243,10 +333,10 @@ def _execute(options: argparse.Namespace, contract: Contract, pipeline: str) -> 
     return 0
 
 
-def _replay(options: argparse.Namespace, contract: Contract) -> int:
+def _replay(launch: "Launch", first: int, until: int | None) -> int:
     from perennial.replay import Replay
 
-    home = _home(options)
+    home, contract = launch.home, launch.contract
     replay = Replay(contract, home.path / "replay" / contract.model.name)
     wanted = replay.contract.data.uri
     own = [run for run in home.runs() if run.model == contract.model.name]
@@ -258,117 +348,75 @@ def _replay(options: argparse.Namespace, contract: Contract) -> int:
             "seen the future would be compared with",
             action="replay in a home of its own: --home",
         )
-    for arrival in replay.arrivals(options.first or 3, options.until):
+    for arrival in replay.arrivals(first, until):
         print(f"\n=== {', '.join(arrival.keys)} arrived ===", flush=True)
-        code = _execute(options, replay.contract, arrival.pipeline)
+        code = _execute(replace(launch, contract=replay.contract), arrival.pipeline)
         if code:
             return code
     return 0
 
 
-def _verb_of(options: argparse.Namespace) -> str:
-    return str(options.verb.__name__).rstrip("_")
+AFTER_STOP = {
+    run: f"; {CONTINUE}",
+    monitor: f"; {CONTINUE}",
+    sanity: "; nothing is kept",
+} | dict.fromkeys(
+    (cluster.submit, cluster.trigger, cluster.logs),
+    "; a run on the cluster goes on, and `perennial cancel` ends it",
+)
+VERBS: dict[str, tuple[Verb, ...]] = {
+    "Contract": (check, options_, compile_),
+    "On this machine": (sanity, probe, run, monitor, status, runs, report),
+    "Registered models": (
+        registry.models, registry.compare, registry.explain, registry.promote, registry.rollback,
+        registry.reproduce,
+    ),
+    "On a cluster": (
+        cluster.deploy, cluster.submit, cluster.trigger, cluster.schedule, cluster.logs,
+        cluster.cancel, cluster.undeploy, cluster.watch, cluster.exporter, reap,
+        cluster.receive, cluster.sign, cluster.policy,
+    ),
+}  # fmt: skip
 
 
-def _after_stop(verb: Callable[[argparse.Namespace], int]) -> str:
-    if verb in (run, monitor):
-        return f"; {CONTINUE}"
-    if verb in ON_CLUSTER:
-        return "; a run on the cluster goes on, and `perennial cancel` ends it"
-    return "; nothing is kept" if verb is sanity else ""
+def _report_errors(verb: Verb, name: str) -> Verb:
+    """Wrap a verb: an error that people can fix becomes a message and an exit code."""
+
+    @wraps(verb)
+    def call(*args: object, **options: object) -> int:
+        try:
+            with (
+                ctrl_c_is_known(),
+                no_silent_exit(),
+                user_code(f"perennial {name}", KeyboardInterrupt),
+            ):
+                return verb(*args, **options)
+        except PerennialError as error:
+            return _refuse(error)
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except KeyboardInterrupt:
+            print(f"\nstopped{AFTER_STOP.get(verb, '')}", file=sys.stderr)
+            return INTERRUPTED
+        except Exception as error:
+            known = explained(error)
+            if known is None:
+                raise
+            return _refuse(known)
+
+    return call
 
 
-def _home(options: argparse.Namespace) -> Home:
-    return Home(options.home.resolve())
+def _refuse(error: PerennialError) -> int:
+    print(f"perennial: {error}", file=sys.stderr)
+    return BAD_INPUT
 
 
-def _with_texts_attached(arguments: Sequence[str]) -> list[str]:
-    """Write `--reason -5%` as `--reason=-5%`, as argparse takes what begins with `-` for an option.
-
-    What looks like one of our options stays, so that argparse reports the missing text.
-    """
-    attached: list[str] = []
-    for word in arguments:
-        is_text = bool(attached) and attached[-1] in TEXT_OPTIONS and not OPTION.fullmatch(word)
-        if word.removesuffix("=--") in TEXT_OPTIONS:  # which argparse takes for the end of options
-            attached.append(word.removesuffix("=--"))
-        elif is_text:
-            attached[-1] = f"{attached[-1]}={word}"
-        else:
-            attached.append(word)
-    return attached
-
-
-def _refuse_mixtures(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Options that would be ignored are mistakes."""
-    given = vars(options)
-    if given.get("option") == "lr" and options.max is not None:
-        parser.error("--max belongs to `probe batch-size`")
-    if given.get("option") == "batch-size" and options.out is not None:
-        parser.error("--out belongs to `probe lr`")
-    if not given.get("replay"):
-        for name in ("first", "until"):
-            if given.get(name) is not None:
-                parser.error(f"--{name} needs --replay")
-    elif given["start_at"] or given["new"]:
-        parser.error("--replay continues by itself; it takes neither --from nor --new")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="perennial", description="Continuous training for deep learning on Kubeflow."
-    )
-    default_home = Path(os.environ.get("PERENNIAL_HOME", ".perennial"))
-    home = argparse.ArgumentParser(add_help=False)
-    home.add_argument(
-        "--home", type=path_of, default=default_home,
-        help="folder of store, MLflow database and runs (default: $PERENNIAL_HOME or .perennial)",
-    )  # fmt: skip
-    contract = argparse.ArgumentParser(add_help=False)
-    contract.add_argument("contract", type=path_of, help="the training contract, a TOML file")
-    again = argparse.ArgumentParser(add_help=False)
-    either = again.add_mutually_exclusive_group()
-    either.add_argument(
-        "--new", action="store_true", help="start a new run even if one is unfinished"
-    )
-    either.add_argument(
-        "--from", dest="start_at", default="", metavar="STEP",
-        help="repeat the latest run of this contract from this step on",
-    )  # fmt: skip
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-
-    def add(
-        verb: Callable[[argparse.Namespace], int], *parents: argparse.ArgumentParser
-    ) -> argparse.ArgumentParser:
-        summary, name = str(verb.__doc__).splitlines()[0], verb.__name__.rstrip("_")
-        added = verbs.add_parser(name, parents=parents, help=summary, description=summary)
-        added.set_defaults(verb=verb)
-        return added
-
-    add(check, contract, home)
-    measured = argparse.ArgumentParser(add_help=False)
-    measured.add_argument("option", choices=("batch-size", "lr"), help="which option to measure")
-    add_probe_options(add(probe, measured, contract))
-    add_sanity_options(add(sanity, contract, home))
-    add_replay_options(add(run, contract, home, again))
-    add(monitor, contract, home, again)
-    showing = add(status, home)
-    showing.add_argument("model", nargs="?", default="", help="one model only")
-    showing.add_argument("--profile", type=path_of, help="of the cluster to ask")
-    add(runs, home)
-    add_registry_verbs(add, home)
-    add_deployment_verbs(add, contract)
-    add_report_options(add(report, home))
-    explaining = add(options_)
-    explaining.add_argument(
-        "path", nargs="?", default="", help="a section or an option, such as training.optimizer"
-    )
-    explaining.add_argument(
-        "--all", "--advanced", action="store_true", help="show advanced options, too"
-    )
-    add_reap_options(add(reap))
-    add(compile_).add_argument("--out", type=path_of, default=Path(), help="target folder")
-    return parser
+for heading, verbs in VERBS.items():
+    for verb in verbs:
+        name = verb.__name__.rstrip("_")
+        app.command(name, rich_help_panel=heading)(_report_errors(verb, name))
 
 
 if __name__ == "__main__":

@@ -5,21 +5,29 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import rich.console
 from pydantic import JsonValue
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from perennial.runs import RunRecord
 
+CLEAR_LINE = "\r\x1b[2K"
+BAR_WIDTH = 24
 LINE_EVERY_SECONDS = 5.0  # where the output is a file, progress is a line now and then
+COLORS = {"✓": "green", "✗": "red", "!": "yellow"}
+"""Colours of the signs that lines begin with."""
 
 
 class Console:
-    """Prints a run's events; one live line on a terminal, sparse lines elsewhere."""
+    """Prints a run's events: a live line on a terminal, plain and sparse lines elsewhere."""
 
     def __init__(self) -> None:
-        self._live = sys.stdout.isatty()
+        self._terminal = rich.console.Console(highlight=False)
+        self._is_live = sys.stdout.isatty() and not self._terminal.is_dumb_terminal
         self._started: dict[str, float] = {}
         self._last_line = 0.0
-        self._open_line = False
+        self._has_open_line = False
 
     def run_started(self, run: RunRecord, folder: Path) -> None:
         """Name the run and where its files are."""
@@ -29,13 +37,21 @@ class Console:
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
-        self._close_line()
-        print(text, flush=True)
+        if not self._is_live:
+            print(text, flush=True)
+            return
+        if self._has_open_line:
+            print(CLEAR_LINE, end="")
+            self._has_open_line = False
+        shown = Text(text)
+        for sign, color in COLORS.items():
+            shown.highlight_regex(rf"(?m)^ *{sign}(?= )", color)
+        self._terminal.print(shown, soft_wrap=True)
 
     def working(self, text: str) -> None:
         """Show on a terminal what is being done, until there is a note."""
-        if self._live:
-            self._progress(text)
+        if self._is_live:
+            self._rewrite_line(text)
 
     def show(self, events: Sequence[dict[str, JsonValue]]) -> None:
         """Print what happened."""
@@ -44,7 +60,7 @@ class Console:
             match event["kind"]:
                 case "step_started":
                     self._started[step] = moment
-                    self._progress(f"  … {step}", always=self._live)
+                    self._show_progress(f"  … {step}")
                 case "step_reused" if step not in self._started:
                     self.note(f"  = {step:<18} {'':>7}  {event['summary']} (finished before)")
                 case "step_finished":
@@ -55,25 +71,30 @@ class Console:
                 case "step_stopped":
                     self.note(f"  - {step:<18} stopped; checkpoint saved")
                 case "progress":
-                    self._progress(_progress_text(event))
+                    share = int(str(event["done"])) / int(str(event["total"]))
+                    self._show_progress(f"  … {step}  {_figures(event)}", share)
 
-    def _progress(self, text: str, *, always: bool = False) -> None:
-        if self._live:
-            print(f"\r\x1b[2K{text}", end="", flush=True)
-            self._open_line = True
-        elif always or time.monotonic() - self._last_line >= LINE_EVERY_SECONDS:
+    def _show_progress(self, text: str, share: float | None = None) -> None:
+        if self._is_live:
+            self._rewrite_line(text, share)
+        elif time.monotonic() - self._last_line >= LINE_EVERY_SECONDS:
             self._last_line = time.monotonic()
             print(text, flush=True)
 
-    def _close_line(self) -> None:
-        if self._open_line:
-            print("\r\x1b[2K", end="")
-            self._open_line = False
+    def _rewrite_line(self, text: str, share: float | None = None) -> None:
+        room = self._terminal.width - len(text) - 3
+        with self._terminal.capture() as rendered:
+            self._terminal.print(Text(text), overflow="ellipsis", no_wrap=True, end="")
+            if share is not None and room > 0:
+                self._terminal.print("  ", end="")
+                bar = ProgressBar(1.0, share, width=min(room, BAR_WIDTH))
+                self._terminal.print(bar, end="")
+        print(f"{CLEAR_LINE}{rendered.get()}", end="", flush=True)
+        self._has_open_line = True
 
 
-def _progress_text(event: dict[str, JsonValue]) -> str:
-    done, total = int(str(event["done"])), int(str(event["total"]))
-    parts = [f"  … {event['step']}  step {done:,}/{total:,}"]
+def _figures(event: dict[str, JsonValue]) -> str:
+    parts = [f"step {int(str(event['done'])):,}/{int(str(event['total'])):,}"]
     for key, form in (("loss", "loss {:.4f}"), ("examples_per_second", "{:,.0f} examples/s")):
         if key in event:
             parts.append(form.format(float(str(event[key]))))

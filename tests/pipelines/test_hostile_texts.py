@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import yaml
 
+from command_line import parse
 from deployments import contract, profile
 from perennial import cli
 from perennial.compilation import PIPELINES
@@ -143,15 +144,13 @@ def test_evidence_that_no_record_keeps_is_refused(evidence):
 @pytest.mark.parametrize("reason", ["-5%", "-", "-urgent", "- a list", "--- cut", "-1", HOSTILE])
 @pytest.mark.parametrize("verb", [["trigger", "m", "--profile=p"], ["promote", "m", "3"]])
 def test_a_reason_may_begin_with_a_dash(verb, reason):
-    words = cli._with_texts_attached([*verb, "--reason", reason])
-    assert cli._parser().parse_args(words).reason == reason
+    assert parse([*verb, "--reason", reason])[1]["reason"] == reason
 
 
 @pytest.mark.parametrize("word", ["--wait", "--", "-h", "--wait=no"])
 def test_a_forgotten_reason_is_not_the_next_option(word, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["trigger", "m", "--profile=p", "--reason", word])
-    assert "--reason: expected one argument" in capsys.readouterr().err
+    assert cli.main(["trigger", "m", "--profile=p", "--reason", word]) == 2
+    assert f"'--reason': expected a text (got the option {word!r})" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("uri", ["s3://b/$(HOME)", "s3://b/{{workflow.name}}", "s3://b/a$$b"])

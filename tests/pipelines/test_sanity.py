@@ -11,7 +11,7 @@ from perennial.check_skeleton.verdict import verdict_of
 from perennial.cli import main
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.reports.page import Page
-from perennial.sanity.answers import MOST_KEPT, Sanity
+from perennial.sanity import MOST_KEPT, Sanity
 
 SETTINGS = """
 [skeleton]
@@ -165,9 +165,9 @@ def test_bad_input_is_told_from_a_failed_check(sanity, task, more, error):
 
 
 def test_unknown_checks_are_refused(sanity):
-    with pytest.raises(SystemExit) as caught:
-        sanity("--only", "overfitting")
-    assert caught.value.code == 2
+    code, _, errors = sanity("--only", "overfit_one_bach")
+    assert code == 2
+    assert "did you mean overfit_one_batch?" in errors
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -194,8 +194,8 @@ def test_old_answers_are_forgotten(tmp_path):
     report = SkeletonReport(results=(result,), baselines={})
     for index in range(MOST_KEPT + 3):
         folder = tmp_path / f"answer-{index:02}"
-        question = Sanity(None, None, ("labels",), folder)
-        question.keep(report, Page("Checks", outcome="passed", summary=verdict_of(report)))
+        request = Sanity(None, None, ("labels",), folder)
+        request.store(report, Page("Checks", outcome="passed", summary=verdict_of(report)))
         os.utime(folder, (index, index))
     left = sorted(path.name for path in tmp_path.iterdir())
     assert len(left) == MOST_KEPT

@@ -1,291 +1,282 @@
 """The verbs of `perennial` about a cluster: deploy, start, look, pause, cancel, remove."""
 
-import argparse
 import importlib.util
 import json
-import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from perennial.arguments import integer_from, path_of
+import typer
+
+from perennial.arguments import (
+    ContractFile,
+    DryRun,
+    ModelName,
+    ProfileFile,
+    Reason,
+    file,
+    flag,
+    refuse_both,
+    text_of,
+)
 from perennial.contracts.errors import PerennialError
 
 if TYPE_CHECKING:
     from perennial.contract import Contract
-    from perennial.deployment.operations import Start, TargetCluster
+    from perennial.deployment.operations import TargetCluster
 
 FAILED = 1
 REFUSED = 3  # trying again is of no use
-PROFILE = "PERENNIAL_PROFILE"
+
+RunId: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="see `status --profile`")]
+Pipeline: TypeAlias = Annotated[Literal["training", "monitoring"], typer.Option(help="which")]
+Evidence: TypeAlias = Annotated[
+    str, typer.Option(parser=text_of, metavar="JSON", help="what another system saw, an object")
+]
+Role: TypeAlias = Literal["steps", "training", "watcher", "receiver", "exporter", "deployer"]
+Force: TypeAlias = Annotated[bool, flag("--force", "even while another run is under way")]
+Wait: TypeAlias = Annotated[bool, flag("--wait", "until its end; exit code 1 if it fails")]
+KeyFile: TypeAlias = Annotated[Path, file("file with the signing key")]
 
 
-def deploy(options: argparse.Namespace) -> int:
+def deploy(
+    contract: ContractFile,
+    profile: ProfileFile,
+    *,
+    dry_run: DryRun = False,
+    diff: Annotated[bool, flag("--diff", "print which options, images and pods change")] = False,
+) -> int:
     """Make the cluster hold the contract's pipelines and schedules; idempotent."""
     from perennial.deployment.apply import Deployment, observe
     from perennial.deployment.desired import desire
     from perennial.deployment.operations import difference
     from perennial.deployment.plan import plan, plan_warnings
 
-    site = _site(options)
-    desired = desire(_checked(options), site.profile)
-    observed = observe(site.api, desired)
+    cluster = _connect(profile)
+    desired = desire(_checked(contract), cluster.profile)
+    observed = observe(cluster.api, desired)
     actions = plan(desired, observed)
-    if options.diff:
+    if diff:
         nothing = "no difference in schedules, contract, images and pods"
-        print("\n".join(difference(site, desired, observed)) or nothing)
-    for remark in plan_warnings(desired, observed):
-        print(remark)
+        print("\n".join(difference(cluster, desired, observed)) or nothing)
+    for warning in plan_warnings(desired, observed):
+        print(warning)
     if not actions:
         print("nothing to do: the cluster holds what the contract and the profile ask for")
-        return 0
-    if options.dry_run:
+    elif dry_run:
         print("\n".join(f"would {action}" for action in actions))
-        return 0
-    for action in Deployment(site.api, desired).apply():
-        print(f"✓ {action}", flush=True)
+    else:
+        for action in Deployment(cluster.api, desired).apply():
+            print(f"✓ {action}", flush=True)
     return 0
 
 
-def submit(options: argparse.Namespace) -> int:
+def submit(
+    contract: ContractFile,
+    profile: ProfileFile,
+    reason: Reason,
+    evidence: Evidence = "",
+    pipeline: Pipeline = "training",
+    *,
+    force: Force = False,
+    wait: Wait = False,
+) -> int:
     """Start a run of this contract on the cluster; schedules are left as they are."""
+    from perennial.deployment.cause import Cause
+    from perennial.deployment.operations import Start
     from perennial.deployment.operations import submit as submit_run
 
-    site, contract = _site(options), _checked(options)
-    run = submit_run(site, contract, _start(options))
-    return _started(site, run, wait=options.wait)
+    cluster, checked = _connect(profile), _checked(contract)
+    run = submit_run(cluster, checked, Start(pipeline, Cause(reason, evidence), force))
+    return _follow(cluster, run, wait=wait)
 
 
-def trigger(options: argparse.Namespace) -> int:
+def trigger(
+    model: ModelName,
+    profile: ProfileFile,
+    reason: Reason,
+    evidence: Evidence = "",
+    pipeline: Pipeline = "training",
+    *,
+    force: Force = False,
+    wait: Wait = False,
+) -> int:
     """Start what is deployed now, for a reason, which is stored on the run and on the version."""
-    from perennial.deployment.operations import start_deployed
+    from perennial.deployment.cause import Cause
+    from perennial.deployment.operations import Start, start_deployed
 
-    site = _site(options)
-    run = start_deployed(site, options.model, _start(options))
-    return _started(site, run, wait=options.wait)
+    cluster = _connect(profile)
+    run = start_deployed(cluster, model, Start(pipeline, Cause(reason, evidence), force))
+    return _follow(cluster, run, wait=wait)
 
 
-def receive(options: argparse.Namespace) -> int:
+def receive(
+    model: ModelName,
+    profile: ProfileFile,
+    key: KeyFile,
+    *,
+    event: Annotated[Path, file("file with a request's body")],
+    claimant: Annotated[Path, file("file with the name of the handler, which alone may retry")],
+    window_seconds: Annotated[int, typer.Option(min=1, help="largest age of the event")] = 300,
+    pipeline: Pipeline = "training",
+) -> int:
     """Start what is deployed now, for an event that another system signed; once per event."""
     from perennial.clients.object_store import open_store
     from perennial.deployment.operations import Start, start_deployed
     from perennial.deployment.signed_event import Gate, RefusedEventError, checked_key
 
-    site = _site(options)
-    key = checked_key(_content(options.key))
-    store = open_store(site.profile.stores.store_uri)
-    gate = Gate(options.model, key, store, options.window_seconds)
-    body = _content(options.event).decode(errors="replace")
-    claimant = _content(options.claimant).decode(errors="replace").strip()
+    cluster = _connect(profile)
+    store = open_store(cluster.profile.stores.store_uri)
+    gate = Gate(model, checked_key(_content(key)), store, window_seconds)
+    body = _content(event).decode(errors="replace")
+    handler = _content(claimant).decode(errors="replace").strip()
     try:
-        cause = gate.accept(body, claimant, datetime.now(UTC))
+        cause = gate.accept(body, handler, datetime.now(UTC))
     except RefusedEventError as error:
         print(f"perennial: {error}", file=sys.stderr)
         return REFUSED
-    run = start_deployed(site, options.model, Start(options.pipeline, cause))
-    return _started(site, run, wait=False)
+    run = start_deployed(cluster, model, Start(pipeline, cause))
+    return _follow(cluster, run, wait=False)
 
 
-def sign(options: argparse.Namespace) -> int:
+def sign(model: ModelName, key: KeyFile, reason: Reason, evidence: Evidence = "") -> int:
     """Print the body of a request that `receive` takes, signed now."""
     from perennial.deployment.cause import Cause
     from perennial.deployment.signed_event import Event, checked_key
     from perennial.deployment.signed_event import sign as signed
 
-    cause = Cause(options.reason, options.evidence)
+    cause = Cause(reason, evidence)
     seen = json.loads(cause.trigger).get("evidence", {})
-    event = Event(model=options.model, reason=cause.reason, evidence=seen)
-    print(signed(event, checked_key(_content(options.key)), datetime.now(UTC)))
+    event = Event(model=model, reason=cause.reason, evidence=seen)
+    print(signed(event, checked_key(_content(key)), datetime.now(UTC)))
     return 0
 
 
-def policy(options: argparse.Namespace) -> int:
+def policy(
+    contract: ContractFile,
+    profile: ProfileFile,
+    role: Annotated[Role | None, typer.Option(help="default: all, by role")] = None,
+    artifacts: Annotated[
+        str, typer.Option(metavar="URI", help="where MLflow keeps files, if elsewhere")
+    ] = "",
+) -> int:
     """Print the S3 policy with the least rights of one account, or of all, as IAM reads it."""
     from perennial.contract import load_beside_its_task
     from perennial.deployment.profile import load_profile
     from perennial.deployment.s3_policy import GRANTS, s3_policy
 
-    contract, profile = load_beside_its_task(options.contract), load_profile(options.profile)
-    roles = [options.role] if options.role else list(GRANTS)
-    found = {role: s3_policy(role, contract, profile, options.artifacts) for role in roles}
-    print(json.dumps(found[options.role] if options.role else found, indent=2))
+    loaded, environment = load_beside_its_task(contract), load_profile(profile)
+    roles = [role] if role else list(GRANTS)
+    found = {each: s3_policy(each, loaded, environment, artifacts) for each in roles}
+    print(json.dumps(found[role] if role else found, indent=2))
     return 0
 
 
-def schedule(options: argparse.Namespace) -> int:
+def schedule(
+    model: ModelName,
+    profile: ProfileFile,
+    *,
+    pause: Annotated[bool, flag("--pause", "start no more runs")] = False,
+    resume: Annotated[bool, flag("--resume", "start runs again")] = False,
+) -> int:
     """List a model's schedules, pause or resume them; deployments leave paused ones paused."""
     from perennial.deployment.operations import switch
 
-    site = _site(options)
-    if options.pause or options.resume:
-        switch(site, options.model, enabled=options.resume)
-    for found in site.schedules(options.model):
+    refuse_both("--pause", "--resume", pause, resume)
+    cluster = _connect(profile)
+    if pause or resume:
+        switch(cluster, model, enabled=resume)
+    for found in cluster.schedules(model):
         state = "enabled" if found.enabled else "paused"
         print(f"{found.name!r}: {found.cron[2:]}, {state}")
     return 0
 
 
-def watch(options: argparse.Namespace) -> int:
+def watch(model: ModelName, profile: ProfileFile) -> int:
     """Look once for new files in a model's dataset, and start monitoring when there are any."""
     from perennial.deployment.watch import watch as look
 
-    print(look(_site(options), options.model))
+    print(look(_connect(profile), model))
     return 0
 
 
-def exporter(options: argparse.Namespace) -> int:
+def exporter(
+    profile: ProfileFile,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="serve there until SIGTERM")
+    ] = None,
+) -> int:
     """Export model metrics for Prometheus: print them once, or serve them."""
     from prometheus_client import generate_latest
 
     from perennial.deployment.exporter import collectors, serve
 
-    registry = collectors(_site(options))
-    if options.port is None:
+    registry = collectors(_connect(profile))
+    if port is None:
         print(generate_latest(registry).decode(), end="")
     else:
-        serve(registry, options.port)
+        serve(registry, port)
     return 0
 
 
-def logs(options: argparse.Namespace) -> int:
+def logs(
+    run: RunId,
+    profile: ProfileFile,
+    step: Annotated[str, typer.Option(help="one step's pods, such as train_model")] = "",
+) -> int:
     """Print what a run's pods print; needs access to the cluster, as kubectl has it."""
     from perennial.clients.cluster import Cluster
     from perennial.contracts.environment import ClusterAddress
     from perennial.deployment.logs import run_log_lines
     from perennial.deployment.profile import load_profile
 
-    namespace = load_profile(options.profile).server.namespace
+    namespace = load_profile(profile).server.namespace
     cluster = Cluster.connect(ClusterAddress.read(), namespace)
-    for line in run_log_lines(cluster, options.run, options.step):
+    for line in run_log_lines(cluster, run, step):
         print(line, flush=True)
     return 0
 
 
-def cancel(options: argparse.Namespace) -> int:
+def cancel(run: RunId, profile: ProfileFile) -> int:
     """End a run on the cluster, its training job included."""
     from perennial.deployment.operations import cancel as cancel_run
     from perennial.deployment.operations import follow
 
-    site = _site(options)
-    if not cancel_run(site, options.run):
-        print(f"{options.run} is over already: {site.api.run(options.run).outcome}")
+    cluster = _connect(profile)
+    if not cancel_run(cluster, run):
+        print(f"{run} is over already: {cluster.api.run(run).outcome}")
         return 0
-    follow(site, options.run, print)
+    follow(cluster, run, print)
     return 0
 
 
-def undeploy(options: argparse.Namespace) -> int:
+def undeploy(
+    model: ModelName,
+    profile: ProfileFile,
+    *,
+    cancel_running: Annotated[
+        bool, flag("--cancel-running", "end the runs under way, too")
+    ] = False,
+) -> int:
     """Take a model's schedules off the cluster; runs, pipeline versions and models stay."""
     from perennial.deployment.operations import undeploy as take_away
 
-    for line in take_away(_site(options), options.model, cancel_running=options.cancel_running):
+    for line in take_away(_connect(profile), model, cancel_running=cancel_running):
         print(line, flush=True)
     return 0
 
 
-def show_status(options: argparse.Namespace) -> int:
+def show_status(profile: Path, model: str) -> int:
     """Print `status --profile`."""
     from perennial.deployment.operations import status_lines
 
-    if not options.model:
+    if not model:
         raise PerennialError(
             "`status --profile` needs a model", action="perennial status MODEL --profile PROFILE"
         )
-    print("\n".join(status_lines(_site(options), options.model)))
+    print("\n".join(status_lines(_connect(profile), model)))
     return 0
-
-
-# What goes on there when the command is stopped.
-ON_CLUSTER = (submit, trigger, logs)
-
-
-def add_deployment_verbs(
-    add: Callable[..., argparse.ArgumentParser], contract: argparse.ArgumentParser
-) -> None:
-    """Add the verbs and their options to the command line.
-
-    Args:
-        add: Adds a verb, with its parents.
-        contract: Holds the contract's path.
-    """
-    profile = argparse.ArgumentParser(add_help=False)
-    profile.add_argument(
-        "--profile", type=path_of, default=os.environ.get(PROFILE),
-        required=PROFILE not in os.environ,
-        help=f"TOML file of the environment (default: ${PROFILE})",
-    )  # fmt: skip
-    model = argparse.ArgumentParser(add_help=False)
-    model.add_argument("model", help="the model's name")
-    start = argparse.ArgumentParser(add_help=False)
-    start.add_argument("--reason", required=True, help="stored on the run and the version")
-    start.add_argument("--evidence", default="", help="what another system saw, as a JSON object")
-    start.add_argument("--force", action="store_true", help="even while another run is under way")
-    start.add_argument("--wait", action="store_true", help="until its end; exit code 1 if it fails")
-
-    deploying = add(deploy, contract, profile)
-    deploying.add_argument("--dry-run", action="store_true", help="only print what would be done")
-    deploying.add_argument(
-        "--diff", action="store_true", help="print which options, images and pods change"
-    )
-    for starting in (add(submit, contract, profile, start), add(trigger, model, profile, start)):
-        starting.add_argument(
-            "--pipeline", choices=("training", "monitoring"), default="training",
-            help="which to start (default: training)",
-        )  # fmt: skip
-    _add_event_options(add(receive, model, profile), add(sign, model))
-    writing = add(policy, contract, profile)
-    writing.add_argument(
-        "--role", choices=("steps", "training", "watcher", "receiver", "exporter", "deployer"),
-        default="", help="whose policy; by default all, by role",
-    )  # fmt: skip
-    writing.add_argument(
-        "--artifacts", default="", metavar="URI",
-        help="where MLflow keeps files of versions, if not in the store (s3://BUCKET/PREFIX)",
-    )  # fmt: skip
-    add(watch, model, profile)
-    add(exporter, profile).add_argument(
-        "--port",
-        type=integer_from(0),
-        help="serve /metrics there until SIGTERM, instead of printing once",
-    )
-    switching = add(schedule, model, profile).add_mutually_exclusive_group()
-    switching.add_argument("--pause", action="store_true", help="start no more runs")
-    switching.add_argument("--resume", action="store_true", help="start runs again")
-    printing, ending = add(logs, profile), add(cancel, profile)
-    for about in (printing, ending):
-        about.add_argument("run", help="a run's id, as `status --profile` lists it")
-    printing.add_argument("--step", default="", help="one step's pods, such as train_model")
-    add(undeploy, model, profile).add_argument(
-        "--cancel-running", action="store_true", help="end the runs under way, too"
-    )
-
-
-def _add_event_options(
-    receiving: argparse.ArgumentParser, signing: argparse.ArgumentParser
-) -> None:
-    for parser in (receiving, signing):
-        parser.add_argument("--key", type=path_of, required=True, help="file with the signing key")
-    receiving.add_argument(
-        "--event", type=path_of, required=True, help="file with a request's body"
-    )
-    receiving.add_argument(
-        "--claimant", type=path_of, required=True,
-        help="file with the name of the handler; only the same one may retry",
-    )  # fmt: skip
-    receiving.add_argument(
-        "--window-seconds",
-        type=integer_from(1),
-        default=300,
-        help="how far its timestamp may be away (300)",
-    )
-    receiving.add_argument(
-        "--pipeline", choices=("training", "monitoring"), default="training",
-        help="which to start (default: training)",
-    )  # fmt: skip
-    signing.add_argument("--reason", required=True, help="stored on the run and the version")
-    signing.add_argument("--evidence", default="", help="what was seen, as a JSON object")
 
 
 def _content(path: Path) -> bytes:
@@ -297,19 +288,19 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _site(options: argparse.Namespace) -> "TargetCluster":
+def _connect(profile: Path) -> "TargetCluster":
     from perennial.deployment.credentials import connect
     from perennial.deployment.operations import TargetCluster
     from perennial.deployment.profile import load_profile
 
-    profile = load_profile(options.profile)
-    return TargetCluster(profile, connect(profile))
+    loaded = load_profile(profile)
+    return TargetCluster(loaded, connect(loaded))
 
 
-def _checked(options: argparse.Namespace) -> "Contract":
+def _checked(file: Path) -> "Contract":
     from perennial.contract import check_task, load_beside_its_task
 
-    contract = load_beside_its_task(options.contract)
+    contract = load_beside_its_task(file)
     if importlib.util.find_spec("torch") is None:
         print("the task is not checked: PyTorch is not installed here", flush=True)
     else:
@@ -317,18 +308,11 @@ def _checked(options: argparse.Namespace) -> "Contract":
     return contract
 
 
-def _start(options: argparse.Namespace) -> "Start":
-    from perennial.deployment.cause import Cause
-    from perennial.deployment.operations import Start
-
-    return Start(options.pipeline, Cause(options.reason, options.evidence), options.force)
-
-
-def _started(site: "TargetCluster", run: str, *, wait: bool) -> int:
+def _follow(cluster: "TargetCluster", run: str, *, wait: bool) -> int:
     from perennial.deployment.operations import follow
 
-    print(f"started {run} {site.link(run)}".rstrip(), flush=True)
+    print(f"started {run} {cluster.link(run)}".rstrip(), flush=True)
     if not wait:
         return 0
-    ended = follow(site, run, lambda line: print(line, flush=True))
+    ended = follow(cluster, run, lambda line: print(line, flush=True))
     return 0 if ended.state == "SUCCEEDED" else FAILED

@@ -1,104 +1,177 @@
 """The verbs of `perennial` about registered models: what they are, and which is champion."""
 
-import argparse
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
-from perennial.arguments import path_of
+import typer
+
+from perennial.arguments import (
+    HOME,
+    AsJson,
+    HomeFolder,
+    ModelName,
+    Reason,
+    file,
+    flag,
+    open_home,
+    refuse_both,
+)
 from perennial.contracts.errors import PerennialError
-from perennial.runs import Home
 
 DIFFERENT = 1  # the exit code of a training that gave other weights
 PLACE = "MODEL, MODEL@3 or MODEL@champion; MODEL alone is its champion"
 
+Version: TypeAlias = Annotated[str, typer.Argument(metavar="VERSION", help="a version's number")]
+CodeFolder: TypeAlias = Annotated[Path, file("folder of the task's module", metavar="FOLDER")]
+SkipGate: TypeAlias = Annotated[bool, flag("--force", "skip the gate")]
 
-def models(options: argparse.Namespace) -> int:
+
+def models(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="one model's versions")] = "",
+    home: HomeFolder = HOME,
+    *,
+    json: AsJson = False,
+    repair: Annotated[
+        bool, flag("--repair", "propose a repair of the champion's records, and ask")
+    ] = False,
+    yes: Annotated[bool, flag("--yes", "repair without asking")] = False,
+) -> int:
     """List the registered models, or a model's versions with metrics and promotions."""
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.listing import model_lines, version_lines
 
-    catalogue = Catalogue(_home(options))
-    name = options.model
-    _refuse_options(options)
-    if options.repair:
-        from perennial.registry_commands.repair import repair
+    if repair and (json or not model):
+        raise PerennialError(
+            "--repair needs the name of one model, and prints text only",
+            evidence="--json was given" if json else "no model was named",
+            action="`perennial models MODEL --repair`",
+        )
+    if yes and not repair:
+        raise PerennialError(
+            "--yes answers the question of --repair, which was not given",
+            action="`perennial models MODEL --repair --yes`",
+        )
+    catalogue = Catalogue(open_home(home))
+    if repair:
+        from perennial.registry_commands.repair import repair as repair_records
 
-        print(repair(catalogue, name, partial(_confirm, yes=options.yes), print))
-        return 0
-    if options.json:
+        print(repair_records(catalogue, model, partial(_confirm, yes=yes), print))
+    elif json:
         from perennial.registry_commands.records import as_json, models_record, versions_record
 
-        print(as_json(versions_record(catalogue, name) if name else models_record(catalogue)))
-        return 0
-    _show(version_lines(catalogue, name) if name else model_lines(catalogue))
+        print(as_json(versions_record(catalogue, model) if model else models_record(catalogue)))
+    else:
+        _show(version_lines(catalogue, model) if model else model_lines(catalogue))
     return 0
 
 
-def compare(options: argparse.Namespace) -> int:
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help=PLACE)],
+    second: Annotated[str, typer.Argument(metavar="B", help=PLACE)],
+    home: HomeFolder = HOME,
+    *,
+    json: AsJson = False,
+) -> int:
     """Print how two versions differ: metrics, data, task, contract, origin."""
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.comparison import comparison_lines
 
-    catalogue = Catalogue(_home(options))
-    first, second = (catalogue.find(place) for place in (options.place_a, options.place_b))
-    version_records = (catalogue.version_record(first), catalogue.version_record(second))
-    if options.json:
+    catalogue = Catalogue(open_home(home))
+    versions = [catalogue.find(place) for place in (first, second)]
+    records = [catalogue.version_record(version) for version in versions]
+    if json:
         from perennial.registry_commands.records import as_json, comparison_record
 
-        print(as_json(comparison_record(*version_records)))
-        return 0
-    _show(comparison_lines(*version_records))
+        print(as_json(comparison_record(*records)))
+    else:
+        _show(comparison_lines(*records))
     return 0
 
 
-def explain(options: argparse.Namespace) -> int:
+def explain(
+    version: Annotated[str, typer.Argument(metavar="VERSION", help=PLACE)],
+    home: HomeFolder = HOME,
+    out: Annotated[Path | None, file("also write it as an HTML page")] = None,
+    *,
+    json: AsJson = False,
+) -> int:
     """Print where a version comes from: code, data, seeds, trigger, verdict, parent, waivers."""
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.explanation import explanation_lines, write_explanation
 
-    catalogue = Catalogue(_home(options))
-    version_record = catalogue.version_record(catalogue.find(options.place))
-    if options.out:
-        write_explanation(version_record, options.out)
-    if options.json:
+    catalogue = Catalogue(open_home(home))
+    record = catalogue.version_record(catalogue.find(version))
+    if out:
+        write_explanation(record, out)
+    if json:
         from perennial.registry_commands.records import as_json, explanation_record
 
-        print(as_json(explanation_record(version_record)))
+        print(as_json(explanation_record(record)))
         return 0
-    _show(explanation_lines(version_record))
-    if options.out:
-        print(f"\npage: {options.out}")
+    _show(explanation_lines(record))
+    if out:
+        print(f"\npage: {out}")
     return 0
 
 
-def promote(options: argparse.Namespace) -> int:
+def promote(
+    model: ModelName,
+    version: Version,
+    reason: Reason,
+    home: HomeFolder = HOME,
+    code: CodeFolder = Path(),
+    *,
+    force: SkipGate = False,
+) -> int:
     """Make a version champion, if the gate finds it better than the present one."""
-    from perennial.registry_commands.alias_changes import Request, promote
+    from perennial.registry_commands.alias_changes import Request
+    from perennial.registry_commands.alias_changes import promote as promote_version
     from perennial.registry_commands.catalogue import Catalogue
 
-    _find_code(options.code)
-    request = Request(options.reason, options.force)
-    print(promote(Catalogue(_home(options)), options.model, options.version, request))
+    _find_code(code)
+    request = Request(reason, force)
+    print(promote_version(Catalogue(open_home(home)), model, version, request))
     return 0
 
 
-def rollback(options: argparse.Namespace) -> int:
+def rollback(
+    model: ModelName,
+    reason: Reason,
+    home: HomeFolder = HOME,
+    code: CodeFolder = Path(),
+    *,
+    force: SkipGate = False,
+) -> int:
     """Take the champion out of production; the version that it replaced is champion again."""
-    from perennial.registry_commands.alias_changes import Request, rollback
+    from perennial.registry_commands.alias_changes import Request
+    from perennial.registry_commands.alias_changes import rollback as roll_back
     from perennial.registry_commands.catalogue import Catalogue
 
-    _find_code(options.code)
-    request = Request(options.reason, options.force)
-    print(rollback(Catalogue(_home(options)), options.model, request))
+    _find_code(code)
+    print(roll_back(Catalogue(open_home(home)), model, Request(reason, force)))
     return 0
 
 
-def reproduce(options: argparse.Namespace) -> int:
+def reproduce(
+    model: ModelName,
+    version: Version,
+    home: HomeFolder = HOME,
+    repository: Annotated[
+        Path | None, file("git repository with the version's commit", metavar="FOLDER")
+    ] = None,
+    code: Annotated[
+        Path | None, file("folder of the task's module, taken as it is", metavar="FOLDER")
+    ] = None,
+    *,
+    data: Annotated[str, typer.Option(metavar="URI", help="where the same files are now")] = "",
+    anyway: Annotated[bool, flag("--anyway", "train even if a difference is known")] = False,
+) -> int:
     """Train a version again from what it carries, and compare the weights bit by bit."""
     # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -106,84 +179,25 @@ def reproduce(options: argparse.Namespace) -> int:
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.training_record import training_record
 
-    home = _home(options)
-    catalogue = Catalogue(home)
-    version_record = catalogue.version_record(catalogue.find(f"{options.model}@{options.version}"))
-    data = options.data if "://" in options.data else str(Path(options.data).resolve())
-    moved = ["--data", data] if options.data else []
-    repository = options.repository or Path()
-    folder = options.code or sources.find_training_sources(version_record, repository)
+    refuse_both("--repository", "--code", repository, code)
+    place = open_home(home)
+    catalogue = Catalogue(place)
+    version_record = catalogue.version_record(catalogue.find(f"{model}@{version}"))
+    data = data if not data or "://" in data else str(Path(data).resolve())
+    repository = repository or Path()
+    folder = code or sources.find_training_sources(version_record, repository)
     if folder is None:
-        more = [*moved, *(["--anyway"] if options.anyway else [])]
-        again = ("reproduce", options.model, options.version, "--home", str(home.path), *more)
+        more = [*(["--data", data] if data else []), *(["--anyway"] if anyway else [])]
+        again = ("reproduce", model, version, "--home", str(place.path), *more)
         say = partial(print, flush=True)
         return sources.run_in_checkout(version_record, sources.CheckoutRun(again, repository), say)
     _find_code(folder)
     record = training_record(catalogue, version_record)
-    if moved:
+    if data:
         record = record.moved_to(data)
-    found = reproduction.reproduce(record, folder, anyway=options.anyway)
+    found = reproduction.reproduce(record, folder, anyway=anyway)
     print("\n".join(found.lines()))
     return 0 if found.is_identical else DIFFERENT
-
-
-def add_registry_verbs(
-    add: Callable[..., argparse.ArgumentParser], home: argparse.ArgumentParser
-) -> None:
-    """Add the verbs and their options to the command line.
-
-    Args:
-        add: Adds a verb, with its parents.
-        home: Holds `--home`.
-    """
-    reading = argparse.ArgumentParser(add_help=False)
-    reading.add_argument("--json", action="store_true", help="for programs")
-    listing = add(models, home, reading)
-    listing.add_argument("model", nargs="?", default="", help="one model's versions")
-    listing.add_argument(
-        "--repair", action="store_true",
-        help="compare MLflow's and the store's record of the model's champion, propose a repair "
-        "and ask",
-    )  # fmt: skip
-    listing.add_argument("--yes", action="store_true", help="repair without asking")
-    comparing = add(compare, home, reading)
-    comparing.add_argument("place_a", metavar="A", help=PLACE)
-    comparing.add_argument("place_b", metavar="B", help=PLACE)
-    explaining = add(explain, home, reading)
-    explaining.add_argument("place", metavar="VERSION", help=PLACE)
-    explaining.add_argument("--out", type=path_of, help="also write it as an HTML page")
-    promoting, back, again = (add(verb, home) for verb in (promote, rollback, reproduce))
-    for parser in (promoting, back, again):
-        parser.add_argument("model", help="the model's name")
-    for moving in (promoting, back):
-        moving.add_argument(
-            "--code",
-            type=path_of,
-            default=Path(),
-            help="folder of the task's module (default: here)",
-        )
-        moving.add_argument("--reason", required=True, help="reason, stored on the version")
-        moving.add_argument("--force", action="store_true", help="skip the gate")
-    for parser in (promoting, again):
-        parser.add_argument("version", help="a version's number")
-    _add_reproduce_options(again)
-
-
-def _add_reproduce_options(parser: argparse.ArgumentParser) -> None:
-    sources = parser.add_mutually_exclusive_group()
-    sources.add_argument(
-        "--repository", type=path_of,
-        help="git repository that holds the version's commit (default: the one of this folder); "
-        "it is only read",
-    )  # fmt: skip
-    sources.add_argument(
-        "--code", type=path_of,
-        help="folder of the task's module, taken as it is (default: the original sources)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--data", default="", help="where the dataset lies now, if it was moved; the same files"
-    )
-    parser.add_argument("--anyway", action="store_true", help="train even if a difference is known")
 
 
 def _show(lines: Iterable[str]) -> None:
@@ -219,27 +233,8 @@ def _confirm(question: str, *, yes: bool) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _refuse_options(options: argparse.Namespace) -> None:
-    """Options of `models` that mean nothing without others."""
-    if options.repair and (options.json or not options.model):
-        raise PerennialError(
-            "--repair needs the name of one model, and prints text only",
-            evidence="--json was given" if options.json else "no model was named",
-            action="`perennial models MODEL --repair`",
-        )
-    if options.yes and not options.repair:
-        raise PerennialError(
-            "--yes answers the question of --repair, which was not given",
-            action="`perennial models MODEL --repair --yes`",
-        )
-
-
 def _find_code(folder: Path) -> None:
     """Make the task's module importable, whose folder no contract names here."""
     place = str(folder.resolve())
     if place not in sys.path:
         sys.path.insert(0, place)
-
-
-def _home(options: argparse.Namespace) -> Home:
-    return Home(options.home.resolve())

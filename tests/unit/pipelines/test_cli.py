@@ -1,19 +1,93 @@
-"""Options that would be ignored, names that the task does not know, and packages that are missing."""
+"""Help and suggestions; options that would be ignored, unknown names, missing packages."""
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
+import typer
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from perennial.cli import main
+from perennial.cli import VERBS, app, main
 from perennial.explanations import EXTRAS, explained
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
+
+
+NAMES = [verb.__name__.rstrip("_") for verbs in VERBS.values() for verb in verbs]
+
+
+def perennial(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "perennial.cli", *arguments],
+        env={key: value for key, value in os.environ.items() if key != "GITHUB_ACTIONS"}
+        | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_help_groups_the_verbs_and_is_plain_in_a_pipe():
+    done = perennial("--help")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    lines = [line.strip("│╭─╮ ") for line in done.stdout.splitlines()]
+    places = [lines.index(heading) for heading in VERBS]
+    assert places == sorted(places)
+    assert re.findall(r"^│ ([a-z]+)\s", done.stdout, re.M) == NAMES
+
+
+@pytest.mark.parametrize("verb", NAMES)
+def test_every_verb_and_every_option_has_a_help_text(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    said = capsys.readouterr().out
+    command = typer.main.get_command(app).commands[verb]
+    shown = [each for each in command.params if not each.hidden]
+    assert [
+        each.name for each in shown if each.opts[-1].startswith("-") and each.opts[-1] not in said
+    ] == []
+    assert [each.name for each in shown if not each.help] == []
+
+
+def test_the_version_is_the_packages(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"perennial {version('perennial')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["sanit", "c.toml"], "Did you mean 'sanity'?"),
+        (["deploi"], "Did you mean 'deploy'"),
+        (["run", "c.toml", "--replai"], "--replay"),
+        (["probe", "batchsize", "c.toml"], "batch-size"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_what_is_near(arguments, suggestion, capsys):
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert suggestion in said
+    assert "--help`" in said
+
+
+def test_verbs_and_options_are_completed_by_the_shell():
+    for words, completion in (("perennial san", "sanity"), ("perennial run --repl", "--replay")):
+        done = perennial(
+            _PERENNIAL_COMPLETE="complete_bash", COMP_WORDS=words,
+            COMP_CWORD=str(len(words.split()) - 1),
+        )  # fmt: skip
+        assert done.stdout.split() == [completion]
+
+
+def test_help_imports_nothing_heavy():
+    heavy = "{'torch', 'kfp', 'mlflow', 'pydantic', 'numpy', 'polars', 'boto3'}"
+    code = f"import sys; from perennial.cli import main; main(['--help']); print({heavy} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
 
 
 @pytest.mark.parametrize(
@@ -24,12 +98,14 @@ KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
         ["run", "c.toml", "--new", "--from", "train_model"],
         ["run", "c.toml", "--replay", "--new"],
         ["run", "c.toml", "--replay", "--from", "train_model"],
+        ["sanity", "c.toml", "labels"],
+        ["schedule", "m", "--profile", "p", "--pause", "--resume"],
+        ["models", "--yes"],
+        ["models", "m", "--repair", "--json"],
     ],
 )
 def test_options_that_would_be_ignored_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
+    assert main(arguments) == 2
     assert "--" in capsys.readouterr().err
 
 

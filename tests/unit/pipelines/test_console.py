@@ -1,5 +1,10 @@
 """What a person sees while a run goes on."""
 
+import contextlib
+import io
+
+import pytest
+
 from perennial.console import Console
 
 
@@ -41,3 +46,58 @@ def test_result_of_an_earlier_attempt_is_said_but_not_twice_in_one_attempt(capsy
     capsys.readouterr()
     console.show([event("step_reused", 3.0, step="validate_data", summary="fine")])
     assert capsys.readouterr().out == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Shows events on a terminal of 100 columns with colours; gives the text that it receives."""
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def show(*events):
+        with contextlib.redirect_stdout(Terminal()) as screen:
+            Console().show(events)
+        return screen.getvalue()
+
+    return show
+
+
+STARTED = event("step_started", 1.0, step="train_model")
+PROGRESS = event(
+    "progress", 2.0, step="train_model", done=500, total=1000, loss=0.5, eta_seconds=81.0
+)
+FINISHED = event("step_finished", 3.0, step="train_model", summary="loss [0.5]")
+
+
+def test_a_terminal_shows_a_progress_bar_until_the_result(terminal):
+    _, step, bar, result = terminal(STARTED, PROGRESS, FINISHED).split("\r\x1b[2K")
+    assert step == "  … train_model"
+    assert bar.startswith("  … train_model  step 500/1,000  loss 0.5000  ETA 1:21  ")
+    assert bar.count("━") == 23  # and one half
+    assert result == "\x1b[32m  ✓\x1b[0m train_model           2.0s  loss [0.5]\n"
+
+
+@pytest.mark.parametrize(("columns", "width"), [(50, 0), (70, 13), (80, 23)])
+def test_the_bar_takes_the_room_that_the_figures_leave(terminal, monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    line = terminal(PROGRESS)
+    assert sum(line.count(part) for part in "━╸╺") == width
+
+
+def test_no_color_is_respected(terminal, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert terminal(FINISHED) == "  ✓ train_model           0.0s  loss [0.5]\n"
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    said = terminal(PROGRESS, FINISHED)
+    assert "\x1b" not in said
+    assert len(said.splitlines()) == 2

@@ -129,8 +129,9 @@ def test_sources_of_then_that_cannot_be_had_are_said(reproduce, folder, monkeypa
 
 
 def test_a_repository_beside_sources_that_are_named_is_a_mistake(reproduce, home):
-    with pytest.raises(SystemExit):
-        reproduce(f"--repository={home}")
+    code, said = reproduce(f"--repository={home}")
+    assert code == 2
+    assert "--repository and --code exclude each other" in said
 
 
 def test_an_unknown_version_is_refused(reproduce, home, capsys):

@@ -1,5 +1,6 @@
 """Sanity checks alone: results are stored until task, contract or data change."""
 
+import difflib
 import hashlib
 import logging
 import shutil
@@ -12,7 +13,9 @@ from pathlib import Path
 from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.registry import check_names, select_names
 from perennial.check_skeleton.verdict import agreements, verdict_of
+from perennial.console import Console
 from perennial.contract import Contract
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -59,7 +62,7 @@ class Sanity:
             model=contract.model, skeleton=contract.skeleton, training=contract.training
         )
         snapshot = take_snapshot(contract.data, contract.split)
-        checks = select_names(only)
+        checks = choose_checks(only)
         code = code_digest(contract, [code_folder])
         identity = canonical_json([code, config.to_json(), snapshot.digest(), list(checks)])
         key = hashlib.sha256(identity.encode()).hexdigest()[:12]
@@ -76,12 +79,7 @@ class Sanity:
         """The file with the tracebacks of checks that raised."""
         return self.folder / LOG_FILE
 
-    def copied_page(self, target: Path) -> Path:
-        """Copy the report to `target` and return its path."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copyfile(self.page, target))
-
-    def kept(self) -> SkeletonReport | None:
+    def load_stored(self) -> SkeletonReport | None:
         """Load the stored report of the same request; None if there is none."""
         is_whole = (self.folder / SkeletonReport.file_name).exists() and self.page.exists()
         return SkeletonReport.read(self.folder) if is_whole else None
@@ -91,7 +89,7 @@ class Sanity:
         moment = (self.folder / SkeletonReport.file_name).stat().st_mtime
         return f"{age(moment)}, at {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
-    def keep(self, report: SkeletonReport, page: Page) -> None:
+    def store(self, report: SkeletonReport, page: Page) -> None:
         """Store results, the report last, and delete the oldest stored results."""
         page.write(self.page)
         report.write(self.folder)
@@ -100,7 +98,7 @@ class Sanity:
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
+    def log_to_folder(self) -> Iterator[None]:
         """Delete stored results and log to the folder; output of the task stays on the screen."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -113,6 +111,53 @@ class Sanity:
         finally:
             root.removeHandler(handler)
             handler.close()
+
+
+def run_checks(request: Sanity, console: Console) -> SkeletonReport:
+    """Run the checks, show each result as it comes, and store all.
+
+    Raises:
+        BadDataError: a split has too few rows.
+        BadTaskError: the task cannot be fitted, or its sample cannot be encoded.
+    """
+    console.working("  … loading")
+    from perennial.check_skeleton.examination import examine
+    from perennial.data.dataset import Dataset
+
+    # The next task after each number of results.
+    ahead = iter([*request.checks[1:], "baselines, report"])
+
+    def show(result: CheckResult) -> None:
+        console.note("\n".join(result_lines(result)))
+        console.working(f"  … {next(ahead)}")
+
+    console.working("  … reading the data, fitting the task")
+    with request.log_to_folder():
+        examination = examine(
+            request.config,
+            Dataset(request.snapshot),
+            only=request.checks,
+            show=show,
+        )
+        request.store(examination.report, examination.page)
+    return examination.report
+
+
+def choose_checks(only: Sequence[str]) -> tuple[str, ...]:
+    """Return the checks to run, in order, with the one that most depend on if they follow it.
+
+    Raises:
+        PerennialError: there is no check of such a name.
+    """
+    unknown = [name for name in only if name not in check_names()]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], check_names(), n=1)
+        raise PerennialError(
+            f"there is no check {unknown[0]!r}",
+            evidence=f"the checks are: {', '.join(check_names())}",
+            action=f"did you mean {near[0]}?" if near else "name one of them",
+        )
+    return select_names(only)
 
 
 def result_lines(result: CheckResult) -> Iterator[str]:
@@ -129,8 +174,8 @@ def result_lines(result: CheckResult) -> Iterator[str]:
         yield f"{INDENT}set by the contract: {agreed}"
 
 
-def closing_lines(question: Sanity, report: SkeletonReport) -> Iterator[str]:
+def closing_lines(request: Sanity, report: SkeletonReport) -> Iterator[str]:
     """Yield the verdict, and the log file if there is one."""
     yield verdict_of(report)
-    if question.log.exists():
-        yield f"log: {question.log}"
+    if request.log.exists():
+        yield f"log: {request.log}"

@@ -1,1 +1,0 @@
-"""Sanity checks alone: results are shown as they come, and stored."""
