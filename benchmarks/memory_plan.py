@@ -42,12 +42,10 @@ from perennial.engine.memory.plan import Activations
 from perennial.engine.objective import forward
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.parallelism.parallelize import (
-    EXTRA_SCALARS,
     parallelize,
     set_gradient_sync,
     warm_up_buckets,
 )
-from perennial.engine.parallelism.replica import Replica
 from perennial.engine.reproducibility import seeded_model
 from perennial.engine.task import LABEL, Batch, NoOptions, Task, inputs_of
 from perennial.engine.world.distributed import World
@@ -311,11 +309,7 @@ def train(task: Measured, section: TrainingSection, world: World) -> None:
             is_last = index == plan.accumulation_steps - 1
             set_gradient_sync(model, enabled=is_last)
             _, objective = forward(task, model, batch, section)
-            if is_last and isinstance(model, Replica):
-                model.backward(objective, torch.ones_like(objective), [0.0] * len(EXTRA_SCALARS))
-                model.arrived()
-            else:
-                torch.autograd.backward(objective)
+            torch.autograd.backward(objective)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -26,15 +26,16 @@ def gather_beside_a_shared_gradient() -> int:
     return 0
 
 
-def agree_to_stop_one_call_later() -> int:
-    """Rank 1 is asked before the third call, of which both hear in the fourth."""
+def agree_to_stop() -> int:
+    """Rank 1 is told before the third update, after which both know."""
     world = World.join()
     stop = StopSignal()
     heard = []
     for call in range(1, 6):
         if call == 3 and world.rank == 1:
             stop.requested = True
-        heard.append(stop.agreed(world))
-    assert heard == [False, False, False, True, True]
+        stop.ask(world)
+        heard.append(stop.is_agreed())
+    assert heard == [False, False, True, True, True]
     world.barrier()
     return 0

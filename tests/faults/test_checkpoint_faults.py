@@ -45,7 +45,7 @@ def undisturbed(root):
 def stopped(root):
     """A training with checkpoints of steps 8 and 10, and nothing after."""
     job = tiny_job(root, options=OPTIONS)
-    stopping = OPTIONS.model_copy(update={"fault": "terminate", "fault_call": 9})
+    stopping = OPTIONS.model_copy(update={"fault": "terminate", "fault_call": 8})
     assert run_ranks(with_options(job, stopping)) == [75, 75]
     return job
 
@@ -165,7 +165,7 @@ class TestStore:
         self, root, job, settings, cache
     ):
         straight = finished(tiny_job(root, options=OPTIONS, evaluate_every_steps=4))
-        stopping = OPTIONS.model_copy(update={"fault": "terminate", "fault_call": 9})
+        stopping = OPTIONS.model_copy(update={"fault": "terminate", "fault_call": 8})
         job.root.mkdir(parents=True)
         assert run_ranks(with_options(job, stopping), partial(train_with, settings)) == [75, 75]
         store = RemoteCheckpointStore(job.checkpoints_uri)

@@ -50,9 +50,9 @@ def failure_of(job) -> RankFailure:
 
 
 def stopped_at(root, step: int, **changes):
-    """A job that a signal stopped behind the checkpoint of a step."""
+    """A job that a signal, sent during the step before, stopped with a checkpoint of a step."""
     job = tiny_job(root, options=TinyOptions(dropout=0.2), **changes)
-    stopping = TinyOptions(dropout=0.2, fault="terminate", fault_rank=1, fault_call=step - 1)
+    stopping = TinyOptions(dropout=0.2, fault="terminate", fault_rank=1, fault_call=step - 2)
     assert run_ranks(with_options(job, stopping)) == [75, 75]
     return job
 

@@ -116,7 +116,7 @@ def test_training_is_the_same_bit_for_bit_with_and_without_it(root, strategy):
 def test_a_resumed_average_is_bit_identical(root, strategy):
     straight = finished(job_of(root, strategy=strategy, **AVERAGING))
     job = job_of(root, strategy=strategy, **AVERAGING)
-    stopping = TinyOptions(fault="terminate", fault_call=9)
+    stopping = TinyOptions(fault="terminate", fault_call=8)
     assert run_ranks(with_options(job, stopping)) == [75, 75]
     resumed = finished(job)
     assert resumed.num_resumes == 1

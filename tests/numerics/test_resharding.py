@@ -25,7 +25,7 @@ def stopped(root, tmp_path_factory):
         if key not in made:
             options = changes.pop("options", TinyOptions())
             job = tiny_job(root, strategy=strategy, processes=processes, options=options, **changes)
-            stopping = options.model_copy(update={"fault": "terminate", "fault_call": 9})
+            stopping = options.model_copy(update={"fault": "terminate", "fault_call": 8})
             assert run_ranks(with_options(job, stopping)) == [75] * processes
             made[key] = job
         folder = tmp_path_factory.mktemp("job") / "job"
@@ -89,7 +89,7 @@ def test_training_goes_on_in_a_world_of_another_size(root, stopped, strategy, si
     straight = finished(tiny_job(root, strategy=strategy, processes=sizes[0]))
     job = stopped(strategy, sizes[0])
     for size in sizes[1:-1]:
-        stopping = TinyOptions(fault="terminate", fault_call=3)
+        stopping = TinyOptions(fault="terminate", fault_call=2)
         codes = run_ranks(with_options(resumed_with(job, size), stopping))
         assert codes == [75] * size
     resumed = finished(resumed_with(job, sizes[-1]))

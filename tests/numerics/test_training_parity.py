@@ -98,6 +98,7 @@ def test_sharded_and_replicated_are_bit_identical(root, options, micro_batch_siz
     )
     assert largest_difference(weights(sharded), weights(replicated)) == 0.0
     require_same_evaluations(sharded, replicated)
+    assert [point.loss for point in sharded.history] == [point.loss for point in replicated.history]
     assert max(point.gradient_norm for point in sharded.history) > 0.5, "clipping took part"
 
 

@@ -26,7 +26,7 @@ def test_a_resumed_training_is_bit_identical(root, strategy, processes):
     straight = finished(tiny_job(root, **settings))
     job = tiny_job(root, **settings)
     forwards = 2 if strategy == "single" else 1
-    stopping = RANDOM.model_copy(update={"fault": "terminate", "fault_call": 9 * forwards})
+    stopping = RANDOM.model_copy(update={"fault": "terminate", "fault_call": 8 * forwards})
     assert run_ranks(with_options(job, stopping)) == [75] * job.num_processes
     assert [int(path.name[5:]) for path in committed(job.checkpoints)] == [8, 10]
     resumed = finished(job)

@@ -59,7 +59,8 @@ class Telemetry:
         self._history = list(progress.history)
         self._evaluations = list(progress.evaluations)
         # Not yet in the sums: reading them is a sync.
-        self._unread: list[tuple[Scalar, Scalar, Scalar]] = []
+        self._unread: list[tuple[Scalar, Scalar]] = []
+        self._losses: list[float] = []
         self._since_log = progress.since_log
         self._since_evaluation = progress.since_evaluation
         self._interval_start = self._start = time.monotonic()
@@ -74,17 +75,20 @@ class Telemetry:
         self._interval_wait += seconds
         self.seconds_waited += seconds
 
-    def update(self, loss: Scalar, norm: Scalar, clipped: Scalar, learning_rate: float) -> None:
+    def update(self, norm: Scalar, clipped: Scalar, learning_rate: float) -> None:
         """Count an applied update, without reading it.
 
         Args:
-            loss: Of the global batch.
             norm: Of the gradient, before clipping.
             clipped: 1 if it was, else 0.
             learning_rate: Of the update.
         """
         self._learning_rate = learning_rate
-        self._unread.append((loss, norm, clipped))
+        self._unread.append((norm, clipped))
+
+    def add_losses(self, losses: Sequence[float]) -> None:
+        """Add the losses of applied updates; all of them are known before a point is recorded."""
+        self._losses += losses
 
     def log(self, step: int, update_ratio: float) -> None:
         """Record a point for the interval that ends here, if an update was applied in it."""
@@ -144,6 +148,7 @@ class Telemetry:
         self._history = list(progress.history)
         self._evaluations = list(progress.evaluations)
         self._unread.clear()
+        self._losses.clear()
         self._since_log = progress.since_log
         self._since_evaluation = progress.since_evaluation
         self.restart_clock()
@@ -165,10 +170,11 @@ class Telemetry:
         """Add the measurements since the last call, update by update."""
         if not self._unread:
             return
-        losses, norms, clipped = (read(column) for column in zip(*self._unread, strict=True))
-        self._since_log = _added(self._since_log, losses, norms, clipped)
-        self._since_evaluation = _added(self._since_evaluation, losses, norms, clipped)
+        norms, clipped = (read(column) for column in zip(*self._unread, strict=True))
+        self._since_log = _added(self._since_log, self._losses, norms, clipped)
+        self._since_evaluation = _added(self._since_evaluation, self._losses, norms, clipped)
         self._unread.clear()
+        self._losses.clear()
 
     def _write(self, kind: str, point: Section) -> None:
         with self._file.open("a") as stream:
@@ -221,10 +227,10 @@ def _added(
 ) -> RunningSums:
     # One after the other, so that the sums do not depend on when they were read.
     loss, norm, num_clipped = sums.loss, sums.gradient_norm, sums.clipped
-    for index in range(len(losses)):
-        loss += losses[index]
-        norm += norms[index]
-        num_clipped += clipped[index]
+    for one_loss, one_norm, was_clipped in zip(losses, norms, clipped, strict=True):
+        loss += one_loss
+        norm += one_norm
+        num_clipped += was_clipped
     return RunningSums(
         steps=sums.steps + len(losses), loss=loss, gradient_norm=norm, clipped=num_clipped
     )

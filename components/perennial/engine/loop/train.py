@@ -6,6 +6,7 @@ happens at a step depends on (seed, step) and the state at that step alone.
 """
 
 import logging
+import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.config.training import TrainingSection
@@ -27,7 +29,6 @@ from perennial.engine.optimization.update_ratio import UpdateRatio
 from perennial.engine.parallelism.context import own_sequences
 from perennial.engine.parallelism.parallelize import set_gradient_sync
 from perennial.engine.parallelism.pipeline import Pipeline
-from perennial.engine.parallelism.replica import Replica
 from perennial.engine.parallelism.scalar_parameters import average_gradients, unsharded
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
@@ -82,10 +83,16 @@ class Training:
         self.ratio = UpdateRatio(
             # Of scalars beside shards every rank has a copy, which would count repeatedly.
             [each for each in self.parameters if each.ndim or not self.unsharded],
-            self.world, is_replicated=isinstance(self.model, Replica),
-        )  # fmt: skip
+            self.world,
+            is_replicated=self.is_replicated,
+        )
         rank = self.world.layout.random_rank
         self.randomness = StepRandomness(self.section.seed, rank, self.world.device)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every rank has the whole gradient, the same on all of them."""
+        return isinstance(self.model, DistributedDataParallel)
 
     def is_due(self, every: int) -> bool:
         """Whether the current update ends an interval; the last one always does."""
@@ -112,35 +119,43 @@ def train(training: Training) -> bool:
 
 
 def update(training: Training) -> tuple[Judgement, bool]:
-    """Run one update; return the verdict on it, and whether a signal requests to stop."""
+    """Run one update; return the verdict on it, and whether a signal asks to stop after it."""
     section, optimizer = training.section, training.optimizer
     training.step += 1
     steps_done = training.step - 1
     training.instruments.before(training.step)
+    training.stop.ask(training.world)
     batch = next_batch(training)
+    # Set again at every step, so that a resumed training draws the same dropout masks.
     training.randomness.begin(steps_done)
+    # Before every update, so that running statistics are the same under every strategy.
     synchronize_buffers(training.model, training.world)
-    buffers = clones_of_buffers(training)
+    buffers = clone_buffers(training)
     rate = follow_schedule(optimizer, section, steps_done)
-    part = add_gradients(training, batch)
+
+    loss = add_gradients(training, batch)
     average_gradients(training.unsharded, training.world.layout)
-    norm, loss, judgement, stop = reduce_and_decide(training, part)
+    norm = measure_norm(training)
+    judgement, stop = decide(training, loss, norm, stop=training.stop.is_agreed())
+
     if judgement in (Judgement.SKIP, Judgement.STOP):
-        record_not_finite(training, judgement, batch, part)
+        record_not_finite(training, judgement, batch, loss)
     if judgement in (Judgement.SKIP, Judgement.RESCALE):
+        # The step counts, but nothing that the bad batch touched may stay.
         for buffer, before in zip(stored_buffers(training.model), buffers, strict=True):
             buffer.copy_(before)
     if judgement is Judgement.APPLY:
         clipped = training.clipper.clip(training.parameters, norm, training.guard.scale.value)
         if training.is_due(section.log_every_steps):
-            training.ratio.remember()
+            training.ratio.remember()  # what `log` compares the weights with
         optimizer.step()
         training.guard.scale.succeeded()
         if training.averaged is not None:
             training.averaged.update(steps_done)
-        training.telemetry.update(loss, norm, clipped, rate)
+        training.telemetry.update(norm, clipped, rate)
+    # As `zero_grad` does, but for its hooks.
     for parameter in training.parameters:
-        parameter.grad = None  # as `zero_grad` does, but for its hooks
+        parameter.grad = None
     is_interrupted = stop or training.is_due(section.evaluate_every_steps)
     is_interrupted = is_interrupted or judgement is Judgement.REWIND
     training.instruments.after(training.step, is_interrupted=is_interrupted)
@@ -156,8 +171,8 @@ def next_batch(training: Training) -> RankBatch:
     return replace(batch, micro_batches=parts)
 
 
-def clones_of_buffers(training: Training) -> list[Tensor]:
-    """Return copies of the buffers before an update that may be skipped.
+def clone_buffers(training: Training) -> list[Tensor]:
+    """Copy the buffers before an update that may be skipped.
 
     Its forward pass may write non-finite values into running statistics permanently.
     """
@@ -187,45 +202,53 @@ def add_gradients(training: Training, batch: RankBatch) -> Scalar:
         set_gradient_sync(model, enabled=is_last)
         loss, objective = forward(training.task, model, micro_batch, section)
         total = scalar(loss) + total
-        gradient = torch.full_like(objective, scale)
-        if is_last and isinstance(model, Replica):
-            model.backward(objective, gradient, [total / batch.weight, training.stop.requested])
-        else:
-            torch.autograd.backward(objective, gradient)
+        torch.autograd.backward(objective, torch.full_like(objective, scale))
     # Tensor groups compute the same losses, which count once.
     return total / batch.weight if layout.is_first_of_tensor_group else 0.0
 
 
-def reduce_and_decide(training: Training, loss: Scalar) -> tuple[Scalar, Scalar, Judgement, bool]:
-    """Return gradient norm and loss of the global batch, the verdict, and whether to stop.
-
-    One small reduction gives every rank the same values, unless gradients are replicated.
-    """
-    world, section, guard = training.world, training.section, training.guard
-    model, parameters = training.model, training.parameters
-    excess = training.clipper.local_excess(parameters, guard.scale.value)
-    if isinstance(model, Replica):
+def measure_norm(training: Training) -> Scalar:
+    """Return the norm of the whole gradient, without the loss scale; the same on all ranks."""
+    world, clipper, parameters = training.world, training.clipper, training.parameters
+    scale = training.guard.scale.value
+    excess = clipper.local_excess(parameters, scale)
+    if training.is_replicated:
+        # Nothing to add up, so nobody waits: the faster rank of two would, at every step.
         squares = scalar(local_squared_norm(parameters, None))
-        loss, stop = model.arrived()
     else:
         squares = scalar(local_squared_norm(parameters, world.layout))
-        squares, excess, loss, stop = world.sum_scalars(
-            [squares, excess, loss, float(training.stop.requested)]
-        )
-    norm = squares**0.5 / guard.scale.value
-    training.clipper.observe_clipping(excess)
+        squares, excess = world.sum_scalars([squares, excess])
+    clipper.observe_clipping(excess)
+    return squares**0.5 / scale
+
+
+def decide(training: Training, loss: Scalar, norm: Scalar, *, stop: bool) -> tuple[Judgement, bool]:
+    """Return the verdict on the update, and whether to stop after it; the same on all ranks.
+
+    Losses are added up over the ranks, and read, at logging steps: a reduction and a read at every
+    step would make ranks and GPUs wait. Until then they are in `guard.pending_losses`.
+
+    Args:
+        training: After the backward pass.
+        loss: This rank's part of the loss of the global batch.
+        norm: Norm of the whole gradient.
+        stop: Whether a signal asks to stop.
+    """
+    section, guard, world = training.section, training.guard, training.world
     guard.pending_losses.append(loss)
-    # On a CPU reading costs nothing. On a GPU it would wait for the device at every step, so it
-    # waits for a step that reads anyway: sums keep a NaN, nothing is saved in between.
-    is_cpu = world.device.type == "cpu"
-    stops = bool(stop > 0) if is_cpu else training.stop.agreed(world)
-    is_read = is_cpu or guard.needs_every_step or (stops and guard.may_stop_anywhere)
-    is_read = is_read or training.is_due(section.log_every_steps)
-    if not (is_read or training.is_due(section.evaluate_every_steps)):
-        return norm, loss, Judgement.APPLY, False
-    judgement = guard.judge(training.step, read(guard.pending_losses), float(norm))
+    is_read = guard.needs_every_step or (stop and guard.may_stop_anywhere)
+    for every in (section.log_every_steps, section.evaluate_every_steps):
+        is_read = is_read or training.is_due(every)
+    # On a CPU the norm is a plain number, so that a bad gradient is noticed at its own step.
+    is_suspect = world.device.type == "cpu" and not math.isfinite(norm)
+    if not (is_read or is_suspect):
+        return Judgement.APPLY, False
+    losses = read(world.sum_in_order(guard.pending_losses))
     guard.pending_losses.clear()
-    return norm, loss, judgement, stops
+    judgement = guard.judge(training.step, losses, float(norm))
+    is_applied = judgement is Judgement.APPLY
+    training.telemetry.add_losses(losses if is_applied else losses[:-1])
+    return judgement, stop
 
 
 def record_not_finite(

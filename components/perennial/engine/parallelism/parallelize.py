@@ -18,7 +18,6 @@ from perennial.engine.parallelism.context import share_sequences
 from perennial.engine.parallelism.experts import share_experts
 from perennial.engine.parallelism.pipeline import Pipeline
 from perennial.engine.parallelism.plan import checked_plan
-from perennial.engine.parallelism.replica import Replica, leaves_of
 from perennial.engine.parallelism.scalar_parameters import scalar_parameters
 from perennial.engine.parallelism.tensor import share_matrices
 from perennial.engine.precision import computation, fsdp_policy
@@ -26,8 +25,6 @@ from perennial.engine.task import Batch, Task
 from perennial.engine.world.distributed import World
 from perennial.engine.world.layout import Layout
 
-# What is added up along with replicated gradients.
-EXTRA_SCALARS = ("loss", "stop")
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +69,11 @@ def parallelize(
         shard(model, task.blocks(model), experts, training, world)
     elif training.strategy == "ddp":
         is_idle = inputs is not None and has_idle_parameters(model, task, inputs, training, world)
-        model = Replica(model, num_scalars=len(EXTRA_SCALARS), has_idle=is_idle)
+        # `synchronize_buffers` serves every strategy. Looking for parameters without a gradient
+        # takes a while in every update.
+        model = DistributedDataParallel(
+            model, forward_sync_buffers=False, find_unused_parameters=is_idle
+        )
     require_strategy(model, training)
     return model
 
@@ -238,12 +239,10 @@ def warm_up_buckets(
         training: Precision.
         device: Where the model is.
     """
-    if not isinstance(model, Replica):
+    if not isinstance(model, DistributedDataParallel):
         return
     with _trial_output(model, inputs, training, device) as output:
-        objective = output.float().sum()
-        model.backward(objective, torch.ones_like(objective), [0.0] * len(EXTRA_SCALARS))
-        model.arrived()
+        torch.autograd.backward(output.float().sum())
         model.zero_grad(set_to_none=True)
 
 
@@ -257,7 +256,7 @@ def has_idle_parameters(
     with _trial_output(model, inputs, training, world.device) as output:
         auxiliary = task.auxiliary_losses(model)
         ends = [output] if auxiliary is None else [output, auxiliary]
-        reached = {id(leaf) for end in ends for leaf in leaves_of(end)}
+        reached = {id(leaf) for end in ends for leaf in find_leaves(end)}
     idle = [
         name
         for name, each in model.named_parameters()
@@ -267,6 +266,19 @@ def has_idle_parameters(
         logger.info("idle_parameters=%d: %s", len(idle), ", ".join(idle[:8]))
     # The ranks may have taken different ways through the model, and DDP must do the same on all.
     return bool(world.sum(torch.tensor(len(idle))) > 0)
+
+
+def find_leaves(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors that a backward pass from this one gives gradients to."""
+    seen, waiting = set(), [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        waiting += [parent for parent, _ in node.next_functions]
 
 
 @contextmanager

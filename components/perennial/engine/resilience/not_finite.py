@@ -22,8 +22,8 @@ class NotFinite(Section):
 
     rank: int
     step: int
-    """The first update whose loss or gradient was not finite. On a GPU losses are read at logging
-    steps: loss and gradients below are then those of the step that read it."""
+    """The first update whose loss or gradient was not finite. Losses are read at logging steps, so
+    that loss and gradients below are those of the step at which it was noticed."""
     loss: str
     """This rank's part of the global batch's mean loss; as text, for JSON has no NaN."""
     is_loss_finite: bool

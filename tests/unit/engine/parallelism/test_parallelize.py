@@ -4,6 +4,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from perennial.contracts.errors import PerennialError
 from perennial.engine.config.training import TrainingSection
@@ -13,7 +14,6 @@ from perennial.engine.parallelism.parallelize import (
     require_strategy,
     warm_up_buckets,
 )
-from perennial.engine.parallelism.replica import Replica
 from perennial.engine.world.distributed import World
 from tiny_training import TinyOptions, TinyTask
 
@@ -84,7 +84,7 @@ class Recording(nn.Linear):
 def test_buckets_settle_in_the_types_of_the_training(alone_in_a_group):
     training = TrainingSection(strategy="ddp", precision="bf16")
     layer = Recording(2, 2, bias=False)
-    model = Replica(layer, num_scalars=2)
+    model = DistributedDataParallel(layer)
     warm_up_buckets(model, {"x": torch.ones(2, 2)}, training, ALONE.device)
     assert layer.seen == (2, torch.bfloat16)
     assert layer.weight.grad is None

@@ -34,7 +34,7 @@ from perennial.check_skeleton.subject import (
 )
 from perennial.check_skeleton.verdict import DEPENDENCIES
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.parallelism.replica import leaves_of
+from perennial.engine.parallelism.parallelize import find_leaves
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
 PROBED_ROWS = 16
@@ -189,7 +189,7 @@ def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
                     "the loss has no gradient at all",
                     hint="forward or losses detaches: look for detach(), .data, no_grad and numpy",
                 )
-            strangers = max(strangers, sum(id(leaf) not in own for leaf in leaves_of(loss)))
+            strangers = max(strangers, sum(id(leaf) not in own for leaf in find_leaves(loss)))
             for name, parameter in named.items():
                 if parameter.grad is not None:
                     totals[name] += float(parameter.grad.abs().sum())

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.subject import Subject, evaluated, seeded
-from perennial.engine.parallelism.replica import leaves_of
+from perennial.engine.parallelism.parallelize import find_leaves
 from perennial.engine.task import Batch, Task, inputs_of
 
 PROBED_ROWS = 16
@@ -49,7 +49,7 @@ def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, flo
     reasons = dict.fromkeys(silent, "harmful")
     evaluated(model)
     batch = subject.balanced(PROBED_ROWS)
-    reached = {id(leaf) for leaf in leaves_of(_losses(subject.task, model, batch).sum())}
+    reached = {id(leaf) for leaf in find_leaves(_losses(subject.task, model, batch).sum())}
     for name in silent:
         is_reached = id(model.get_parameter(name)) in reached
         twins = [] if is_reached else _twins(name, totals)
