@@ -3,24 +3,41 @@
 Started by the supervisor as `python -m perennial.local RUN_FOLDER`.
 """
 
+import contextlib
+import gc
+import importlib
 import logging
+import multiprocessing
+import os
+import runpy
 import shutil
 import sys
+import tempfile
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kfp import components, local
+from kfp.local import subprocess_task_handler
 
 from perennial.contracts.errors import PerennialError
 from perennial.runs import RunRecord, step_records
 from perennial.steps.journal import Journal
-from perennial.steps.lease import follow_lease
+from perennial.steps.lease import follow_lease, join_lease
+
+EXECUTOR = "kfp.dsl.executor_main"
 
 
 def main(folder: Path) -> int:
     """Execute the run; 0 when the pipeline succeeded."""
-    follow_lease()
     run = RunRecord.read(folder)
+    with steps_forked_from_a_warm_process():
+        return _execute(run, folder)
+
+
+def _execute(run: RunRecord, folder: Path) -> int:
+    follow_lease()
     outputs = folder / "kfp"
     refuse_rewritten_text(str(outputs))
     shutil.rmtree(outputs, ignore_errors=True)
@@ -39,6 +56,73 @@ def main(folder: Path) -> int:
         # Every step's outputs are kept under steps/; KFP's own copies would double the disk.
         shutil.rmtree(outputs, ignore_errors=True)
     return record_silent_ends(folder, 0)
+
+
+@contextlib.contextmanager
+def steps_forked_from_a_warm_process() -> Iterator[None]:
+    """Fork each step from one process that has imported what the step needs.
+
+    Importing PyTorch, Great Expectations, MLflow and KFP takes 8 s of CPU; without this, each step
+    pays its part of that again. On macOS, whose own frameworks do not survive a fork, it does.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    # The process is forked before the driver has a thread, and ends when `requests` is closed.
+    fork = multiprocessing.get_context("fork")
+    requests, answers = fork.Pipe()
+    warm = fork.Process(target=_fork_steps, args=(requests, answers))
+    warm.start()
+    answers.close()
+
+    def run_step(full_command: list[str], env_vars: Mapping[str, str] | None = None) -> int:
+        _, _, _, source, *arguments = full_command  # sh -ec SCRIPT SOURCE ARGUMENT...
+        requests.send((source, arguments, dict(env_vars or {})))
+        return int(requests.recv())
+
+    # KFP has no public way to give its runner another kind of process.
+    subprocess_task_handler.run_local_subprocess = run_step
+    try:
+        yield
+    finally:
+        requests.close()
+        warm.join()
+
+
+def _fork_steps(requests: Connection, answers: Connection) -> None:
+    """Run steps as they are asked for; what one imported is there for the next."""
+    requests.close()
+    join_lease()
+    # Python 3.12 warns of a fork beside any thread; Arrow's and Polars' own are idle and prepared.
+    warnings.filterwarnings("ignore", message=".*multi-threaded.*", category=DeprecationWarning)
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the driver has ended
+        while True:
+            source, arguments, variables = answers.recv()
+            name = arguments[arguments.index("--function_to_execute") + 1]
+            for module in (EXECUTOR, f"perennial.{name}.step"):
+                # What cannot be imported here is named by the step itself.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(module)
+            gc.freeze()
+            step = multiprocessing.get_context("fork").Process(
+                target=_run_step, args=(name, source, arguments, variables)
+            )
+            step.start()
+            step.join()
+            answers.send(step.exitcode)
+
+
+def _run_step(
+    name: str, source: str, arguments: Sequence[str], variables: Mapping[str, str]
+) -> None:
+    """Do what the shell script of KFP's command does, without a new interpreter."""
+    Path("/proc/self/comm").write_text(name)  # what `ps` and `top` show; cut after 15 letters
+    os.environ.update({**variables, "_KFP_RUNTIME": "true"})
+    path = Path(tempfile.mkdtemp()) / "ephemeral_component.py"
+    path.write_text(source)
+    sys.argv = [EXECUTOR, "--component_module_path", str(path), *arguments]
+    sys.modules.pop(EXECUTOR, None)  # `runpy` warns of a module that is there already
+    runpy.run_module(EXECUTOR, run_name="__main__", alter_sys=True)
 
 
 def record_silent_ends(folder: Path, code: int) -> int:

@@ -45,7 +45,7 @@ MOMENTS = (
 # In a process's command; the first that is found names the process.
 ROLES = {
     "perennial.cli": "supervisor", "perennial.local": "driver", "torch.distributed.run": "torchrun",
-    "perennial.engine.worker": "rank", "kfp.dsl.executor_main": "step",
+    "perennial.engine.worker": "rank",
 }  # fmt: skip
 # Locks, which other processes may hold by name, and DCP's own file: none is a temporary file.
 KEPT = {".mlflow.db.lock", ".locks", ".metadata"}
@@ -92,6 +92,10 @@ def ended(tmp_path, monkeypatch):
 
 
 def role_of(process_id: int) -> str:
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{process_id}/comm").read_text().strip()
+        if any(step.startswith(name) for step in STEPS):  # forked, so its command is the driver's
+            return "step"
     command = command_of(process_id)
     return next((role for part, role in ROLES.items() if part in command), "helper")
 

@@ -20,6 +20,7 @@ POLL_SECONDS = 0.3
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again later
 
 _memberships: list[IO[str]] = []
+_followers: set[int] = set()
 
 
 class RunLease:
@@ -78,13 +79,13 @@ class RunLease:
             self._stream = None
 
 
-def follow_lease() -> None:
-    """Join the run named by the environment: this process ends soon after its supervisor.
+def join_lease() -> None:
+    """Join the run named by the environment: the next run waits until this process has ended.
 
     Does nothing outside a local run.
     """
     path, _, token = os.environ.get(LEASE, "").rpartition("#")
-    if not path or _memberships:
+    if not path:
         return
     members = Path(path).with_name("members").open("a+")  # held until the process ends
     fcntl.flock(members, fcntl.LOCK_SH)
@@ -92,6 +93,15 @@ def follow_lease() -> None:
     # A process that was still starting when its supervisor died must not join the next run.
     if Path(path).read_text() != token:
         os._exit(EXIT_CODE)
+
+
+def follow_lease() -> None:
+    """Join the run, and end this process soon after its supervisor; nothing outside a local run."""
+    path, _, token = os.environ.get(LEASE, "").rpartition("#")
+    if not path or os.getpid() in _followers:
+        return
+    join_lease()
+    _followers.add(os.getpid())  # a fork of this process has no such thread yet
     threading.Thread(target=_end_with_supervisor, args=(Path(path), token), daemon=True).start()
 
 
