@@ -200,7 +200,7 @@ def _time_limit(seconds: float, module: str) -> Iterator[None]:
     begun = time.monotonic()
     before = signal.setitimer(signal.ITIMER_REAL, seconds, pause)
     # For code that never returns to the interpreter: writes where it is, and ends the process.
-    last_resort = seconds + (INTERRUPTIONS + 1) * pause
+    last_resort = seconds + INTERRUPTIONS * pause + INTERRUPTION_SECONDS
     if sys.__stderr__ is not None:
         faulthandler.dump_traceback_later(last_resort, exit=True, file=sys.__stderr__)
     try:
