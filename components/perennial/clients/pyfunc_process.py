@@ -1,11 +1,17 @@
-"""Run as `python -I pyfunc_process.py MODEL ROWS TOGETHER ANSWER MARK`: serves a model, as new.
+"""Run as `python -I pyfunc_process.py DESCRIPTOR`: serves models, each in a process as new.
 
-Nothing of Perennial is imported here, so that what MODEL carries is what runs: MLflow loads it, and
-ANSWER gets the predictions of the Parquet file ROWS. Then each line of the input has TOGETHER rows
-predicted alone, and the seconds it took are printed, so that models can be timed in turns. MARK
-begins every line that is meant, since the model's own code may print as well.
+Nothing of Perennial is imported here, so that what a model carries is what runs. The socket
+DESCRIPTOR brings a request for each model: its folder, its environment variables and descriptors.
+Each is served by a fork of this process, in which MLflow and PyTorch are imported, but no model is
+loaded. All processes end when the socket and their own inputs are closed.
 """
 
+import contextlib
+import importlib
+import json
+import os
+import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -14,15 +20,71 @@ import mlflow.pyfunc
 import numpy as np
 import polars as pl
 
+MAX_BYTES = 1 << 20
 
-def serve(model: Path, rows: Path, together: int, answer: Path, mark: str) -> None:
-    """Predict the rows at once, then the first few alone, as often as asked."""
+
+def main(requests: socket.socket) -> None:
+    """Start a process for each request, until the socket is closed."""
+    if sys.platform == "linux":  # Apple's frameworks, which PyTorch loads, do not survive a fork
+        for module in ("torch", "torch.distributed.tensor", "pandas"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what `_follow` leaves
+    while True:
+        content, descriptors, _, _ = socket.recv_fds(requests, MAX_BYTES, 4)
+        if not content:
+            return
+        while not content.endswith(b"\n"):
+            content += requests.recv(MAX_BYTES)
+        if os.fork() == 0:
+            requests.close()
+            *streams, state = descriptors
+            _follow(state)
+            for standard, stream in enumerate(streams):
+                os.dup2(stream, standard)
+                os.close(stream)
+            request = json.loads(content)
+            os.environ.clear()
+            os.environ.update(request["environment"])
+            os.chdir(request["folder"])
+            serve(Path(request["folder"]), request["together"], request["mark"])
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _follow(state: int) -> None:
+    """Return in a new process; the old one writes its id, then its exit code, and ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    process = os.fork()
+    if process == 0:
+        os.close(state)
+        return
+    os.write(state, f"{process}\n".encode())
+    _, status = os.waitpid(process, 0)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(state, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def serve(folder: Path, together: int, mark: str) -> None:
+    """Predict all rows at once, then the first few alone, as often as asked.
+
+    MLflow loads `model`, and `answer.npz` gets the predictions of `rows.parquet`. Then each line of
+    the input has the first rows predicted, and the seconds it took are printed, so that models can
+    be timed in turns.
+
+    Args:
+        folder: Holds these files.
+        together: Number of rows to predict for each line.
+        mark: Begins every line that is meant, since the model's own code may print as well.
+    """
     started = time.perf_counter()
-    served = mlflow.pyfunc.load_model(str(model))
+    served = mlflow.pyfunc.load_model(str(folder / "model"))
     loaded = time.perf_counter() - started
-    frame = pl.read_parquet(rows, glob=False).to_pandas()
+    frame = pl.read_parquet(folder / "rows.parquet", glob=False).to_pandas()
     predictions = served.predict(frame)
-    np.savez(answer, predictions=predictions.to_numpy(), seconds=loaded)
+    np.savez(folder / "answer.npz", predictions=predictions.to_numpy(), seconds=loaded)
     few = frame.head(together)
     sys.stdout.write(f"{mark}\n")
     sys.stdout.flush()
@@ -34,4 +96,4 @@ def serve(model: Path, rows: Path, together: int, answer: Path, mark: str) -> No
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])
+    main(socket.socket(fileno=int(sys.argv[1])))

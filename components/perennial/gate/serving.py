@@ -5,11 +5,16 @@ the code that it contains, in a process that has neither the contract's folder n
 champion is timed in a process of its own, since it contains the code of its own registration.
 """
 
+import atexit
+import json
+import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,20 +104,18 @@ def lower_bound(ratios: NDArray[np.float64]) -> float:
 class _Served:
     """A model loaded in a process of its own."""
 
-    process: "subprocess.Popen[str]"
-    errors: Path
+    process: "_CleanProcess"
     predictions: NDArray[np.float64]
     loading_seconds: float
 
     def seconds(self) -> float:
         """Return the seconds of one prediction of as few rows as the task allows."""
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
+            self.process.input.write("\n")
+            self.process.input.flush()
         except BrokenPipeError as error:
-            raise _NotServedError(_why(self.process, self.errors)) from error
-        return float(_line(self.process, self.errors))
+            raise _NotServedError(self.process.failure()) from error
+        return float(self.process.line())
 
 
 class _NotServedError(Exception):
@@ -137,8 +140,8 @@ def _against(
         with _served(rival, rows, together) as champion:
             return timed([model, champion], TURNS)
     except _NotServedError as error:
-        if model.process.poll() is not None:
-            raise _NotServedError(_why(model.process, model.errors)) from error
+        if model.process.has_ended():
+            raise _NotServedError(model.process.failure()) from error
         return []
 
 
@@ -146,53 +149,125 @@ def _against(
 def _served(artifact: Path, rows: pl.DataFrame, together: int) -> Iterator[_Served]:
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        model, table, answer = folder / "model", folder / "rows.parquet", folder / "answer.npz"
-        errors = folder / "errors.txt"
-        copy_tree(artifact, model)
-        rows.write_parquet(table)
-        # -I: no PYTHONPATH, no working folder; only installed packages are importable.
-        command = [sys.executable, "-I", str(PROGRAM), str(model), str(table), str(together)]
-        with errors.open("w") as log:
-            process = subprocess.Popen(
-                [*command, str(answer), MARK],
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        watchdog = Timer(SECONDS, process.kill)
-        watchdog.start()
-        try:
-            _line(process, errors)
-            with np.load(answer) as found:
+        copy_tree(artifact, folder / "model")
+        rows.write_parquet(folder / "rows.parquet")
+        with _CleanProcess(folder, together) as process:
+            process.line()
+            with np.load(folder / "answer.npz") as found:
                 predictions, seconds = found["predictions"], float(found["seconds"])
-            yield _Served(process, errors, predictions, seconds)
-        finally:
-            watchdog.cancel()
-            process.kill()
-            process.communicate()
+            yield _Served(process, predictions, seconds)
 
 
-def _line(process: "subprocess.Popen[str]", errors: Path) -> str:
-    """Return the next line of our protocol, without its mark."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(MARK):
-            return line.removeprefix(MARK).strip()
-    raise _NotServedError(_why(process, errors))
+class _CleanInterpreter:
+    """Process that has imported MLflow and PyTorch, and nothing of Perennial: forked per model."""
+
+    _running: "_CleanInterpreter | None" = None
+
+    def __init__(self) -> None:
+        self.requests, theirs = socket.socketpair()
+        # -I: no PYTHONPATH, no working folder; only installed packages are importable.
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(PROGRAM), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self._owner = os.getpid()
+        atexit.register(self._close)
+
+    @classmethod
+    def get(cls) -> "_CleanInterpreter":
+        """Return that of this process, which lives as long as it does."""
+        running = cls._running
+        if running is None or running._owner != os.getpid() or running._process.poll() is not None:
+            cls._running = running = cls()
+        return running
+
+    def _close(self) -> None:
+        if self._owner == os.getpid():
+            self.requests.close()
+            self._process.wait()
 
 
-def _why(process: "subprocess.Popen[str]", errors: Path) -> str:
-    code = process.wait()
-    text = errors.read_text(errors="replace")
-    last = [line.strip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
-    if code == -signal.SIGKILL:
-        reason = f"it was killed: it timed out after {SECONDS} s, or memory ran out"
-        return " / ".join((reason, *last))
-    if code == 0:
-        return " / ".join(("the model's code ended the process before it answered", *last))
-    return " / ".join(last) or f"the process ended with exit code {code}"
+class _CleanProcess:
+    """Process forked from the clean interpreter; killed on leaving the block.
+
+    Args:
+        folder: Holds `model` and `rows.parquet`; its working folder.
+        together: Rows to predict for each line of its input.
+    """
+
+    def __init__(self, folder: Path, together: int) -> None:
+        request = {
+            "folder": str(folder), "together": together, "mark": MARK,
+            "environment": dict(os.environ),
+        }  # fmt: skip
+        self._errors = folder / "errors.txt"
+        self._streams = ExitStack()
+        with ExitStack() as theirs:
+            pipes = [os.pipe() for _ in range(3)]
+            (stdin, asking), (answers, stdout), (states, state) = pipes
+            self.input = self._streams.enter_context(os.fdopen(asking, "w"))
+            self._answers = self._streams.enter_context(os.fdopen(answers))
+            self._states = self._streams.enter_context(os.fdopen(states))
+            for descriptor in (stdin, stdout, state):
+                theirs.callback(os.close, descriptor)
+            log = theirs.enter_context(self._errors.open("w"))
+            socket.send_fds(
+                _CleanInterpreter.get().requests,
+                [json.dumps(request).encode() + b"\n"],
+                [stdin, stdout, log.fileno(), state],
+            )
+        self._id = int(self._states.readline() or 0)
+        self._exit_code: int | None = None
+        self._watchdog = Timer(SECONDS, self._kill)
+        self._watchdog.start()
+
+    def __enter__(self) -> "_CleanProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watchdog.cancel()
+        self._kill()
+        self._wait()
+        with suppress(BrokenPipeError):  # a line that it did not read
+            self._streams.close()
+
+    def line(self) -> str:
+        """Return the next line of our protocol, without its mark.
+
+        Raises:
+            _NotServedError: the process ended before.
+        """
+        for line in self._answers:
+            if line.startswith(MARK):
+                return line.removeprefix(MARK).strip()
+        raise _NotServedError(self.failure())
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended, without waiting."""
+        return bool(select.select([self._states], [], [], 0.0)[0])
+
+    def failure(self) -> str:
+        """Wait for the process's end and return its cause."""
+        self._wait()
+        text = self._errors.read_text(errors="replace")
+        last = [line.strip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
+        if self._exit_code == -signal.SIGKILL:
+            reason = f"it was killed: it timed out after {SECONDS} s, or memory ran out"
+            return " / ".join((reason, *last))
+        if self._exit_code == 0:
+            return " / ".join(("the model's code ended the process before it answered", *last))
+        return " / ".join(last) or f"the process ended with exit code {self._exit_code}"
+
+    def _wait(self) -> None:
+        if self._exit_code is None:
+            # Without a line, the process that would have written it was killed as well.
+            self._exit_code = int(self._states.readline() or -signal.SIGKILL)
+
+    def _kill(self) -> None:
+        if self._id and not self.has_ended():
+            with suppress(ProcessLookupError):
+                os.kill(self._id, signal.SIGKILL)
 
 
 def _difference(found: NDArray[np.float64], expected: NDArray[np.float64]) -> str:
