@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import torch
-from perennial.engine.checkpoints.shard import Shard
 
 from perennial.engine import worker
 from perennial.engine.checkpoints import checkpointer
 from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
+from perennial.engine.checkpoints.shard import Shard
 from perennial.engine.job import TrainingJob, read_job
 from perennial.engine.world.distributed import StopSignal, World
 

@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from perennial.engine.checkpoints.shard import Shard, State, Written
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
@@ -49,6 +48,7 @@ from perennial.engine.checkpoints.reading import (
     load_state,
 )
 from perennial.engine.checkpoints.retention import Retention
+from perennial.engine.checkpoints.shard import Shard, State, Written
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
 from perennial.engine.parallelism.optimizer_state import with_absent_states

@@ -7,7 +7,6 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from perennial.engine.checkpoints.shard import Shard
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -18,6 +17,7 @@ from perennial.engine.checkpoints import checkpointer as module
 from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer, CheckpointNotWrittenError
 from perennial.engine.checkpoints.folder import Progress, committed, verify
+from perennial.engine.checkpoints.shard import Shard
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.world.distributed import World
