@@ -58,17 +58,17 @@ types: setup ## mypy, strict
 	$(BIN)/mypy
 
 bench: demo-data ## measure the overhead of a local run
-	$(RUN)/python benchmarks/overhead.py
+	$(RUN)/python -m benchmarks.overhead
 
 replay: demo-data ## all months of flights: static champion, always newest, Perennial, baselines
-	$(RUN)/python benchmarks/replay.py
+	$(RUN)/python -m benchmarks.replay
 
 golden: setup ## rewrite the golden pipelines and show what changed
 	$(BIN)/perennial compile --out tests/pipelines/golden
 	git diff --stat tests/pipelines/golden
 
 picture: $(VENV)/.demo ## the README's picture of a report, from the newest promotion
-	$(BIN)/python benchmarks/report_picture.py images/report.png
+	$(BIN)/python -m benchmarks.report_picture images/report.png
 
 images: ## build the images: BASE=python@sha256:..., TORCH=cpu|cuda, CONTAINERS=podman|docker, BUILD_OPTIONS=
 	for name in data trainer control; do \

@@ -1,6 +1,6 @@
 """What a checkpoint costs the training that takes it, beside the ways PyTorch offers.
 
-    python benchmarks/checkpoint_cost.py [--rounds 7]
+    python -m benchmarks.checkpoint_cost [--rounds 7]
 
 A decoder of 25 million parameters with the state of Adam (306 MB) trains in one process and in two
 under FSDP, one thread each. In every round each way saves once, in an order that rotates: steps
@@ -38,6 +38,7 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.distributed.fsdp import fully_shard
 from typing_extensions import override
 
+from benchmarks.record import keep_page
 from perennial.contracts.data import ModelSection
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
@@ -49,7 +50,6 @@ WIDTH, DEPTH, HEADS, VOCABULARY = 512, 8, 8, 256
 ROWS, LENGTH = 2, 128  # per process: a step of about the length that the goals were set for
 CLEAN_STEPS = 4
 BLOCKED_GOAL, OVERLAPPED_GOAL = 0.05, 1.15
-RESULTS = Path(__file__).with_name("results") / "checkpoint_cost.md"
 
 
 class Decoder(nn.Module):
@@ -358,7 +358,7 @@ def main() -> None:
     lines = [
         "# Cost of a checkpoint",
         "",
-        "`python benchmarks/checkpoint_cost.py`: 25.5 million parameters with the state of Adam, "
+        "`python -m benchmarks.checkpoint_cost`: 25.5 million parameters with the state of Adam, "
         "306 MB. Unit: a step",
         "without a save. Median (quartiles) of the rounds; what each row means is in the script.",
         "",
@@ -371,7 +371,7 @@ def main() -> None:
         lines += ["", f"## {title}", "", f"A step takes {quartiles(steps)} s. {verdict(found)}", ""]
         lines += table(found)
         print("\n".join(lines[-8:]), flush=True)
-    RESULTS.write_text("\n".join(lines) + "\n")
+    keep_page("checkpoint_cost.md", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

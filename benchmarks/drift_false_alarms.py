@@ -1,4 +1,4 @@
-"""Run `python benchmarks/drift_false_alarms.py FLIGHTS`: how often does which drift rule alarm?
+"""Run `python -m benchmarks.drift_false_alarms FLIGHTS`: how often does which drift rule alarm?
 
 FLIGHTS is a folder made by `python examples/flights/prepare.py FLIGHTS --months 1-12`. The weeks of
 January to March are the reference. Each is judged by the others (a quiet week that alarms is a
@@ -122,7 +122,7 @@ RULES: dict[str, Callable[[Measured], list[bool]]] = {
 def compare(weeks: Sequence[BlockSketch], newest: datetime) -> None:
     """Print the rules' alarms side by side, then ours month by month."""
     triggers = TriggersSection()
-    known = tuple(week for week in weeks if week.start < CHAMPION_UNTIL)
+    known = tuple(week for week in weeks if week.start is not None and week.start < CHAMPION_UNTIL)
     reference = Reference(
         snapshot_digest="", time_max=CHAMPION_UNTIL, rows=0, blocks=known, performance=()
     )

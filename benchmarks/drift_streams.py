@@ -1,4 +1,4 @@
-"""Run `python benchmarks/drift_streams.py`: false alarms and power on made streams, by three rules.
+"""Run `python -m benchmarks.drift_streams`: false alarms and power on made streams, by three rules.
 
 Each stream has eight numeric columns and one of text, 500 rows a week, a reference of some weeks
 and four windows after it. Quiet streams differ in how their weeks differ; the others change in one
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.record import keep_page
 from perennial.contracts.block import BlockFile
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.monitoring import Reference
@@ -342,13 +343,14 @@ def main() -> None:
         ]
         parts[f"{title} ({goal})"] = "\n".join(lines) + "\n"
     about = (
-        f"# Drift on made streams\n\n`python benchmarks/drift_streams.py`. {COLUMNS} numeric "
+        f"# Drift on made streams\n\n`python -m benchmarks.drift_streams`. {COLUMNS} numeric "
         f"columns and one of text, {ROWS} rows a week, {WINDOWS} windows after the reference. "
         "`windows`: share of windows that alarm, of those that are judged; `two newest`: share of "
         "streams whose newest two windows alarm, which starts a retraining. Files hold 500 rows in "
         "the middle; one with less than half of the usual rows is not judged.\n"
     )
-    RESULTS.write_text("\n## ".join([about, *(f"{k}\n{v}" for k, v in parts.items())]))
+    pages = [about, *(f"{k}\n{v}" for k, v in parts.items())]
+    keep_page(RESULTS.name, "\n## ".join(pages))
 
 
 if __name__ == "__main__":

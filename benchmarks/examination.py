@@ -1,7 +1,8 @@
 """How many silent bugs in other people's styles the sanity checks stop, and what they cry over.
 
-    nice -n 10 python benchmarks/examination.py run RECORD.jsonl --jobs 2     # goes on where it was
-    python benchmarks/examination.py write RECORD.jsonl
+    export PYTHONPATH=tests
+    python -m benchmarks.examination run RECORD.jsonl --jobs 2     # continues where it stopped
+    python -m benchmarks.examination write RECORD.jsonl
 
 `tests/examination` holds healthy tasks and bugs by authors who knew the protocol and not the
 checks. Each is examined by the user's own command, `perennial sanity`, in a folder and a process of
@@ -28,14 +29,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
+
+from benchmarks.record import keep_page
+from examination.planted import all_cases
+from examination.tasks import Case
 
 ROOT = Path(__file__).resolve().parent.parent
-# In place of this folder, where a module is named as the list is.
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
-
-from examination.planted import all_cases  # noqa: E402
-from examination.tasks import Case  # noqa: E402
-
 RESULTS = ROOT / "benchmarks" / "results"
 JUDGED = RESULTS / "examination_judged.json"
 LONGEST_SECONDS = 900.0
@@ -57,7 +57,7 @@ def main() -> None:
         run(chosen.record, chosen.jobs, chosen.seed, chosen.only)
     else:
         text = page(read(chosen.record), chosen.commit, chosen.note)
-        (RESULTS / "examination.md").write_text(text)
+        keep_page("examination.md", text)
         print(text)
 
 
@@ -121,7 +121,7 @@ def _findings(results: Sequence[dict[str, str]], outcome: str) -> list[dict[str,
     return [{key: found[key] for key in kept} for found in results if found["outcome"] == outcome]
 
 
-def read(record: Path) -> list[dict]:
+def read(record: Path) -> list[dict[str, Any]]:
     """The lines of a record."""
     return [json.loads(line) for line in record.read_text().splitlines()]
 
@@ -142,7 +142,7 @@ def rate(count: int, of: int) -> str:
     return f"{count} of {of} ({count / max(of, 1):.1%}, {low:.0%} to {high:.0%})"
 
 
-def page(answers: Sequence[dict], commit: str, note: str = "") -> str:
+def page(answers: Sequence[dict[str, Any]], commit: str, note: str = "") -> str:
     """What was found, as Markdown."""
     judged = json.loads(JUDGED.read_text()) if JUDGED.exists() else {}
     every = all_cases()
@@ -213,14 +213,14 @@ def page(answers: Sequence[dict], commit: str, note: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _adds_nothing(answer: dict, healthy: dict[str, dict]) -> bool:
+def _adds_nothing(answer: dict[str, Any], healthy: dict[str, dict[str, Any]]) -> bool:
     """Whether a bug's findings are its healthy task's as well, or a refusal of its data."""
     failed = {found["check"] for found in answer["failed"]}
     twin = healthy.get(answer["case"].partition("--")[0], {"failed": []})
     return failed <= {found["check"] for found in twin["failed"]}
 
 
-def _why(answer: dict) -> str:
+def _why(answer: dict[str, Any]) -> str:
     if answer["failed"]:
         return "; ".join(
             f"{f['check']}: {' '.join(f['measured'].split())}" for f in answer["failed"]

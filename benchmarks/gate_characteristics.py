@@ -197,16 +197,14 @@ def compared(task: Task, month: Month, drawn: Days, design: Design) -> Compariso
     dates = [date(2013, 1, 1) + timedelta(days=number) for number in range(len(days))]
     by_row = [each for each in dates for _ in range(ROWS_PER_DAY)]
     frame = pl.DataFrame({"label": np.zeros(len(by_row)), "day": by_row})
-    contenders = [
-        Contender(task, _scored(losses, frame))
-        for losses in (month.challenger[days] + month.improvement, month.champion[days])
-    ]
+    challenger = Contender(task, _scored(month.challenger[days] + month.improvement, frame))
+    champion = Contender(task, _scored(month.champion[days], frame))
     blocks, conditions = blocks_of(frame, design.data), None
     if design.conditions:
         labels = np.repeat(month.labels[days], ROWS_PER_DAY)
         expected = float(month.labels[drawn].mean())
         conditions = Conditions(labels, expected, len(days) / len(drawn))
-    match = Match(*contenders, blocks, blocks.draws(RESAMPLES), 0.95, conditions)
+    match = Match(challenger, champion, blocks, blocks.draws(RESAMPLES), 0.95, conditions)
     return compare(match, ("loss",))[0]
 
 

@@ -1,6 +1,6 @@
 """How often is the gate wrong on streams of days that are hard? Simulated, in a few minutes.
 
-    python benchmarks/gate_streams.py [--trials 2000]
+    python -m benchmarks.gate_streams [--trials 2000]
 
 Each cell is a process of days in which no challenger is better: its days correlate, are skewed
 (storms: many days a little better, few days much worse), heavy-tailed, follow a trend, or hardly

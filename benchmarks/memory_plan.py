@@ -1,6 +1,6 @@
 """The memory plan of `strategy = "auto"` beside the memory that training takes.
 
-    python benchmarks/memory_plan.py
+    python -m benchmarks.memory_plan
 
 Every layout trains decoders, a ResNet and an MLP for a few steps in fresh processes, which also
 make the plan. On a CPU a process's memory is its resident set: the peak that the kernel recorded,
@@ -21,7 +21,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,13 +33,16 @@ from torch import Tensor, nn
 from torch.distributed.elastic.utils.distributed import get_free_port
 from torch.nn import functional
 
+from benchmarks.record import keep_page
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.memory import MemoryEstimate
+from perennial.contracts.training import Direction
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
 from perennial.engine.memory.device import device_name
 from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
 from perennial.engine.memory.plan import Activations
+from perennial.engine.metrics.metric import Kind
 from perennial.engine.objective import forward
 from perennial.engine.optimization.optimizer import build_optimizer
 from perennial.engine.parallelism.parallelize import (
@@ -61,8 +65,8 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536
 class Measured(Task):
     """What all tasks have in common: rows that are made on the spot."""
 
-    kind = "statistic"
-    metrics: ClassVar = {"loss": "minimize"}
+    kind: Kind = "statistic"
+    metrics: Mapping[str, Direction] = MappingProxyType({"loss": "minimize"})
     rows = 4096
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
@@ -244,7 +248,10 @@ def measured_line(name: str, number: int) -> str:
         results = [Path(folder) / f"{rank}.json" for rank in range(processes)]
         running = [
             subprocess.Popen(
-                [sys.executable, __file__, "--process", name, str(number), str(result)],
+                [
+                    *(sys.executable, "-m", "benchmarks.memory_plan"),
+                    *("--process", name, str(number), str(result)),
+                ],
                 env={
                     **os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1", "RANK": str(rank),
                     "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes),
@@ -353,7 +360,7 @@ def write_results(lines: list[str]) -> None:
         "",
         f"{date.today()}, {platform.machine()}, {device_name(torch.device('cpu'))}, Python "
         f"{platform.python_version()}, torch {torch.__version__}. MB per process; AdamW, float32, "
-        f"{STEPS} steps, written by `benchmarks/memory_plan.py`. Never run on a GPU."
+        f"{STEPS} steps, `python -m benchmarks.memory_plan`. Never run on a GPU."
         if not torch.cuda.is_available()
         else f"{date.today()}, {torch.cuda.get_device_name()}, Python {platform.python_version()}, "
         f"torch {torch.__version__}. MB per process; AdamW, float32, {STEPS} steps.",
@@ -363,7 +370,7 @@ def write_results(lines: list[str]) -> None:
         *lines,
         "",
     ]
-    Path(__file__).with_name("results").joinpath("memory_plan.md").write_text("\n".join(text))
+    keep_page("memory_plan.md", "\n".join(text))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a local run spends outside the steps' own work.
 
-    python benchmarks/overhead.py [--rounds 3]
+    python -m benchmarks.overhead [--rounds 3]
 
 Runs the flights example's first training in fresh homes. Own work of a step is the time between
 its start event, written after its imports, and its end; for `train_model` only the time spent in
@@ -9,7 +9,6 @@ from the command to its end, is overhead: KFP, process starts, imports, reports.
 """
 
 import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -19,6 +18,7 @@ import time
 from datetime import date
 from pathlib import Path
 
+from benchmarks.record import keep_figures
 from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contracts.training import TrainingResult
 from perennial.runs import Home, step_records
@@ -79,9 +79,7 @@ def main() -> None:
         "rounds": rounds,
         "median_overhead_per_step": median,
     }
-    Path(__file__).with_name("results").joinpath("overhead.json").write_text(
-        json.dumps(result, indent=2) + "\n"
-    )
+    keep_figures("overhead.json", result)
 
 
 if __name__ == "__main__":

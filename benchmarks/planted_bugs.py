@@ -1,6 +1,6 @@
 """Planted bugs and healthy tasks, through the skeleton checks.
 
-    PYTHONPATH=tests python benchmarks/planted_bugs.py [--whole]
+    PYTHONPATH=tests python -m benchmarks.planted_bugs [--whole]
 
 Every bug of `tests/planted_bugs` is a few lines away from a healthy task. It is detected when the
 check that is meant for it says so (warned or failed, as the test demands) and its hint names the
@@ -24,11 +24,11 @@ from types import ModuleType
 
 import torch
 
+from benchmarks.record import keep_page
 from perennial.contracts.skeleton import CheckResult
 from planted import Bug, Healthy
 from workshop import Workshop, results_of
 
-RESULTS = Path(__file__).parent / "results" / "planted_bugs.md"
 TESTS = Path(__file__).parent.parent / "tests" / "planted_bugs"
 
 
@@ -75,7 +75,9 @@ def main() -> None:
             domain = path.stem.removeprefix("test_").removesuffix("_bugs")
             if hasattr(module, "use"):
                 module.use(workshop)
+            # Modules with tables of their own make are examined by their tests alone.
             bugs = [*getattr(module, "BUGS", ()), *getattr(module, "LONG", ())]
+            bugs = [each for each in bugs if isinstance(each, Bug)]
             for bug in (each for each in bugs if only in each.name):
                 outcomes.append(examined(bug, domain, workshop, is_whole=arguments.whole))
                 print(outcomes[-1].row(), flush=True)
@@ -85,7 +87,7 @@ def main() -> None:
                 print(healthy_row(task.name, list(results.values())), flush=True)
             misses += getattr(module, "MISSES", ())
     if not only:
-        RESULTS.write_text("\n".join(page(outcomes, healthy, misses)) + "\n")
+        keep_page("planted_bugs.md", "\n".join(page(outcomes, healthy, misses)) + "\n")
 
 
 def loaded(path: Path) -> ModuleType:
@@ -100,13 +102,13 @@ def loaded(path: Path) -> ModuleType:
 
 
 def healthy_of(module: ModuleType) -> list[Healthy]:
-    """The healthy tasks of a module: a list, or by name."""
+    """The healthy tasks of a module: a list, or by name in the modules of nothing else."""
     found: list[Healthy] = []
     for named in (getattr(module, "HEALTHY", ()), getattr(module, "MORE", ())):
-        if isinstance(named, dict):
+        if not isinstance(named, dict):
+            found += [each for each in named if isinstance(each, Healthy)]
+        elif module.__name__.startswith("test_healthy"):
             found += [Healthy(name, *values) for name, values in named.items()]
-        else:
-            found += named
     return found
 
 
@@ -143,7 +145,7 @@ def page(
     return [
         "# Planted bugs and healthy tasks",
         "",
-        f"{date.today()}, torch {torch.__version__}, written by `benchmarks/planted_bugs.py`.",
+        f"{date.today()}, torch {torch.__version__}, `python -m benchmarks.planted_bugs`.",
         "",
         f"- **{detected} of {planted} planted bugs detected** ({detected / planted:.1%}; goal "
         "95%), each by the check that is meant for it, with a hint that names the cause.",

@@ -1,6 +1,6 @@
 """How fast a training goes on after a kill, a lost machine or a signal, and if it is the same.
 
-    PYTHONPATH=tests python benchmarks/recovery.py [--rounds 20]
+    PYTHONPATH=tests python -m benchmarks.recovery [--rounds 20]
 
 Trains the tests' tiny task on two processes, as `train_model` does, so that the figures are those
 of the machinery: noticing, starting processes, importing, encoding, loading, the first step.
@@ -28,6 +28,7 @@ from pathlib import Path
 import torch
 from torch.distributed.elastic.utils.distributed import get_free_port
 
+from benchmarks.record import keep_page
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.training import TrainingResult
 from perennial.engine.checkpoints.folder import MARKER, committed
@@ -38,7 +39,6 @@ from perennial.training_jobs.launcher import JobState
 from perennial.training_jobs.local import LocalLauncher, worker_environment
 from tiny_training import TinyOptions, largest_difference, tiny_job, weights, write_snapshot
 
-RESULTS = Path(__file__).parent / "results" / "recovery.md"
 STEPS = 400
 GOALS = {"kill": 12.0, "node loss": 20.0, "signal": 2.0}
 # Seconds: noticing a lost machine takes three missed signs of life, 15 s by default.
@@ -95,7 +95,8 @@ def kill_a_rank(job: TrainingJob, draw: random.Random, seconds: list[float]) -> 
 
 def measure_kill(root: Path, seed: int) -> tuple[float, TrainingResult]:
     """Seconds until training again, and how it ended."""
-    job, seconds = new_job(root), []
+    job = new_job(root)
+    seconds: list[float] = []
     killer = threading.Thread(target=kill_a_rank, args=(job, random.Random(seed), seconds))
     killer.start()
     run_to_end(job, LocalLauncher(1), max_restarts=1)
@@ -212,7 +213,7 @@ def main() -> None:
         ]
     )  # fmt: skip
     print(text)
-    RESULTS.write_text(f"{text}\n")
+    keep_page("recovery.md", f"{text}\n")
     if equal < rounds:
         sys.exit(f"{rounds - equal} trainings ended with other weights")
 

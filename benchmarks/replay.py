@@ -1,6 +1,6 @@
 """A year of flights, month by month: is a gated challenger better than never or always replacing?
 
-    python benchmarks/replay.py [--until 12] [--home FOLDER]
+    python -m benchmarks.replay [--until 12] [--home FOLDER]
 
 Every month's rows are scored before anything has seen them, by: the first champion for ever
 (`static`), the newest challenger whatever the gate says (`newest`), the champion that Perennial has
@@ -11,13 +11,13 @@ logistic regression and scikit-learn's HistGradientBoosting.
 import argparse
 import json
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,6 +30,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
+from benchmarks.record import keep_page
 from perennial.console import Console
 from perennial.contract import load_contract
 from perennial.contracts.data import Split
@@ -170,7 +171,7 @@ def main() -> None:
     report(rows, options.until)
 
 
-def replay_year(root: Path, until: int, scratch: Path) -> list[dict[str, object]]:
+def replay_year(root: Path, until: int, scratch: Path) -> list[dict[str, Any]]:
     """One record for each month after the first training."""
     gated, newest = World.at(root / "perennial", until), World.at(root / "newest", until)
     model = gated.replay.contract.model.name
@@ -214,10 +215,10 @@ def replay_year(root: Path, until: int, scratch: Path) -> list[dict[str, object]
     return records
 
 
-def report(records: list[dict[str, object]], until: int) -> None:
+def report(records: list[dict[str, Any]], until: int) -> None:
     """Print both tables and store them."""
     lines = [f"# Flights, month by month ({date.today()})", ""]
-    lines += [f"{platform.machine()}, Python {platform.python_version()}, commit {commit()}", ""]
+    lines += [f"{platform.machine()}, Python {platform.python_version()}", ""]
     for metric in ("roc_auc", "log_loss"):
         lines += [f"## {metric}", "", "| month | " + " | ".join(PLAYERS) + " |"]
         lines += ["|---" * (len(PLAYERS) + 1) + "|"]
@@ -235,15 +236,7 @@ def report(records: list[dict[str, object]], until: int) -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if until == 12:
-        Path(__file__).with_name("results").joinpath("replay.md").write_text(text)
-
-
-def commit() -> str:
-    """The commit that was measured."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+        keep_page("replay.md", text)
 
 
 if __name__ == "__main__":

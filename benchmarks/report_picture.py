@@ -1,6 +1,6 @@
 """The README's picture: why the newest champion was promoted, as headless Chromium shows it.
 
-python benchmarks/report_picture.py images/report.png [--home .perennial]
+python -m benchmarks.report_picture images/report.png [--home .perennial]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What the design costs at 1,000 models, 10⁹ rows and 512 GPUs, from figures measured small.
 
-    python benchmarks/scale.py --write
+    python -m benchmarks.scale --write
 
 Nothing here has run at these sizes. Every input names where it comes from; change it and run again.
 """
@@ -13,11 +13,11 @@ import random
 import time
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
+from benchmarks.record import keep_page
 from perennial.contracts.snapshot import DataFile
 
-RESULTS = Path(__file__).parent / "results" / "scale.md"
+RESULTS = "scale.md"
 # Seen on a live backend (KFP 2.16.1, Argo 3.7): pods are looked at every 10 s, and each task is a
 # driver and an executor; a nested level is one more driver.
 DRIVER_SECONDS, EXECUTOR_SECONDS = 10.0, 10.0
@@ -215,7 +215,7 @@ def page() -> str:
     """All figures, with what they were made from."""
     machine = f"{date.today():%Y-%m-%d}, Python {platform.python_version()}, {platform.machine()}"
     return "\n".join([
-        "# Scale", "", f"`python benchmarks/scale.py`: {machine}. Calculated and simulated from",
+        "# Scale", "", f"`python -m benchmarks.scale`: {machine}. Calculated and simulated from",
         "figures that were measured small; nothing ran at these sizes, so there is no verdict.", "",
         "## The floor of a run", "", *floor_lines(), "",
         "## 1,000 models", "", *models_table(), "", *watcher_lines(), "",
@@ -227,10 +227,10 @@ def page() -> str:
 def main() -> None:
     """Print the page; with --write, keep it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"keep it in {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"keep it in {RESULTS}")
     text = page()
     if parser.parse_args().write:
-        RESULTS.write_text(text)
+        keep_page(RESULTS, text)
     print(text)
 
 

@@ -1,4 +1,4 @@
-"""Run `python benchmarks/selection_regret.py`: how much does which way of choosing give away?
+"""Run `python -m benchmarks.selection_regret`: how much does which way of choosing give away?
 
 Synthetic trainings whose true loss is known at every checkpoint, in five shapes. While one
 trains, each checkpoint is scored on a sample of the validation rows; what is kept is decided by the
@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from benchmarks.record import keep_page, result_file
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.training import CheckpointRecord, EvaluationPoint
 from perennial.engine.checkpoints.retention import Retention
@@ -268,7 +268,7 @@ def main() -> None:
     """Simulate at every size of the error; print the tables, draw the picture of the middle one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trainings", type=int, default=1000)
-    parser.add_argument("--results", type=Path, help="folder of selection_regret.md and .svg")
+    parser.add_argument("--write", action="store_true", help="keep the results")
     options = parser.parse_args()
     started = time.process_time()
     named = rules(any_task())
@@ -278,21 +278,21 @@ def main() -> None:
         lines += ["", f"## Errors of the checkpoints times {factor:g}", ""]
         lines += [*table(list(named), found), "", *verdicts(list(named), found)]
     print("\n".join(lines))
-    if options.results:
+    if options.write:
         head = [
             f"# What ways of choosing a checkpoint give away ({date.today()})", "",
             f"{platform.machine()}, Python {platform.python_version()}, "
-            f"{time.process_time() - started:.0f} s CPU; `python benchmarks/selection_regret.py "
-            f"--trainings {options.trainings} --results benchmarks/results`", "",
+            f"{time.process_time() - started:.0f} s CPU; `python -m benchmarks.selection_regret "
+            f"--trainings {options.trainings} --write`", "",
             f"Mean regret in thousandths of loss ± 95%, {options.trainings:,} trainings per size "
             "of the error; a training gains 200 to 600.", "",
             "![expected regret by rule](selection_regret.svg)", "",
             "The picture shows errors times 1: the share of trainings that give away at most so "
             "much.",
         ]  # fmt: skip
-        (options.results / "selection_regret.md").write_text("\n".join(head + lines) + "\n")
+        keep_page("selection_regret.md", "\n".join(head + lines) + "\n")
         drawing = standalone(picture(list(named), measured[1.0]))
-        (options.results / "selection_regret.svg").write_text(drawing)
+        result_file("selection_regret.svg").write_text(drawing)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What the skeleton checks cost on the three examples, check by check.
 
-    python benchmarks/skeleton_cost.py
+    python -m benchmarks.skeleton_cost
 
 Goal: at most 60 s for all checks on 2 idle cores, imports not counted. The data of the
 examples must be there: `python examples/NAME/prepare.py examples/NAME/data`.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.record import keep_page
 from perennial.check_skeleton.examination import run_checks
 from perennial.check_skeleton.subject import Subject
 from perennial.contract import load_contract
@@ -25,7 +27,6 @@ from perennial.engine.task import load_task
 from perennial.snapshot_data.manifest import take_snapshot
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "skeleton_cost.md"
 EXAMPLES = ("flights", "digits", "text")
 GOAL = 60.0
 SHOWN = 8
@@ -33,12 +34,13 @@ SHOWN = 8
 
 def main() -> None:
     """Examine the examples and write the table."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     load = os.getloadavg()[0]
     lines = [
         "# Cost of the skeleton checks",
         "",
         f"{date.today()}, {os.cpu_count()} cores (load before: {load:.1f}), torch "
-        f"{torch.__version__}, written by `benchmarks/skeleton_cost.py`. Seconds; imports are not "
+        f"{torch.__version__}, `python -m benchmarks.skeleton_cost`. Seconds; imports are not "
         f"counted. Goal: {GOAL:.0f} s each.",
         "",
         "| example | preparing | checks | in all | reached | outcomes | dearest checks |",
@@ -47,7 +49,7 @@ def main() -> None:
     for name in EXAMPLES:
         lines.append(examined(name))
         print(lines[-1], flush=True)
-    RESULTS.write_text("\n".join(lines) + "\n")
+    keep_page("skeleton_cost.md", "\n".join(lines) + "\n")
 
 
 def examined(name: str) -> str:

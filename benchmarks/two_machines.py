@@ -1,6 +1,6 @@
 """What a lost machine costs a training over two containers, and if the weights stay the same.
 
-    PYTHONPATH=tests python benchmarks/two_machines.py [--rounds 5]
+    PYTHONPATH=tests python -m benchmarks.two_machines [--rounds 5]
 
 Builds the images (see images/README.md) and runs the trainer's twice on a network of podman, with
 the variables that the training operator injects, sharded by FSDP over gloo, checkpoints in a store
@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.record import keep_page
 from container_services import new_bucket, store_server
 from containers import built_images, new_network, podman
 from perennial.contracts.training import TrainingResult
@@ -40,7 +41,6 @@ from two_machines import (
     wait_for_checkpoint,
 )
 
-RESULTS = Path(__file__).parent / "results" / "two_machines.md"
 LAST_KILL = 120
 """No kill after this step: much of the 300 must be left."""
 
@@ -71,8 +71,9 @@ def main() -> None:
         machines = Machines(images["perennial-trainer"], network, store.variables, Path(folder))
         job = clicks_job(Path(folder), store.bucket)
         found = list(measured(machines, job, rounds))
-    RESULTS.write_text(page(found))
-    print(RESULTS.read_text())
+    text = page(found)
+    keep_page("two_machines.md", text)
+    print(text)
 
 
 def measured(machines: Machines, job: TrainingJob, rounds: int) -> Iterator[Round]:

@@ -1,6 +1,6 @@
 """One accelerator: throughput, utilisation, memory plan and the stall of a checkpoint.
 
-    python -m benchmarks.accelerator [--rounds 5] [--sequences 8] [--pictures 256] [--out FOLDER]
+    python -m benchmarks.accelerator [--rounds 5] [--sequences 8] [--pictures 256]
 
 Takes a GPU where there is one; elsewhere the same parts run at small size on the CPU, which shows
 that they run and nothing else. Every part is a process of its own, with the environment that the
@@ -34,6 +34,7 @@ from benchmarks.accelerator.tables import (
     race_lines,
 )
 from benchmarks.memory_plan import ALLOCATOR
+from benchmarks.record import keep_page
 from perennial.training_jobs.launcher import MALLOC
 
 
@@ -66,7 +67,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sequences", type=int, help="per update of the decoder")
     parser.add_argument("--pictures", type=int, help="per update of the ResNet")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -88,8 +88,7 @@ def main() -> None:
         *memory_lines(memory),
         *checkpoint_lines(found["checkpoint"]),
     ]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "accelerator.md").write_text("\n".join(lines) + "\n")
+    keep_page("accelerator.md", "\n".join(lines) + "\n")
     print("\n".join(lines))
 
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from benchmarks.throughput.by_hand import BestLoop
 from benchmarks.throughput.cells import Cell, Subject
 from benchmarks.throughput.contender import Contender, Place
 from benchmarks.throughput.frameworks import silence
-from benchmarks.throughput.perennial import CellTask, Perennial, section_of
+from benchmarks.throughput.perennial import Perennial, cell_task, section_of
 from benchmarks.throughput.race import run
 from perennial.contracts.memory import MemoryEstimate
 from perennial.engine.data.encoded import EncodedSplit
@@ -30,8 +30,13 @@ from perennial.engine.task import LABEL
 from perennial.engine.world.distributed import World
 
 WARM_UP, CLEAN_STEPS, SAVES = 5, 10, 3
+Layout = Literal["single", "fsdp"]
 # Strategy, ZeRO stage and checkpointing whose plan is compared with the measured peak.
-LAYOUTS = (("single", 0, "none"), ("single", 0, "full"), ("fsdp", 3, "none"))
+LAYOUTS: tuple[tuple[Layout, int, str], ...] = (
+    ("single", 0, "none"),
+    ("single", 0, "full"),
+    ("fsdp", 3, "none"),
+)
 PARTS = ("decoder", "resnet", "checkpoint", *(f"memory-{number}" for number in range(len(LAYOUTS))))
 
 
@@ -80,7 +85,7 @@ def race(
     cell: Cell, subject: Subject, place: Place, kinds: Sequence[type[Contender]], rounds: int
 ) -> dict[str, Any]:
     """Seconds of each round, arithmetic of an update, and what the device could do in a second."""
-    task = CellTask(subject, channels_last=False)
+    task = cell_task(subject, channels_last=False)
     row = {subject.input_name: subject.inputs[:1], LABEL: subject.labels[:1]}
     flops, best = flops_per_example(task, row), None
     if place.device.type == "cuda":
@@ -91,7 +96,7 @@ def race(
     }  # fmt: skip
 
 
-def compare_memory(sizes: Sizes, place: Place, layout: tuple[str, int, str]) -> dict[str, Any]:
+def compare_memory(sizes: Sizes, place: Place, layout: tuple[Layout, int, str]) -> dict[str, Any]:
     """Plan a layout, then train under it: both peaks."""
     strategy, stage, checkpointing = layout
     settings: dict[str, Any] = {
@@ -123,7 +128,7 @@ def planned_memory(
     section = section_of(cell, subject, place.size)
     world = World(place.rank, place.rank, place.size, place.device).arrange(section)
     around = Circumstances(section, place.size, place.device.type)
-    task = CellTask(subject, channels_last=False)
+    task = cell_task(subject, channels_last=False)
     with tempfile.TemporaryDirectory(prefix="accelerator-") as folder:
         np.save(Path(folder, f"{subject.input_name}.npy"), subject.inputs.numpy())
         np.save(Path(folder, f"{LABEL}.npy"), subject.labels.numpy())

@@ -1,6 +1,6 @@
 """Throughput: updates per second beside hand-written loops and other frameworks, in one run.
 
-    python -m benchmarks.throughput [--rounds 7] [--only decoder] [--out benchmarks/results]
+    python -m benchmarks.throughput [--rounds 7] [--only decoder]
 
 Every cell is a process group of its own. In each round every contender makes the cell's updates, in
 an order that is reversed from round to round; ratios are taken within a round, so that a machine
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.record import keep_figures, keep_page
 from benchmarks.throughput.cells import CELLS, Cell
 from benchmarks.throughput.race import Race
 from perennial.training_jobs.launcher import MALLOC
@@ -32,19 +33,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", default="", help="cells whose name contains this")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     races = []
     for cell in CELLS:
         if options.only in cell.name:
             races.append(measure(cell, options.rounds))
             print("\n".join(cell_lines(races[-1])), flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
     lines = [*head(options.rounds), *(line for race in races for line in cell_lines(race))]
-    (options.out / "throughput.md").write_text("\n".join(lines) + "\n")
-    (options.out / "throughput.json").write_text(
-        json.dumps([race.to_dict() for race in races], indent=1) + "\n"
-    )
+    keep_page("throughput.md", "\n".join(lines) + "\n")
+    keep_figures("throughput.json", {"races": [race.to_dict() for race in races]})
 
 
 def measure(cell: Cell, rounds: int) -> Race:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,7 @@ def wrapped_model(
     torch.manual_seed(SEED)
     model = subject.build().to(device)
     if channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # its stub lacks it
     if cell.compiled:
         for block in subject.blocks(model):
             block.compile()
@@ -71,7 +72,9 @@ class StockLoop(Contender):
         self._model = wrapped_model(cell, subject, place.device)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=LEARNING_RATE)
         data = TensorDataset(subject.inputs, subject.labels)
-        sampler = DistributedSampler(data, place.size, place.rank) if place.size > 1 else None
+        sampler: DistributedSampler[tuple[Tensor, ...]] | None = None
+        if place.size > 1:
+            sampler = DistributedSampler(data, place.size, place.rank)
         self._loader = DataLoader(
             data, subject.batch_size // place.size, shuffle=sampler is None, sampler=sampler,
             drop_last=True,
@@ -110,12 +113,11 @@ class BestLoop(Contender):
         channels_last = subject.convolves and cell.strategy != "fsdp"
         self._model = wrapped_model(cell, subject, place.device, channels_last=channels_last)
         self._parameters = list(self._model.parameters())
-        matrices = [each for each in self._parameters if each.ndim > 1]
-        vectors = [each for each in self._parameters if each.ndim < 2]
-        self._optimizer = torch.optim.AdamW(
-            [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
-            lr=LEARNING_RATE, fused=True,
-        )  # fmt: skip
+        groups: list[dict[str, Any]] = [
+            {"params": [each for each in self._parameters if each.ndim > 1]},
+            {"params": [each for each in self._parameters if each.ndim < 2], "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, fused=True)
         self._inputs = subject.inputs.to(place.device)
         self._labels = subject.labels.to(place.device)
         self._generator = torch.Generator(place.device).manual_seed(SEED)
@@ -156,6 +158,7 @@ class BestLoop(Contender):
         gradients = [
             parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
             for parameter in self._parameters
+            if parameter.grad is not None
         ]
         squares = torch.stack(torch._foreach_norm(gradients)).square().sum()
         if self.cell.strategy == "fsdp" and self.place.size > 1:

@@ -56,7 +56,7 @@ class Contender(ABC):
         self.cell = cell
         self.subject = subject
         self.place = place
-        self.measured: tuple[float, float] | None = None
+        self.measured: tuple[float, ...] | None = None
         """Wall and processor seconds of the last run, where it measures itself."""
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 from typing_extensions import override
@@ -44,7 +45,7 @@ def silence() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def loader_of(cell: Cell, subject: Subject, place: Place) -> DataLoader:
+def loader_of(cell: Cell, subject: Subject, place: Place) -> DataLoader[tuple[Tensor, ...]]:
     """What the frameworks are given; they make it distributed themselves."""
     data = TensorDataset(subject.inputs, subject.labels)
     return DataLoader(data, subject.batch_size // place.size, shuffle=True, drop_last=True)
@@ -223,10 +224,11 @@ class Fabric(Contender):
         if cell.strategy != "fsdp":
             return self.strategies[cell.strategy]
 
-        def shard(model: nn.Module, mesh: object) -> nn.Module:
+        def shard(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
             for block in subject.blocks(model):
                 fully_shard(block, mesh=mesh["data_parallel"])
-            return fully_shard(model, mesh=mesh["data_parallel"])
+            fully_shard(model, mesh=mesh["data_parallel"])
+            return model
 
         return FabricStrategy(shard, data_parallel_size=self.place.size, tensor_parallel_size=1)
 

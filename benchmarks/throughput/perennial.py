@@ -3,8 +3,9 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -23,10 +24,12 @@ from benchmarks.throughput.cells import (
 )
 from benchmarks.throughput.contender import Contender, Place
 from perennial.contracts.data import ModelSection, TaskColumns
+from perennial.contracts.training import Direction
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.encoded import EncodedSplit
 from perennial.engine.job import TrainingJob
 from perennial.engine.loop.train import update
+from perennial.engine.metrics.metric import Kind
 from perennial.engine.task import LABEL, Batch, NoOptions, Task
 from perennial.engine.worker import assemble
 from perennial.engine.world.distributed import StopSignal, World
@@ -35,8 +38,8 @@ from perennial.engine.world.distributed import StopSignal, World
 class CellTask(Task):
     """The cell's model as a task; its rows are encoded already, and never evaluated."""
 
-    kind: Literal["multiclass"] = "multiclass"
-    metrics: ClassVar = {"accuracy": "maximize"}
+    kind: Kind = "multiclass"
+    metrics: Mapping[str, Direction] = MappingProxyType({"accuracy": "maximize"})
 
     def __init__(self, subject: Subject, *, channels_last: bool) -> None:
         super().__init__(NoOptions(), TaskColumns(label="label", features={}))
@@ -46,7 +49,9 @@ class CellTask(Task):
     def build_model(self) -> nn.Module:
         """The cell's."""
         model = self.subject.build()
-        return model.to(memory_format=torch.channels_last) if self.channels_last else model
+        if self.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # its stub lacks it
+        return model
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The cell's."""
@@ -59,6 +64,11 @@ class CellTask(Task):
 
 # What belongs to data and scores is never called: the benchmark makes updates only.
 CellTask.__abstractmethods__ = frozenset()
+
+
+def cell_task(subject: Subject, *, channels_last: bool) -> CellTask:
+    """Make the task of a cell."""
+    return CellTask(subject, channels_last=channels_last)  # type: ignore[abstract]
 
 
 def section_of(cell: Cell, subject: Subject, processes: int) -> TrainingSection:
@@ -105,7 +115,7 @@ class Perennial(Contender):
         local = int(os.environ["LOCAL_RANK"])
         job = self._job()
         world = World(place.rank, local, place.size, place.device).arrange(job.training)
-        task = CellTask(subject, channels_last=subject.convolves and cell.strategy != "fsdp")
+        task = cell_task(subject, channels_last=subject.convolves and cell.strategy != "fsdp")
         self.training = assemble(job, world, StopSignal(), task, data=data, validation=data)
         self.training.model.train()
 
