@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section
+from perennial.contracts.section import REMOVED_OPTIONS, Section
 from perennial.toml_text import find_dates, find_unusable, parse, read_text
 
 SHOWN = 20  # mistakes listed at once; a generated file may have thousands
@@ -89,7 +89,7 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
     if dates:
         raise ContractError(path, dates)
     try:
-        return kind.from_json(json.dumps(document, default=str)), text
+        return kind.model_validate_json(json.dumps(document, default=str)), text
     except ValidationError as error:
         found = error.errors()[:SHOWN]
         raise ContractError(
@@ -122,6 +122,9 @@ def _problem(
     where = where_in(path, text, location)
     field = _field(kind, location)
     match detail["type"]:
+        case "extra_forbidden" if location[-1] in REMOVED_OPTIONS:
+            value = json.dumps(REMOVED_OPTIONS[str(location[-1])])
+            return Problem(where, "", f"no such option: it was removed, {value} holds always", "")
         case "extra_forbidden":
             known = _known_keys(kind, location[:-1])
             near = difflib.get_close_matches(str(location[-1]), known, n=1)

@@ -9,6 +9,11 @@ from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Advanced, Section
 from perennial.engine.config.training import TrainingSection
 
+INITIAL_LOSS_TOLERANCE = 0.2
+"""How far the first loss may lie from theory, as a share of it, beyond sampling noise. Random
+outputs of variance v add about v/8 nats for two classes and v/2 for many, 5 to 20 percent under
+usual initialisations; a wrong number of classes moves it by more than 25."""
+
 Severity = Literal["fail", "warn", "off"]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -39,12 +44,6 @@ class SkeletonSection(Section):
     )
     """Adam's learning rates, constant; later ones are tried only when the first fails, so that a
     bad choice is not mistaken for a bug. Put the one that suits your model first."""
-    initial_loss_tolerance: Advanced[Annotated[float, Field(gt=0.0, le=1.0)]] = 0.2
-    """How far the first loss may lie from theory, as a share of it, beyond sampling noise. Random
-    outputs of variance v add about v/8 nats for two classes and v/2 for many, 5 to 20 percent under
-    usual initialisations; a wrong number of classes moves it by more than 25."""
-    overfit_tolerance: Advanced[Annotated[float, Field(gt=0.0, le=0.5)]] = 0.05
-    """The share of the best constant's loss that counts as zero on one batch."""
     significance: Advanced[Annotated[float, Field(ge=2.0)]] = 3.0
     """Standard errors by which real inputs must beat zeroed ones; 3 passes noise once in 740."""
     trial_seconds: Advanced[Annotated[float, Field(ge=10.0)]] = 120.0

@@ -12,7 +12,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.check_skeleton.baselines import Baselines, measure_baselines
-from perennial.check_skeleton.config import CheckSkeletonConfig, SkeletonSection
+from perennial.check_skeleton.config import (
+    INITIAL_LOSS_TOLERANCE,
+    CheckSkeletonConfig,
+    SkeletonSection,
+)
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
     failure_on_real_rows,
@@ -79,8 +83,7 @@ def examine(
     elif not any(result.blocks for result in results):
         baselines = _measure_baselines(subject, test_rows, dataset.snapshot.data.time, positions)
     found = SkeletonReport(results=results, baselines=baselines.scores)
-    tolerance = settings.skeleton.initial_loss_tolerance
-    page = page_of(found, preview(subject), baselines.notes, tolerance)
+    page = page_of(found, preview(subject), baselines.notes, INITIAL_LOSS_TOLERANCE)
     return Examination(found, page, baselines.rows)
 
 

@@ -2,15 +2,26 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 T = TypeVar("T")
 ADVANCED = "advanced"
 Advanced: TypeAlias = Annotated[T, ADVANCED]
 """An option that only experts need: `perennial options` shows it when it is asked for."""
+REMOVED_OPTIONS: Mapping[str, JsonValue] = MappingProxyType(
+    {
+        "initial_loss_tolerance": 0.2,
+        "max_blank_share": 0.01,
+        "max_unreadable_share": 0.0,
+        "overfit_tolerance": 0.05,
+        "spread_over": "kubernetes.io/hostname",
+    }
+)
+"""Options that a contract could set once, with the value that holds now."""
 
 
 class Section(BaseModel):
@@ -30,12 +41,18 @@ class Section(BaseModel):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a value back from `to_json`.
+        """Read a value back from `to_json`; an earlier version may have written it.
 
         Raises:
             pydantic.ValidationError: the text is not JSON or does not fit the section.
         """
-        return cls.model_validate_json(text)
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            current = _without_removed_options(text, error)
+            if current is None:
+                raise
+        return cls.model_validate_json(current)
 
     def changed(self, *names: str) -> list[str]:
         """Return the fields that differ from their defaults.
@@ -49,6 +66,27 @@ class Section(BaseModel):
     def digest(self) -> str:
         """SHA-256 of the canonical text, in hexadecimal."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def _without_removed_options(text: str | bytes, error: ValidationError) -> str | None:
+    """Return the text without removed options; None if that is not all that is wrong with it."""
+    found = error.errors(include_url=False)
+    if any(
+        each["type"] != "extra_forbidden"
+        or each["loc"][-1] not in REMOVED_OPTIONS
+        or each["input"] != REMOVED_OPTIONS[str(each["loc"][-1])]
+        or not all(isinstance(part, str) for part in each["loc"])
+        for each in found
+    ):
+        return None
+    document = json.loads(text)
+    for each in found:
+        *sections, name = each["loc"]
+        section = document
+        for part in sections:
+            section = section.get(part, section)  # the tag of a union is in no document
+        section.pop(name, None)
+    return json.dumps(document)
 
 
 def tag_of(key: str, default: str) -> Callable[[object], str]:

@@ -105,8 +105,6 @@ class ClusterSection(Section):
     """Node labels that machines must have, such as a GPU's model."""
     tolerations: tuple[Toleration, ...] = ()
     """Node taints that the pods tolerate."""
-    spread_over: Advanced[Name] = "kubernetes.io/hostname"
-    """Node label over whose values pods are spread if possible; empty for no preference."""
     run_as_user: Advanced[Annotated[int, Field(ge=1)] | None] = 1000
     """Numeric user ID of every container in the training pods. Leave it out if the platform assigns
     users, as OpenShift does."""

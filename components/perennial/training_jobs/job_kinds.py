@@ -187,7 +187,7 @@ DEADLINE_FIELD = "activeDeadlineSeconds"  # from 2.2 on
 # Options whose fields differ between versions of TrainJob.
 OF_THE_RUNTIME = (
     "service_account", "priority_class", "gang_scheduler", "node_selector", "tolerations",
-    "spread_over", "run_as_user", "grace_seconds", "shared_memory_gib",
+    "run_as_user", "grace_seconds", "shared_memory_gib",
 )  # fmt: skip
 OURS = ClusterSection()  # what the TrainingRuntime in k8s/ is made for
 

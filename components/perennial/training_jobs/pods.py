@@ -54,15 +54,14 @@ def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
     spec |= _placement(cluster)
     if request.run.pull_secrets:
         spec["imagePullSecrets"] = list(request.run.pull_secrets)
-    if cluster.spread_over:
-        spec["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": cluster.spread_over,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": request.labels},
-            }
-        ]
+    spec["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": request.labels},
+        }
+    ]
     return spec
 
 

@@ -9,6 +9,8 @@ from perennial.validate_data.config import ColumnExpectation, ExpectationsSectio
 from perennial.validate_data.facts import Facts
 
 _COARSE_SHARE = 0.5
+# A broken camera or parser leaves more of these than nature does.
+_BLANK_SHARE = 0.01
 _BAD_VALUES = {
     "outside": "values beyond `min` or `max`: a wrong unit or a sensor error",
     "unlisted": "values that `allowed` does not list: extend the list or fix the source",
@@ -196,11 +198,11 @@ def _opaque_claims(column: str, section: ExpectationsSection) -> Iterator[Claim]
     yield Claim(
         f"unreadable_share:{column}", column, "pictures that cannot be decoded, or lists with "
         "values that are not finite numbers: write them again at the source",
-        high=section.max_unreadable_share,
+        high=0.0,  # training and serving refuse such a row
     )  # fmt: skip
     yield Claim(
         f"blank_share:{column}", column, "pictures of one colour, lists of one number or texts "
-        "without a word: look for a broken camera, crop or parser", high=section.max_blank_share,
+        "without a word: look for a broken camera, crop or parser", high=_BLANK_SHARE,
         severity="warning",
     )  # fmt: skip
     yield Claim(

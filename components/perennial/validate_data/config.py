@@ -75,12 +75,6 @@ class ExpectationsSection(Section):
     max_repeated_share: Advanced[Share] = 0.05
     """Share of pictures, lists or texts that may repeat an earlier one before a warning: the same
     content under another id. Raise it for short texts, which people do repeat."""
-    max_unreadable_share: Advanced[Share] = 0.0
-    """Share of pictures that cannot be decoded, and of lists that hold anything but finite numbers.
-    Training and serving refuse such a row, so leave it at 0 and fix the source."""
-    max_blank_share: Advanced[Share] = 0.01
-    """Share of pictures of one colour, lists of one number and texts without a word before a
-    warning: what a broken camera or parser leaves. Raise it where such values are real."""
     max_overlap_share: Advanced[Share] = 0.01
     """Share of validation and test rows whose features and label, or ids, also occur in training,
     beyond the share by which training rows repeat each other by chance."""

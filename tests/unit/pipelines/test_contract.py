@@ -1,13 +1,16 @@
 """A contract's mistakes are found before anything runs, each with where, what, and what to write."""
 
+import json
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from pydantic import ValidationError
 
 from declaring_tasks import WithOwn
 from perennial.contract import Contract, check_task, load_contract, to_toml
 from perennial.contracts.errors import BadTaskError, PerennialError
+from perennial.contracts.section import REMOVED_OPTIONS
 from perennial.toml_sections import ContractError
 
 MINIMAL = """
@@ -194,3 +197,39 @@ def test_metrics_that_cannot_be_recorded_are_refused_before_anything_runs(tmp_pa
     check_task(load_contract(write(tmp_path, text.format("declaring_tasks:WithOwn"))))
     with pytest.raises(BadTaskError, match=r"cannot be recorded.*\n.*'f1 \(macro\)', 'recall@5'\n"):
         check_task(load_contract(write(tmp_path, text.format(f"{__name__}:Unrecordable"))))
+
+
+@pytest.mark.parametrize(("option", "default"), REMOVED_OPTIONS.items())
+def test_a_removed_option_is_an_error_in_a_file(tmp_path, option, default):
+    place = {
+        "spread_over": "resources.cluster", "overfit_tolerance": "skeleton",
+        "initial_loss_tolerance": "skeleton",
+    }.get(option, "expectations")  # fmt: skip
+    path = tmp_path / "contract.toml"
+    path.write_text(f"{MINIMAL}\n[{place}]\n{option} = {json.dumps(default)}\n")
+    with pytest.raises(ContractError) as caught:
+        load_contract(path)
+    assert f"it was removed, {json.dumps(default)} holds always" in str(caught.value)
+    assert option in str(caught.value)
+
+
+def test_a_stored_contract_of_an_earlier_version_is_read(tmp_path):
+    """Registered versions and deployed schedules hold every option with its default."""
+    path = tmp_path / "contract.toml"
+    path.write_text(MINIMAL)
+    contract = load_contract(path)
+    old = json.loads(contract.to_json())
+    old["expectations"] |= {"max_blank_share": 0.01, "max_unreadable_share": 0.0}
+    old["skeleton"] |= {"overfit_tolerance": 0.05}
+    old["resources"]["cluster"]["spread_over"] = "kubernetes.io/hostname"
+    assert Contract.from_json(json.dumps(old)) == contract
+
+
+@pytest.mark.parametrize("change", [{"max_blank_share": 0.5}, {"unknown": 0.01}])
+def test_a_stored_contract_that_set_a_removed_option_is_refused(tmp_path, change):
+    path = tmp_path / "contract.toml"
+    path.write_text(MINIMAL)
+    old = json.loads(load_contract(path).to_json())
+    old["expectations"] |= {"max_unreadable_share": 0.0} | change
+    with pytest.raises(ValidationError, match=next(iter(change))):
+        Contract.from_json(json.dumps(old))

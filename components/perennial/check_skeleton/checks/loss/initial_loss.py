@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
 from perennial.check_skeleton.free_outputs import best_constant, is_per_token, output_of, probe
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
@@ -25,14 +26,12 @@ SAME_NUMBER = 0.05
 @check(
     "initial_loss",
     expects=lambda subject: (
-        f"expected_initial_loss() ± {subject.settings.initial_loss_tolerance:.0%} ± "
-        f"{NOISE_ERRORS:g} standard errors"
+        f"expected_initial_loss() ± {INITIAL_LOSS_TOLERANCE:.0%} ± {NOISE_ERRORS:g} standard errors"
     ),
     source="guides: verify the loss at initialisation, ln C for C classes",
 )
 def check_initial_loss(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the initial loss matches theory."""
-    tolerance = subject.settings.initial_loss_tolerance
     theory = subject.task.expected_initial_loss()
     scored = score_in_parts(subject.task, subject.build_model(), subject.train)
     losses = scored.losses
@@ -46,7 +45,7 @@ def check_initial_loss(subject: Subject, judge: Judge) -> CheckResult:
     shown = f"{measured:.4g} ± {error:.2g}, theory {theory:.4g}"
     # If losses go below zero, theory may be close to zero: compare with their spread instead.
     size = max(abs(theory), float(losses.std())) if losses.min() < 0 else abs(theory)
-    if abs(measured - theory) > tolerance * size + NOISE_ERRORS * error:
+    if abs(measured - theory) > INITIAL_LOSS_TOLERANCE * size + NOISE_ERRORS * error:
         return judge.failed(
             shown, hint=_cause(subject, measured, theory), initial_loss=measured, theory=theory
         )

@@ -26,6 +26,8 @@ PARAMETERS_PER_EXAMPLE = 10
 # Frozen layers limit what the layers before and after them can learn.
 FROZEN_MARGIN = 10
 SHOWN = 4
+# The share of the best constant's loss that counts as zero.
+TOLERANCE = 0.05
 UNSEEN_SHARE = 1e-6
 # Slow learning is not a bug: where a loss fell to half of its start, the best rate gets more steps.
 HALVED = 0.5
@@ -100,7 +102,7 @@ class _InPlay:
 @check(
     "overfit_one_batch",
     expects=lambda subject: (
-        f"loss below {subject.settings.overfit_tolerance:.0%} of the best constant's within "
+        f"loss below {TOLERANCE:.0%} of the best constant's within "
         f"{subject.settings.overfit_steps} updates"
     ),
     source="guides: if you cannot overfit a tiny batch, stop everything",
@@ -188,14 +190,14 @@ def _goal(subject: Subject, batch: Batch) -> _Goal:
     floor = max(free.floor, _prefix_floor(subject, output, batch))
     if floor >= 0:
         compared = free.constant_loss if free.is_bound else free.model_loss
-        return _Goal(floor, settings.overfit_tolerance * max(compared - floor, 0.0))
+        return _Goal(floor, TOLERANCE * max(compared - floor, 0.0))
     # Densities narrow without end: the target is the loss that as many steps on the outputs
     # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
     rate = max(settings.learning_rates)
     floor = stepped(subject, output, batch, settings.overfit_steps, rate)
     room = max(free.constant_loss - floor, 0.0)
-    narrow = room - 0.5 * math.log(1 / settings.overfit_tolerance)
-    return _Goal(floor, max(settings.overfit_tolerance * room, narrow))
+    narrow = room - 0.5 * math.log(1 / TOLERANCE)
+    return _Goal(floor, max(TOLERANCE * room, narrow))
 
 
 def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
@@ -273,7 +275,7 @@ def _is_right(subject: Subject, model: nn.Module, batch: Batch) -> bool:
     if task.kind == "regression":
         spread = float((labels - labels.mean()).square().mean())
         error = float((predicted - labels).square().mean())
-        return error <= subject.settings.overfit_tolerance * spread
+        return error <= TOLERANCE * spread
     answers = predicted.argmax(dim=-1) if task.kind == "multiclass" else predicted > 0.5
     return bool((answers.double() == labels).all())
 
