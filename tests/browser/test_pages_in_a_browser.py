@@ -8,7 +8,6 @@ import pytest
 from perennial.reports.charts import (
     bar_chart,
     gauge_chart,
-    histogram_chart,
     interval_chart,
     line_chart,
 )
@@ -70,7 +69,6 @@ def full_page():
     )
     page.figure(bar_chart({"a": 0.3, "b" * 90: math.nan}, x_label="psi", threshold=0.2), "Drift.")
     page.figure(interval_chart({"all": (-0.1, 0.2, 0.3)}, x_label="gain"), "Gain.")
-    page.figure(histogram_chart({"now": [1.5, 2.5, 9.0]}, x_label="delay"), "Delay.")
     page.figure(gauge_chart({"theory": 0.7, "now": 2.5}, x_label="loss", band=(0.5, 0.9)), "Loss.")
     page.figure(heat_map([[1.0, 0.0], [0.3, 0.9]], x_label="input", y_label="output"), "Map.")
     names = [f"column {i}" for i in range(40)]
@@ -170,13 +168,11 @@ CROWDED_CHARTS = [
     bar_chart({"WM" * 19: -1e-9, "b" * 90: 0, "乗客" * 30: -math.inf}, x_label="x", threshold=0.0),
     bar_chart({str(k): 10.0**k for k in range(90)}, x_label="x", threshold=1e30),
     interval_chart({"M" * 40: (-1.234e-9, 0, math.inf), "b": (math.nan,) * 3}, x_label="x"),
-    histogram_chart({f"name {k}": [k, 1e9 * k] for k in range(9)}, x_label="x"),
     gauge_chart({"a": 1.0, "b": 1.0, "the best constant": 1.01, "e" * 40: 9e9}, x_label="x" * 90),
     gauge_chart({"a": 0.0, "b" * 30: -1e-7, "c": math.nan}, x_label="x", band=(-1e-7, 1e-8)),
     heat_map([[1.0] * 7000] * 3, x_label="x" * 90, y_label="y" * 90),
     heat_map([[0.5]] * 2000, x_label="x", y_label="y"),
     heat_map([[0.5]], x_label="x", y_label="y"),
-    histogram_chart({"far": [i / 200 for i in range(500)] + [1e12]}, x_label="x"),
 ]  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from perennial.reports.curves import (
     mark_lines,
 )
 from perennial.reports.dates import DateAxis
-from perennial.reports.distributions import Bins, outline
 from perennial.reports.drawing import (
     AXIS_SPACE,
     LABEL_LIMIT,
@@ -185,41 +184,6 @@ def gauge_chart(
         note = f"not finite: {', '.join(unknown)}"
         drawn.append(text_at(16, height - 6, note, classes="q"))
     return svg(height, f"Scale of {x_label}: {', '.join(values)}", drawn)
-
-
-def histogram_chart(series: Mapping[str, Sequence[float]], *, x_label: str, bins: int = 30) -> str:
-    """Distributions over common bins, each as shares of its own values.
-
-    Whole numbers get bins of their own where these are enough; far outliers are counted in the
-    outermost bins, and the chart shows how many.
-
-    Args:
-        series: Values by name; NaN and infinities are left out.
-        x_label: What the values are, with their unit.
-        bins: How many bins at most.
-    """
-    known = {name: finite(values) for name, values in series.items()}
-    pooled = sorted(value for values in known.values() for value in values)
-    binning = Bins.of(pooled, bins)
-    shares = {name: binning.shares(values) for name, values in known.items()}
-    top = 12.0 + 16 * len(series)
-    bottom = top + _PLOT_HEIGHT
-    highest = max((share for row in shares.values() for share in row), default=0.0) or 1.0
-    y_axis = Axis(0.0, highest * 1.04, bottom, top)
-    x_axis = fitted(Axis, (binning.low, binning.high), left_of(y_axis), WIDTH - 12)
-    drawn = [frame(x_axis, y_axis, x_label, "share of values")]
-    for index, (name, row) in enumerate(shares.items()):
-        drawn.append(outline(row, x_axis, y_axis, index) if known[name] else "")
-        x, y = x_axis.start, 12.0 + 16 * index
-        drawn.append(f'<path class="l w {stroke(index)}" d="M{x + 4:.0f} {y - 4:.0f}h14"/>')
-        drawn.append(text_at(x + 26, y, f"{name} (n = {len(known[name]):,})"))
-    if not pooled:
-        drawn.append(nothing((x_axis.start + x_axis.end) / 2, (top + bottom) / 2))
-    outside = binning.outside(pooled)
-    note = f"outermost bins include {outside:,} from beyond the axis" if outside else ""
-    height = bottom + AXIS_SPACE + (18 if note else 0)
-    drawn.append(text_at(x_axis.start, height - 6, note, classes="q", limit=80) if note else "")
-    return svg(height, f"Histogram of {x_label}: {', '.join(series)}", drawn)
 
 
 def _rows_svg(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perennial.reports.charts import bar_chart, histogram_chart, interval_chart, line_chart
+from perennial.reports.charts import bar_chart, interval_chart, line_chart
 from perennial.reports.svg import checked_svg
 
 FLOATS = st.floats()
@@ -79,12 +79,6 @@ def test_any_intervals_can_be_drawn(intervals, reference):
     assert_sound(interval_chart(intervals, x_label="x", reference=reference))
 
 
-@settings(max_examples=60)
-@given(st.dictionaries(NAMES, st.lists(FLOATS, max_size=9), max_size=5), st.integers(1, 50))
-def test_any_distributions_can_be_drawn(series, bins):
-    assert_sound(histogram_chart(series, x_label="x", bins=bins))
-
-
 @pytest.mark.parametrize(
     "svg",
     [
@@ -93,8 +87,6 @@ def test_any_distributions_can_be_drawn(series, bins):
         line([(0, math.nan), (1, math.inf)]),
         bar_chart({}, x_label="x"),
         interval_chart({}, x_label="x"),
-        histogram_chart({}, x_label="x"),
-        histogram_chart({"a": [math.nan]}, x_label="x"),
     ],
 )
 def test_chart_without_values_says_so(svg):
@@ -234,6 +226,6 @@ def test_long_names_are_cut_but_kept_in_full():
 
 
 def test_equal_input_gives_equal_bytes():
-    values = {"b": [1.0, 2.0], "a": [3.0]}
+    values = {"b": 1.0, "a": 3.0}
 
-    assert histogram_chart(values, x_label="x") == histogram_chart(dict(values), x_label="x")
+    assert bar_chart(values, x_label="x") == bar_chart(dict(values), x_label="x")
