@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.staging import DefaultStager
 
 from perennial.engine import worker
-from perennial.engine.checkpoints import checkpointer
 from perennial.engine.checkpoints.checkpoint_store import RemoteCheckpointStore
 from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress
-from perennial.engine.checkpoints.shard import Shard
+from perennial.engine.checkpoints.writing import CheckpointWriter
 from perennial.engine.job import TrainingJob, read_job
 from perennial.engine.world.distributed import StopSignal, World
 
@@ -44,53 +45,48 @@ def stop_after_one_step() -> int:
 
 def write_slowly() -> int:
     """Train while each checkpoint is written long after it was taken."""
-    write = Shard.write
+    write = CheckpointWriter.write_data
 
-    def late(self: Shard, folder: Path):
+    def late(self: CheckpointWriter, plan, planner):
         time.sleep(0.5)
-        return write(self, folder)
+        return write(self, plan, planner)
 
-    Shard.write = late
+    CheckpointWriter.write_data = late
     return worker.main()
 
 
 def write_slowly_without_a_copy() -> int:
     """The bug that staging prevents: what is written is what the weights have become."""
-
-    class Unstaged(Shard):
-        def __init__(self, state, group, *, is_staged):
-            super().__init__(state, group, is_staged=False)
-
-    checkpointer.Shard = Unstaged
+    DefaultStager.stage = lambda self, state: state
     return write_slowly()
 
 
 def fail_to_write(step: int, failing_rank: int) -> int:
     """Train on a disk that is full at one checkpoint."""
-    write = Shard.write
+    write = FileSystemWriter.write_data
 
-    def full(self: Shard, folder: Path):
-        if f"{step:08}" in folder.name and int(os.environ["RANK"]) == failing_rank:
+    def full(self: FileSystemWriter, plan, planner):
+        if f"{step:08}" in self.path.name and int(os.environ["RANK"]) == failing_rank:
             raise OSError(28, "No space left on device")
-        return write(self, folder)
+        return write(self, plan, planner)
 
-    Shard.write = full
+    FileSystemWriter.write_data = full
     return worker.main()
 
 
 def be_killed_while_writing(step: int, killed_rank: int) -> int:
     """Train until half of one rank's file is on disk."""
-    write = Shard.write
+    write = FileSystemWriter.write_data
 
-    def half(self: Shard, folder: Path):
-        written = write(self, folder)
-        if f"{step:08}" in folder.name and int(os.environ["RANK"]) == killed_rank:
-            file = folder / f"__{killed_rank}_0.distcp"
-            file.write_bytes(file.read_bytes()[: written.num_bytes // 2])
+    def half(self: FileSystemWriter, plan, planner):
+        written = write(self, plan, planner)
+        if f"{step:08}" in self.path.name and int(os.environ["RANK"]) == killed_rank:
+            file = self.path / f"__{killed_rank}_0.distcp"
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         return written
 
-    Shard.write = half
+    FileSystemWriter.write_data = half
     return worker.main()
 
 

@@ -8,16 +8,18 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -25,9 +27,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
-from perennial.clients.outages import is_outage
-from perennial.contracts.errors import BadTaskError, OutageError, PerennialError
+from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.training import CheckpointRecord, Direction, TrainingResult
 from perennial.engine.checkpoints.checkpoint_store import (
     fetch_checkpoint,
@@ -48,7 +50,7 @@ from perennial.engine.checkpoints.reading import (
     load_state,
 )
 from perennial.engine.checkpoints.retention import Retention
-from perennial.engine.checkpoints.shard import Shard, State, Written
+from perennial.engine.checkpoints.writing import CheckpointWriter, not_written
 from perennial.engine.job import TrainingJob
 from perennial.engine.optimization.averaging import AveragedWeights, averages_to_load
 from perennial.engine.parallelism.optimizer_state import with_absent_states
@@ -57,12 +59,8 @@ from perennial.engine.world.distributed import World
 
 # Uploading a large state may take long; the loop does not wait for it.
 WRITE_TIMEOUT = timedelta(hours=6)
-_WRITTEN = Written({}, [], 0)
+State: TypeAlias = dict[str, Any]
 logger = logging.getLogger(__name__)
-
-
-class CheckpointNotWrittenError(PerennialError):
-    """A checkpoint could not be written; earlier ones are unchanged."""
 
 
 class Checkpointer:
@@ -93,14 +91,19 @@ class Checkpointer:
         self._store = open_checkpoint_store(job.checkpoints_uri)
         self._measured: dict[int, dict[str, float]] = {}
         self._world_sizes: tuple[int, ...] = (world.size,)
-        self._shard: Shard | None = None
         # The loop's own group would mix the writer's messages with the gradients'.
         self._group = dist.new_group(backend="gloo", timeout=WRITE_TIMEOUT)
         self._is_asynchronous = settings.asynchronous
-        self._writer = ThreadPoolExecutor(
-            1, "checkpoint-writer", initializer=_begin_thread, initargs=(world.device,)
+        is_gpu = world.device.type == "cuda"
+        self._stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=is_gpu,
+                use_shared_memory=False,
+                use_async_staging=False,
+                use_non_blocking_copy=is_gpu,
+            )
         )
-        self._in_flight: Future[None] | None = None
+        self._in_flight: tuple[int, Future[Any]] | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the newest intact checkpoint, if there is one, and return its progress."""
@@ -116,9 +119,8 @@ class Checkpointer:
             return Progress()
         path = checkpoint_path(self._store.folder, manifest.step)
         if not self._world.is_first and self._world.local_rank == 0:
-            self._store.fetch_verified(
-                manifest.step
-            )  # another machine: what it reads is checked there
+            # Another machine: what it reads is checked there.
+            self._store.fetch_verified(manifest.step)
         self._world.barrier()
         state = _state(model, optimizer, self._averaged, has_moments=holds(path, "optimizer"))
         leave_out_absent(state, path)
@@ -146,19 +148,31 @@ class Checkpointer:
         start = time.monotonic()
         has_moments = any(optimizer.state.values())
         state = _state(model, optimizer, self._averaged, has_moments=has_moments)
-        with _quiet():
-            if self._shard is None or not self._shard.fits(state):
-                self._shard = Shard(state, self._group, is_staged=self._is_asynchronous)
-        self._shard.take(state)
         manifest = CheckpointManifest(
             fingerprint=self._job.fingerprint, contract=self._job.contract, step=progress.step,
             metrics=metrics, files={},
             progress=progress.model_copy(update={"world_sizes": self._world_sizes}),
         )  # fmt: skip
-        self._in_flight = self._writer.submit(self._write, self._shard, manifest)
+        writer = CheckpointWriter(self._store, manifest, lambda: self._note_commit(manifest))
+        with _quiet():
+            self._in_flight = progress.step, self._write(state, writer)
         logger.info("checkpoint=%d taken_seconds=%.4f", progress.step, time.monotonic() - start)
         if not self._is_asynchronous:
             self.wait()
+
+    def _write(self, state: State, writer: CheckpointWriter) -> Future[Any]:
+        """Start to write a copy of the state, or write the state itself."""
+        if self._is_asynchronous:
+            started = async_save(
+                state, storage_writer=writer, process_group=self._group, async_stager=self._stager
+            )
+            return cast("Future[Any]", started)  # the other type is that of staging in a thread
+        written: Future[Any] = Future()
+        try:
+            written.set_result(save(state, storage_writer=writer, process_group=self._group))
+        except CheckpointException as error:
+            written.set_exception(error)
+        return written
 
     def wait(self) -> None:
         """Wait until no checkpoint is being written.
@@ -166,9 +180,18 @@ class Checkpointer:
         Raises:
             CheckpointNotWrittenError: the last one could not be written.
         """
-        if self._in_flight is not None:
-            ended, self._in_flight = self._in_flight, None
-            ended.result()
+        if self._in_flight is None:
+            return
+        (step, written), self._in_flight = self._in_flight, None
+        try:
+            written.result()
+        except CheckpointException as error:
+            failure = not_written(step, error)
+            raise failure from failure.__cause__
+        finally:
+            if self._world.local_rank == 0:
+                # Of a failed save, or of a machine whose files are in the store by now.
+                shutil.rmtree(partial_path(self._store.folder, step), ignore_errors=True)
 
     def settle(self) -> None:
         """Finish the pending write after the training has failed."""
@@ -180,7 +203,7 @@ class Checkpointer:
     @property
     def is_writing(self) -> bool:
         """Whether this rank is still writing a checkpoint."""
-        return self._in_flight is not None and not self._in_flight.done()
+        return self._in_flight is not None and not self._in_flight[1].done()
 
     def discard_from(self, step: int) -> None:
         """Delete the checkpoints of a step and of all later steps: their weights are corrupt."""
@@ -219,60 +242,14 @@ class Checkpointer:
                 earlier[-1], size,
             )  # fmt: skip
 
-    def _write(self, shard: Shard, manifest: CheckpointManifest) -> None:
-        """Write this rank's part, commit when all have, and share the outcome."""
-        start = time.monotonic()
-        partial = partial_path(self._store.folder, manifest.step)
-        try:
-            written = shard.write(partial)
-            self._store.upload(manifest.step, written.files)
-        except Exception as error:  # the other ranks wait: any error must reach them
-            problem = f"{type(error).__name__}: {error}"
-            written = Written({}, [], 0, problem, is_outage=is_outage(error))
-        gathered: list[Written] | None = None
-        if self._world.is_first:
-            gathered = [written] * self._world.size
-        dist.gather_object(written, gathered, dst=0, group=self._group)
-        outcome = [self._commit(shard, manifest, gathered) if gathered else _WRITTEN]
-        dist.broadcast_object_list(outcome, src=0, group=self._group)
-        if self._world.local_rank == 0:
-            # Of a failed save, or of a machine whose files lie in the store by now.
-            shutil.rmtree(partial, ignore_errors=True)
-        if outcome[0].problem:
-            cause = OutageError(outcome[0].problem) if outcome[0].is_outage else None
-            raise CheckpointNotWrittenError(
-                f"the checkpoint of step {manifest.step} could not be written",
-                evidence=outcome[0].problem,
-                action="free disk space or fix the store; a new run resumes one checkpoint earlier",
-            ) from cause
-        seconds = time.monotonic() - start
-        size = written.num_bytes
-        logger.info("checkpoint=%d bytes=%d written_seconds=%.3f", manifest.step, size, seconds)
-
-    def _commit(
-        self, shard: Shard, manifest: CheckpointManifest, written: Sequence[Written]
-    ) -> Written:
-        """Commit, then delete superfluous checkpoints; return the problem, if any."""
-        problems = [
-            f"rank {rank}: {each.problem}" for rank, each in enumerate(written) if each.problem
-        ]
-        if problems:
-            are_outages = all(each.is_outage for each in written if each.problem)
-            return Written({}, [], 0, "; ".join(problems), is_outage=are_outages)
-        files = {name: digest for each in written for name, digest in each.files.items()}
-        try:
-            shard.write_metadata(partial_path(self._store.folder, manifest.step), written)
-            self._store.upload(manifest.step, [".metadata"])
-            self._store.commit(manifest.model_copy(update={"files": files}))
-        except Exception as error:  # the other ranks wait: any error must reach them
-            problem = f"rank 0: {type(error).__name__}: {error}"
-            return Written({}, [], 0, problem, is_outage=is_outage(error))
+    def _note_commit(self, manifest: CheckpointManifest) -> None:
+        """Delete superfluous checkpoints; called on the first rank, by the thread that writes."""
+        logger.info("checkpoint=%d committed", manifest.step)
         self._measured[manifest.step] = manifest.metrics
         # A jump of the loss is noticed some steps late: the newest may be corrupt by then, and the
         # one to return to is the one before.
         latest = sorted(self._measured)[-2:]
         self._retire({*self._retention.choose(self._measured), *latest})
-        return _WRITTEN
 
     def _prune_copies(self) -> None:
         steps = self._world.from_first(tuple(self._measured))
@@ -365,12 +342,6 @@ def _state(
         state = {"model": get_model_state_dict(model)}
     # Loaded in place: what is put here is the average itself.
     return state | ({"averaged": averaged.state_dict()} if averaged else {})
-
-
-def _begin_thread(device: torch.device) -> None:
-    # Threads begin on the first GPU, whichever their process has.
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
 
 
 def _take_over(model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:

@@ -8,16 +8,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.staging import DefaultStager
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
-from perennial.engine.checkpoints import checkpointer as module
 from perennial.engine.checkpoints.checkpoint_store import LocalCheckpointStore
-from perennial.engine.checkpoints.checkpointer import Checkpointer, CheckpointNotWrittenError
+from perennial.engine.checkpoints.checkpointer import Checkpointer
 from perennial.engine.checkpoints.folder import Progress, committed, verify
-from perennial.engine.checkpoints.shard import Shard
+from perennial.engine.checkpoints.writing import CheckpointNotWrittenError, CheckpointWriter
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.engine.world.distributed import World
@@ -64,13 +64,13 @@ def trained():
 def held(monkeypatch):
     """Holds the writer back until it is released."""
     release = threading.Event()
-    write = Shard.write
+    write = CheckpointWriter.write_data
 
-    def later(self, folder):
+    def later(self, plan, planner):
         assert release.wait(20)
-        return write(self, folder)
+        return write(self, plan, planner)
 
-    monkeypatch.setattr(Shard, "write", later)
+    monkeypatch.setattr(CheckpointWriter, "write_data", later)
     yield release
     release.set()
 
@@ -122,9 +122,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(open_checkpointer, train
 def test_without_a_copy_the_change_would_be_written(open_checkpointer, trained, held, monkeypatch):
     model, optimizer = trained
     before = parameters(model)
-    monkeypatch.setattr(
-        module, "Shard", lambda state, group, is_staged: Shard(state, group, is_staged=False)
-    )
+    monkeypatch.setattr(DefaultStager, "stage", lambda self, state: state)
     checkpointer = open_checkpointer()
     checkpointer.save(model, optimizer, Progress(step=1), {"loss": 1.0})
     change(model)
