@@ -1,4 +1,4 @@
-"""The workshop: small data sets of each kind of task, ready for the skeleton checks.
+"""The workshop: small data sets of each kind of task, ready for the sanity checks.
 
 Used by the tests of `tests/planted_bugs` and by `benchmarks/planted_bugs.py`.
 """

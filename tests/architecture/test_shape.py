@@ -26,6 +26,7 @@ DOORS = {
     "mlflow": r"components/perennial/(clients/(mlflow_client|tracking|pyfunc_flavor|pyfunc_process)|registry/model_registry)\.py",
     "boto3": r"components/perennial/clients/s3_(store|errors)\.py",
     "botocore": r"components/perennial/clients/s3_(store|errors)\.py",
+    "jinja2": r"components/perennial/reports/page\.py",
     "kubernetes": r"components/perennial/clients/cluster\.py",
     "torch": r"components/perennial/(engine|tasks|check_skeleton|select_checkpoint|gate|detect_drift)/.*\.py",
     "safetensors": r"components/perennial/engine/export\.py",

@@ -214,6 +214,43 @@ def test_flow_of_a_run_report_leads_to_its_steps(tab, tmp_path):
     assert abs(tab.run(top, in_frame=False)) < 5
 
 
+def test_a_frame_of_a_run_report_shows_its_page_and_fits(tab, tmp_path):
+    tab.show(width=1400, dark=False)
+    short = Page("Register model", outcome="passed", summary="Version 1 is champion.")
+    short.values({"version": 1})
+    short.table(["fact", "value"], [["commit", "abc"]] * 6, "Lineage")
+    pages = [StepPage("register_model", "passed", "done", 3.0, short.html())]
+    html = stitch(pages, title="t", summary="s", outcome="passed", facts={"run": "1"})
+    (tmp_path / "report.html").write_text(html)
+    tab.open(tmp_path / "report.html")
+
+    assert tab.run("document.querySelector('h1').innerText") == "Register model"
+    room = tab.run("innerHeight") - tab.run(
+        "document.querySelector('main').getBoundingClientRect().bottom"
+    )
+    assert 0 <= room < 200, "neither scrolled nor mostly empty"
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        '<img src="https://example.org/pixel.png">',
+        "<script>document.title = 'ran'</script>",
+        '<a target=_top href="https://example.org/">x</a><meta http-equiv=refresh content="0;url=https://example.org/">',
+    ],
+)
+def test_a_hostile_page_in_a_run_report_fetches_and_runs_nothing(tab, tmp_path, planted):
+    tab.show(width=1400, dark=False)
+    pages = [StepPage("evaluate_model", "passed", "done", 3.0, f"<title>quiet</title>{planted}")]
+    html = stitch(pages, title="t", summary="s", outcome="passed", facts={"run": "1"})
+    (tmp_path / "report.html").write_text(html)
+    tab.open(tmp_path / "report.html")
+
+    assert tab.requests == []
+    assert tab.run("document.title") == "quiet"
+
+
 @pytest.mark.parametrize(
     "planted",
     [

@@ -1,4 +1,4 @@
-"""The page of the skeleton checks in a browser: quiet, readable wide and narrow, folded right."""
+"""The page of the sanity checks in a browser: quiet, readable wide and narrow, folded right."""
 
 import math
 

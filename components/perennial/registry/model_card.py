@@ -7,7 +7,7 @@ from typing import Self
 from perennial.contracts.data import Split
 from perennial.contracts.gate import Verdict
 from perennial.contracts.lineage import Lineage
-from perennial.contracts.skeleton import SkeletonReport
+from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, ScoredCandidate, TrainingResult
 from perennial.contracts.validation import ValidationReport
@@ -203,7 +203,7 @@ def _checks(validation: ValidationReport, skeleton: SkeletonReport) -> list[str]
     lines = [
         f"- data expectations: {_counted(outcomes)}",
         f"- sanity checks (can this task learn at all?): "
-        f"{_counted([result.outcome for result in skeleton.results])}",
+        f"{_counted([_as_shown(result) for result in skeleton.results])}",
     ]
     lines += [
         f"- not met: {expectation.name} of {expectation.subject}: {expectation.observed}"
@@ -215,8 +215,9 @@ def _checks(validation: ValidationReport, skeleton: SkeletonReport) -> list[str]
         for result in skeleton.results
         if result.outcome in ("warned", "failed")
     ]
-    if skipped := [result.check for result in skeleton.results if result.outcome == "skipped"]:
-        lines.append(f"- skipped: {', '.join(skipped)}")
+    for reason in ("not applicable", "not measured", "switched off"):
+        if names := [result.check for result in skeleton.results if _as_shown(result) == reason]:
+            lines.append(f"- {reason}: {', '.join(names)}")
     return ["## Checks", "", *lines]
 
 
@@ -240,6 +241,15 @@ def _lineage(lineage: Lineage, challenger: Challenger) -> list[str]:
     }
     rows = [(what, value) for what, value in values.items() if value]
     return ["## Lineage", "", *table(("what", "value"), rows)]
+
+
+def _as_shown(result: CheckResult) -> str:
+    """Return an outcome in the words of the console and the pages."""
+    if result.outcome != "skipped":
+        return result.outcome
+    if result.is_unmeasured:
+        return "not measured"
+    return "switched off" if result.severity == "off" else "not applicable"
 
 
 def _counted(outcomes: Sequence[str]) -> str:

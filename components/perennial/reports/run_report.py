@@ -1,11 +1,15 @@
 """Run report: the pages of a run's steps in one file, with a picture of the flow on top."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast, get_args
 
-from perennial.reports.excerpt import Excerpt, excerpt
-from perennial.reports.page import SIGNS, WORDS, Outcome, badge, document, header, named_values
-from perennial.reports.text import duration, escaped
+from perennial.reports.page import Outcome, render
+from perennial.reports.text import duration
+
+_HEAD = re.compile(r'<meta name="perennial-(outcome|height)" content="(\w+)">')
+_HIGHEST, _UNKNOWN = 60, 40  # rem; a frame cannot grow with its content without a script
 
 
 @dataclass(frozen=True)
@@ -27,26 +31,6 @@ class StepPage:
     html: str | None
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A step as the run report shows it."""
-
-    page: StepPage
-    excerpt: Excerpt
-    index: int
-
-    @property
-    def did_run(self) -> bool:
-        return self.page.html is not None or self.page.outcome != "neutral"
-
-    @property
-    def outcome(self) -> Outcome:
-        """Outcome in the page, which knows warnings; a failed step has failed whatever the page."""
-        if self.page.outcome == "failed" or self.excerpt.outcome is None:
-            return self.page.outcome
-        return self.excerpt.outcome
-
-
 def stitch(
     pages: Sequence[StepPage],
     *,
@@ -57,6 +41,9 @@ def stitch(
 ) -> str:
     """One self-contained HTML file for the whole run.
 
+    Each step's page is in a sandboxed frame, which runs nothing, and which inherits the report's
+    policy to fetch nothing, whatever the file contains.
+
     Args:
         pages: The steps in the order of the flow, also those that did not run.
         title: The run's name.
@@ -64,55 +51,26 @@ def stitch(
         outcome: How the run ended.
         facts: What identifies the run, by name.
     """
-    parts = [
-        _Part(page, Excerpt() if page.html is None else excerpt(page.html), index)
-        for index, page in enumerate(pages, start=1)
-    ]
     longest = max((page.seconds for page in pages), default=0.0)
-    boxes = "".join(_box(part, longest) for part in parts)
-    body = (
-        f"{header(title, outcome, summary)}{named_values(facts)}"
-        f'<nav id="flow" aria-label="Steps of the run"><ol class="flow">{boxes}</ol></nav>'
-        f"<main>{''.join(map(_section, parts))}</main>"
-    )
-    return document(title, body, outcome)
+    steps = [_shown_step(page, longest) for page in pages]
+    return render(
+        "run.html", title=title, summary=summary, outcome=outcome, facts=facts, steps=steps,
+        height=_HIGHEST,
+    )  # fmt: skip
 
 
-def _box(part: _Part, longest: float) -> str:
-    """A step in the picture of the flow: name, sign, time, and time as a bar."""
-    page, outcome = part.page, part.outcome
-    # Long names may break after an underscore.
-    name = escaped(page.step).replace("_", "_<wbr>")
-    link = f'<a href="#step-{part.index}"><strong>{name}</strong>'
-    if not part.did_run:
-        return f'<li class="absent">{link}<span>Did not run</span></a></li>'
+def _shown_step(page: StepPage, longest: float) -> dict[str, Any]:
+    """Return the values of the template; `share` is the part of the longest step's time."""
+    head = dict(_HEAD.findall((page.html or "")[:2000]))
+    outcome = page.outcome
+    # The page knows warnings; a failed step has failed whatever the page reports.
+    if outcome != "failed" and head.get("outcome") in get_args(Outcome):
+        outcome = cast("Outcome", head["outcome"])
+    height = int(head["height"]) if head.get("height", "").isdecimal() else _UNKNOWN
     share = 100 * page.seconds / longest if longest > 0 else 0.0
-    return (
-        f'<li class="{outcome}">{link}'
-        f'<span><b aria-hidden="true">{SIGNS[outcome]}</b> {WORDS[outcome]}</span>'
-        f"<span>{escaped(duration(page.seconds))}</span>"
-        f'<i style="width:{max(share, 0):.1f}%"></i></a></li>'
-    )
-
-
-def _section(part: _Part) -> str:
-    page = part.page
-    if part.did_run:
-        time = escaped(duration(page.seconds))
-        state = f'{badge(part.outcome)} <span class="note">{time}</span>'
-    else:
-        state = '<span class="badge neutral">Did not run</span>'
-    return (
-        f'<section id="step-{part.index}"><h2>{part.index} {escaped(page.step)} {state}'
-        '<a class="back" href="#flow" aria-label="Back to the flow">↑</a></h2>'
-        f"<p>{escaped(page.summary)}</p>{_content(part)}</section>"
-    )
-
-
-def _content(part: _Part) -> str:
-    if part.excerpt.refusal:
-        return f'<p class="note">Its report is left out: {escaped(part.excerpt.refusal)}.</p>'
-    if part.page.html is None:
-        return '<p class="note">No report.</p>' if part.did_run else ""
-    # One level down: below the heading of the step. Text is escaped, so only tags match.
-    return part.excerpt.content.replace("<h2>", "<h3>").replace("</h2>", "</h3>")
+    return {
+        "name": page.step, "outcome": outcome, "summary": page.summary, "html": page.html,
+        "did_run": page.html is not None or page.outcome != "neutral",
+        "duration": duration(page.seconds), "share": f"{max(share, 0.0):.1f}",
+        "height": min(height, _HIGHEST),
+    }  # fmt: skip

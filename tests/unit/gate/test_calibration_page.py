@@ -89,7 +89,7 @@ def test_the_page_has_a_curve_and_the_error_of_each(rivals, task, tmp_path):
     figures = calibration[calibration.index('<div class="figures">') :]
     assert (
         figures.index("challenger")
-        < figures.index("</figure><figure>")
+        < figures.index("</figure>\n<figure>")
         < figures.rindex("champion")
     ), "in one group, which stands side by side"
     for name in ("challenger", "champion"):

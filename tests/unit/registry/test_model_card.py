@@ -168,7 +168,7 @@ def test_the_card_is_word_for_word_the_golden_one(content):
         ("Training and selection", "updates skipped (not finite): 2"),
         ("Training and selection", "advice for the next training: shorter"),
         ("Training and selection", "| **mean of steps 200, 300** | 0.4 |"),
-        ("Checks", "1 passed, 1 failed, 1 warned, 1 skipped"),
+        ("Checks", "1 passed, 1 failed, 1 warned, 1 switched off"),
         ("Checks", "not met: expect_column_values_to_be_between of price: 0 to 12"),
         ("Lineage", "| uncommitted changes | `d1` |"),
         ("Lineage", "| trigger | drift |"),

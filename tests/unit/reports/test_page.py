@@ -28,19 +28,20 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
         if tag != "meta":
-            self._open.append(tag)
-            self.texts.append((tag, ""))
+            self._open.append((tag, ""))
 
     def handle_startendtag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
-        assert self._open.pop() == tag
+        opened, text = self._open.pop()
+        assert opened == tag
+        self.texts.append((tag, text))
 
     def handle_data(self, data):
         if self._open:
-            tag, text = self.texts[-1]
-            self.texts[-1] = (tag, text + data)
+            tag, text = self._open[-1]
+            self._open[-1] = (tag, text + data)
 
     def of(self, tag):
         return [text for name, text in self.texts if name == tag]
@@ -155,7 +156,7 @@ def test_table_with_a_row_of_another_length_is_refused():
 
 
 def test_table_with_too_few_outcomes_is_refused():
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="2 rows, but 1 outcomes"):
         page().table(["a"], [[1], [2]], outcomes=["passed"])
 
 
