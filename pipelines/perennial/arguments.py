@@ -46,6 +46,11 @@ def file(purpose: str, *, metavar: str = "FILE", envvar: str | None = None) -> A
     return typer.Option(parser=path_of, metavar=metavar, envvar=envvar, help=purpose)
 
 
+def count(purpose: str, *names: str) -> Any:  # noqa: ANN401
+    """Return an option whose value is 1 or more."""
+    return typer.Option(*names, min=1, help=purpose)
+
+
 def open_home(folder: Path) -> "Home":
     """Return the home of a machine's runs and models."""
     from perennial.runs import Home

@@ -19,6 +19,7 @@ from perennial.arguments import (
     ContractFile,
     DryRun,
     HomeFolder,
+    count,
     file,
     flag,
     open_home,
@@ -108,7 +109,7 @@ def check(contract: ContractFile, home: HomeFolder = HOME) -> int:
 
 
 def options_(
-    path: Annotated[str, typer.Argument(help="a section or option")] = "",
+    path: Annotated[str, typer.Argument(help="such as training.optimizer")] = "",
     *,
     all_: Annotated[bool, typer.Option("--all", "--advanced", help="also advanced ones")] = False,
 ) -> int:
@@ -131,7 +132,7 @@ def compile_(out: Annotated[Path, file("target folder", metavar="FOLDER")] = Pat
 def probe(
     option: Annotated[Literal["batch-size", "lr"], typer.Argument(help="which option to measure")],
     contract: ContractFile,
-    largest: Annotated[int | None, typer.Option("--max", min=1, help="default: 8192")] = None,
+    largest: Annotated[int | None, count("largest batch-size; default: 8192", "--max")] = None,
     out: Annotated[Path | None, file("lr: the picture (default: probe-lr.html)")] = None,
 ) -> int:
     """Measure on this machine a good micro-batch size or learning rate."""
@@ -195,10 +196,8 @@ def run(
     contract: ContractFile,
     home: HomeFolder = HOME,
     start_at: FirstStep = "",
-    first: Annotated[
-        int | None, typer.Option(min=1, help="partitions to start with; default: 3")
-    ] = None,
-    until: Annotated[int | None, typer.Option(min=1, help="partitions to end with")] = None,
+    first: Annotated[int | None, count("partitions to start with; default: 3")] = None,
+    until: Annotated[int | None, count("partitions to end with; default: all")] = None,
     *,
     new: StartNew = False,
     replay: Annotated[bool, flag("--replay", "let partitions arrive one by one")] = False,

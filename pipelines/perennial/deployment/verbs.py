@@ -30,9 +30,9 @@ FAILED = 1
 REFUSED = 3  # trying again is of no use
 
 RunId: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="see `status --profile`")]
-Pipeline: TypeAlias = Annotated[Literal["training", "monitoring"], typer.Option(help="which")]
+Pipeline: TypeAlias = Annotated[Literal["training", "monitoring"], typer.Option(help="to start")]
 Evidence: TypeAlias = Annotated[
-    str, typer.Option(parser=text_of, metavar="JSON", help="what another system saw, an object")
+    str, typer.Option(parser=text_of, metavar="JSON", help="what another system saw, a JSON object")
 ]
 Role: TypeAlias = Literal["steps", "training", "watcher", "receiver", "exporter", "deployer"]
 Force: TypeAlias = Annotated[bool, flag("--force", "even while another run is under way")]
