@@ -21,13 +21,13 @@ def make_deterministic(*, enabled: bool) -> None:
 
 
 def derived_seed(seed: int, *parts: int) -> int:
-    """A 63-bit seed that is independent for each combination of parts."""
+    """Derive a 63-bit seed that is independent for each combination of parts."""
     text = ":".join(map(str, (seed, *parts)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def seeded_model(task: Task, seed: int) -> nn.Module:
-    """The initial model: the same on every rank, and the same as in a single process."""
+    """Build the initial model: the same on every rank, and the same as in a single process."""
     torch.manual_seed(seed)
     _seed_libraries(derived_seed(seed))
     return task.build_model()

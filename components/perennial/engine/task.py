@@ -66,7 +66,7 @@ is divided along the sequence:
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """Where a model may be cut. Names are those of `named_modules`; `*` stands for one segment.
+    """The places where a model may be cut. `*` stands for one segment of a module's name.
 
     Attributes:
         before: Modules ahead of the blocks, for pipelines.

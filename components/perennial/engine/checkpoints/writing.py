@@ -30,7 +30,7 @@ class CheckpointNotWrittenError(PerennialError):
 
 
 class WrittenFiles(list[WriteResult]):
-    """Where torch's writer of one rank has put every value.
+    """Places where torch's writer of one rank has put every value.
 
     Attributes:
         digests: File name → SHA-256.

@@ -91,7 +91,7 @@ class Loading(Section):
 
 
 class Checkpoints(Section):
-    """Which checkpoints are kept; one is taken at every evaluation.
+    """Choice of the checkpoints that are kept; one is taken at every evaluation.
 
     While the training runs, the one before the last is kept too.
     """

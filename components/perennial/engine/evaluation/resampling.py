@@ -43,7 +43,7 @@ SEED = 0  # fixed: equal data must give an equal decision
 
 @dataclass(frozen=True)
 class Blocks:
-    """Which block each of N rows belongs to.
+    """The block that each of N rows belongs to.
 
     Attributes:
         index: In [0, count), shape [N].
@@ -59,7 +59,7 @@ class Blocks:
 
     @property
     def time(self) -> Floats:
-        """When each block was, shape [B]; adjacent ones are 1 apart."""
+        """Return the time of each block, shape [B]; adjacent ones are 1 apart."""
         if self.days is None:
             return np.arange(self.count, dtype=np.float64)
         steps = np.diff(self.days)
@@ -67,11 +67,11 @@ class Blocks:
 
     @property
     def run(self) -> int:
-        """How many adjacent blocks are drawn together."""
+        """Return the number of adjacent blocks that are drawn together."""
         return ADJACENT_DAYS if self.unit == "day" and self.count >= PAIRED_FROM else 1
 
     def draws(self, resamples: int) -> Counts:
-        """The counts of a fixed sequence of draws.
+        """Return the counts of a fixed sequence of draws.
 
         Where adjacent blocks are drawn together, every second draw does so, so that any beginning
         of the sequence holds both kinds.
@@ -96,14 +96,14 @@ class Blocks:
         return counts
 
     def at(self, selected: NDArray[np.bool_]) -> "Blocks":
-        """The blocks of some of the rows, renumbered without gaps."""
+        """Return the blocks of some of the rows, renumbered without gaps."""
         kept, index = np.unique(self.index[selected], return_inverse=True)
         days = self.days[kept] if self.days is not None else kept
         return Blocks(index.astype(np.int64), len(kept), self.unit, days)
 
 
 def block_columns(data: DataSection) -> tuple[str, ...]:
-    """The columns that `blocks_of` needs; the label, which always exists, tells the row count."""
+    """Return the columns that `blocks_of` needs; the label, always there, tells the row count."""
     return tuple(name for name in (data.label, data.time, data.group) if name)
 
 
@@ -138,7 +138,7 @@ def sign_of(direction: Direction) -> float:
 
 
 def standard_error(values: Floats, blocks: Blocks) -> float:
-    """Of a statistic, from its values over the blocks' own draws; by single days and by pairs.
+    """Return the standard error of a statistic, from its values over single days and over pairs.
 
     Adjacent days can only widen it: where pairs happen to vary less than single days, chance made
     them.
@@ -155,7 +155,7 @@ def standard_error(values: Floats, blocks: Blocks) -> float:
 
 
 def independent_error(values: Floats, blocks: Blocks, fitted: int = 0) -> float:
-    """The standard error if blocks are independent, from the draws of single ones.
+    """Return the standard error if blocks are independent, from the draws of single ones.
 
     The bootstrap divides by B where a sample's variance divides by B - 1; with few blocks this
     matters (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 4).
@@ -172,19 +172,19 @@ def independent_error(values: Floats, blocks: Blocks, fitted: int = 0) -> float:
 
 
 def mean_on_draws(values: Floats, blocks: Blocks, draws: Counts) -> Floats:
-    """The mean over rows of any quantity, on every draw, shape [R]."""
+    """Return the mean over rows of any quantity, on every draw, shape [R]."""
     return _mean(values, blocks)(draws)
 
 
 def mean_influences(values: Floats, blocks: Blocks) -> Floats:
-    """How far each block pulls the mean over rows towards its own, shape [B]."""
+    """Return how far each block pulls the mean over rows towards its own, shape [B]."""
     left_out = _mean(values, blocks)(1.0 - np.eye(blocks.count))
     pulls: Floats = (blocks.count - 1) * (float(values.mean()) - left_out)
     return pulls
 
 
 def resample(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks, draws: Counts) -> Floats:
-    """A metric (or `loss`) on every draw, shape [R].
+    """Return a metric (or `loss`) on every draw, shape [R].
 
     Known metrics have a fast form; it is used only if it gives the task's own figure on all rows,
     so a task may define a metric of the same name differently. A draw that does not define the
@@ -197,7 +197,7 @@ def resample(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks, draws
 
 
 def influences(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> Floats:
-    """How far each block pulls a metric towards its own, shape [B]: the jackknife.
+    """Return how far each block pulls a metric towards its own, shape [B]: the jackknife.
 
     Of a mean of equal blocks, each block's mean less that of all. A block without which the metric
     is undefined counts as one without influence.
@@ -212,7 +212,7 @@ def influences(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> 
 
 
 def _recompute(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> Recompute:
-    """The fast form where it gives the task's own figure on all rows, else row by row."""
+    """Return the fast form where it gives the task's own figure on all rows, else row by row."""
     own = scored.metric(task, metric)
     fast = _fast_form(task, metric, scored, blocks)
     if fast is not None:
@@ -270,7 +270,7 @@ def _fast_form(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> 
 def _of_catalogue(
     metric: Metric, predictions: Floats, labels: Floats, blocks: Blocks
 ) -> Recompute | None:
-    """From the sums of each block; from pairs of blocks for the ROC area."""
+    """Compute a metric from the sums of each block; the ROC area from pairs of blocks."""
     figure = metric.figure
     if metric.sums is not None and figure is not None:
         sums = metric.summed(predictions, labels, (blocks.index, blocks.count))
@@ -288,7 +288,7 @@ def _of_catalogue(
 
 
 def _mean_of_defined(areas: Floats) -> Floats:
-    """Over the classes that a draw has, shape [C, R] → [R]; NaN where it has one only."""
+    """Average over the classes that a draw has, shape [C, R] → [R]; NaN where it has one only."""
     known = ~np.isnan(areas)
     return ratio(np.where(known, areas, 0.0).sum(axis=0), known.sum(axis=0))
 
@@ -304,7 +304,7 @@ def _mean(values: Floats, blocks: Blocks, weights: Floats | None = None) -> Reco
 
 
 def _of_means(task: Task, metric: str, scored: ScoredBatch, blocks: Blocks) -> Recompute | None:
-    """What a metric is of one example that has the weighted mean of all statistics.
+    """Compute a metric of one example that has the weighted mean of all statistics.
 
     Perplexity, for instance, is the exponential of the mean loss.
     """

@@ -76,7 +76,7 @@ class Spread:
 
 
 def _correlation(away: NDArray[np.float64], apart: NDArray[np.float64]) -> float:
-    """Of adjacent days, as of an autoregressive process; may be negative.
+    """Estimate the correlation of adjacent days, as of an autoregressive process; may be negative.
 
     With Kendall's correction (1954): a sample of n shows (1 + 3 r) / n too little. Where it is
     clear, days further apart are asked too: noise of single days hides how long bad ones last.
@@ -127,7 +127,7 @@ class Estimate:
     def of(
         cls, value: float, error: float, spread: Spread, *, fitted: int = 0, luck: float = 0.0
     ) -> "Estimate":
-        """From a standard error that holds for independent blocks.
+        """Build an interval from a standard error that holds for independent blocks.
 
         Args:
             value: The estimate.
@@ -163,7 +163,7 @@ class Estimate:
         )
 
     def probability_below(self, limit: float) -> float:
-        """How probable so low an improvement is if the true one is the limit."""
+        """Return the probability of so low an improvement if the true one is the limit."""
         if self.error > 0:
             away = (self.value - limit) / self.error
             return float(stdtr(self.degrees, _transformed(away, max(self.skewness, 0.0))))
@@ -171,7 +171,7 @@ class Estimate:
 
 
 def _transformed(away: float, skewness: float) -> float:
-    """A studentized mean of skewed values as if of symmetric ones (Hall, 1992, monotone)."""
+    """Transform a studentized mean of skewed values to a symmetric one (Hall, 1992, monotone)."""
     return (
         away + skewness / 3.0 * away**2 + skewness**2 / 27.0 * away**3 + skewness / 6.0
         if math.isfinite(away)
@@ -180,7 +180,7 @@ def _transformed(away: float, skewness: float) -> float:
 
 
 def _untransformed(quantile: float, skewness: float) -> float:
-    """The inverse."""
+    """Invert `_transformed`."""
     if abs(skewness) < 1e-9:
         return quantile
     inner = 1.0 + skewness * (quantile - skewness / 6.0)

@@ -251,20 +251,20 @@ class Instruments:
     stragglers: StragglerProbe
 
     def before(self, step: int) -> None:
-        """Called before update `step`, counted from 1."""
+        """Note that update `step`, counted from 1, begins."""
         self.watchdog.begin("update", step - 1)
         self.profiler.before(step)
         self.stragglers.before(step)
 
     def after(self, step: int, *, is_interrupted: bool) -> None:
-        """Called after it; what is interrupted by an evaluation is not traced any further."""
+        """Note that it has ended; what an evaluation interrupts is not traced any further."""
         self.stragglers.after(step)
         self.profiler.after(step, is_interrupted=is_interrupted)
 
     def evaluating(self, steps_done: int) -> None:
-        """Called before an evaluation."""
+        """Note that an evaluation begins."""
         self.watchdog.begin("evaluation", steps_done)
 
     def checkpointing(self, steps_done: int) -> None:
-        """Called before a checkpoint is written, waited for or restored."""
+        """Note that a checkpoint begins to be written, waited for or restored."""
         self.watchdog.begin("checkpoint", steps_done)

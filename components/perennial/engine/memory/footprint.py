@@ -86,7 +86,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What an estimate depends on besides model and layout."""
+    """Inputs of an estimate besides model and layout."""
 
     section: TrainingSection
     processes: int
@@ -113,7 +113,7 @@ class Circumstances:
 def estimate(
     candidate: Candidate, model: ModelMemory, measured: PassMemory, around: Circumstances
 ) -> MemoryEstimate:
-    """One process's memory under a layout."""
+    """Estimate one process's memory under a layout."""
     section, shards = around.section, around.processes if candidate.is_sharded else 1
     gathered = buckets = block_gradients = 0
     # While gradients accumulate they are not reduced, and so not sharded either.
@@ -161,7 +161,7 @@ def share(size: int, shards: int) -> int:
 def loading_peak(
     candidate: Candidate, model: ModelMemory, weights: int, around: Circumstances
 ) -> int:
-    """The most while the initial model becomes what is kept of it, module by module.
+    """Return the most while the initial model becomes what is kept of it, module by module.
 
     On a GPU the module that is being sharded is there as a whole, beside the shards; on the host
     all modules that are still to be sharded are.
@@ -190,7 +190,7 @@ def gathered_weights(candidate: Candidate, model: ModelMemory, section: Training
 
 
 def unreduced_gradients(model: ModelMemory, section: TrainingSection, accumulating: bool) -> int:
-    """The gradients of a block, and the float32 buffer that they are reduced in."""
+    """Return the gradients of a block, and the float32 buffer that they are reduced in."""
     block = max(model.blocks, default=0)
     if accumulating or not block:
         return block or model.outside

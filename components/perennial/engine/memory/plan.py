@@ -45,7 +45,7 @@ DOUBLINGS = 10  # of the processes that advice may speak of
 
 
 class PlannedMemory(Decision):
-    """Which layout was chosen, and why.
+    """The layout that was chosen, and why.
 
     File tree: `memory_plan.json`.
     """

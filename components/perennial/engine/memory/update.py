@@ -30,7 +30,7 @@ class UpdateMemory:
 
     @classmethod
     def of(cls, model: nn.Module, settings: Optimizer, *, is_on_gpu: bool) -> Self:
-        """Two steps are made with tensors that have shapes and no values: nothing is computed."""
+        """Measure two steps on tensors that have shapes and no values: nothing is computed."""
         if isinstance(settings, AdamW8bit):
             return cls(*_of_8_bit(model))
         is_fused = _is_fused(settings, is_on_gpu=is_on_gpu)

@@ -36,7 +36,7 @@ def language_metrics() -> tuple[Metric, ...]:
 
 
 def _weighted(*names: str) -> Sums:
-    """The weighted sum of each column, and the weights'."""
+    """Return the weighted sum of each column, and the weights'."""
 
     def sums(statistics: Floats, weights: Floats, groups: Groups) -> Floats:
         means = statistics.mean(axis=1)

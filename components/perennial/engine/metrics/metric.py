@@ -65,7 +65,7 @@ class Metric:
     optional: tuple[str, ...] = ()
 
     def measure(self, predictions: Floats, labels: Floats) -> float:
-        """The figure of all rows; NaN only if a prediction or a label is not finite.
+        """Compute the figure of all rows; NaN only if a prediction or a label is not finite.
 
         Args:
             predictions: In the form of the task's kind.
@@ -90,7 +90,7 @@ class Metric:
         return value
 
     def summed(self, predictions: Floats, labels: Floats, groups: Groups) -> Floats:
-        """The sums of each group, shape [G, K], in memory that does not grow with the rows.
+        """Add up each group, shape [G, K], in memory that does not grow with the rows.
 
         Those that do not add up are of all rows at once.
         """
@@ -106,11 +106,11 @@ class Metric:
         return reduce(np.add, parts)
 
     def read_from(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Which statistics it reads of a task that names these."""
+        """Return the statistics that it reads of a task that names these."""
         return (*self.statistics, *(name for name in self.optional if name in names))
 
     def reading(self, names: Sequence[str]) -> "Metric":
-        """The same, of statistics whose columns have these names; columns may come repeatedly.
+        """Read statistics whose columns have these names; columns may come repeatedly.
 
         The metric then gets them as [N, times, columns].
         """
@@ -130,7 +130,7 @@ class Metric:
 
 
 def parts_of(values: Floats) -> Iterator[slice]:
-    """All rows, so many at a time that a part holds `NUMBERS_AT_ONCE`; one part at least."""
+    """Return all rows, so many at a time that a part holds `NUMBERS_AT_ONCE`; one part at least."""
     rows = max(1, NUMBERS_AT_ONCE * len(values) // max(values.size, 1))
     return (slice(start, start + rows) for start in range(0, max(len(values), 1), rows))
 
@@ -141,12 +141,12 @@ def all_finite(values: Floats) -> bool:
 
 
 def one_group(labels: Floats) -> Groups:
-    """All rows as one."""
+    """Put all rows into one group."""
     return np.zeros(len(labels), dtype=np.int64), 1
 
 
 def added(values: Floats, groups: Groups) -> Floats:
-    """The sum of each group's values, shape [G]."""
+    """Add up each group's values, shape [G]."""
     index, count = groups
     if count == 1:
         return np.array([values.sum()])  # pairwise, so nearly exact
@@ -174,5 +174,5 @@ def mean_of(values: Callable[[Floats, Floats], Floats]) -> tuple[Sums, Figure]:
 
 
 def first_by_second(sums: Floats) -> Floats:
-    """The ratio of two sums."""
+    """Divide the first of two sums by the second."""
     return ratio(sums[..., 0], sums[..., 1])

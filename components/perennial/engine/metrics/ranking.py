@@ -68,7 +68,7 @@ def _mean_average_precision(predictions: Floats, labels: Floats) -> float:
 def _mean_over_classes(
     area: Callable[[Floats, NDArray[np.bool_]], float], predictions: Floats, labels: Floats
 ) -> float:
-    """Over the classes that some rows have and others have not; NaN where there are none."""
+    """Average over the classes that some rows have and others lack; NaN where there are none."""
     first, columns = (1, predictions[:, None]) if predictions.ndim == 1 else (0, predictions)
     areas = [
         area(scores, labels == code)

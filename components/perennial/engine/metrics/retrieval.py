@@ -52,11 +52,11 @@ class Levels:
     gains: Floats
 
     def of_queries(self, values: Floats) -> Floats:
-        """The sum of each query's levels, shape [Q]."""
+        """Return the sum of each query's levels, shape [Q]."""
         return np.bincount(self.query, weights=values, minlength=len(self.gains)).astype(np.float64)
 
     def expected(self, worth: Gain) -> Floats:
-        """The mean over all places that a level's candidates share, shape [L]."""
+        """Return the mean over all places that a level's candidates share, shape [L]."""
         ranks = np.arange(1, int((self.ahead + self.tied).max(initial=0)) + 1, dtype=np.float64)
         total = np.concatenate([[0.0], np.cumsum(worth(ranks))])
         return np.asarray((total[self.ahead + self.tied] - total[self.ahead]) / self.tied)
@@ -67,7 +67,7 @@ PerQuery: TypeAlias = Callable[[Levels], Floats]
 
 
 def recall_at(k: int) -> Metric:
-    """Which share of the right answers is among the first k."""
+    """Compute the share of the right answers that is among the first k."""
     return _retrieval(
         f"recall_at_{k}",
         "Share of a query's right answers that are among the first K, averaged over queries.",
@@ -76,7 +76,7 @@ def recall_at(k: int) -> Metric:
 
 
 def precision_at(k: int) -> Metric:
-    """Which share of the first k is right."""
+    """Compute the share of the first k that is right."""
     return _retrieval(
         f"precision_at_{k}",
         "Right answers among the first K divided by K, averaged over queries.",
@@ -85,7 +85,7 @@ def precision_at(k: int) -> Metric:
 
 
 def ndcg_at(k: int) -> Metric:
-    """How early the right answers come among the first k, by gain and discount."""
+    """Compute how early the right answers come among the first k, by gain and discount."""
 
     def discount(ranks: Floats) -> Floats:
         return np.where(ranks <= k, 1.0 / np.log2(1.0 + ranks), 0.0)
@@ -105,14 +105,14 @@ def ndcg_at(k: int) -> Metric:
 
 
 def mean_reciprocal_rank() -> Metric:
-    """How early the first right answer comes."""
+    """Compute how early the first right answer comes."""
     return _retrieval(
         "mean_reciprocal_rank", "Mean of 1 / rank of a query's first right answer.", _reciprocal
     )
 
 
 def mean_average_precision() -> Metric:
-    """How right the answers are, up to each right one."""
+    """Compute how right the answers are, up to each right one."""
     return _retrieval(
         "mean_average_precision",
         "Precision at the rank of each right answer, averaged over the query's right answers and "
@@ -122,7 +122,7 @@ def mean_average_precision() -> Metric:
 
 
 def _retrieval(name: str, meaning: str, per_query: PerQuery) -> Metric:
-    """A metric of the ranks of right answers, expected over random orders of equal scores."""
+    """Compute a metric of right answers' ranks, expected over random orders of equal scores."""
 
     def sums(statistics: Floats, weights: Floats, groups: Groups) -> Floats:
         rows, places, columns = statistics.shape
@@ -157,7 +157,7 @@ def _answers(levels: Levels) -> Floats:
 
 
 def _reciprocal(levels: Levels) -> Floats:
-    """Of one right answer the mean of 1 / rank, of several the mean of the first one's."""
+    """Average 1 / rank of one right answer; of several, that of the first one."""
     values = levels.expected(np.reciprocal)
     several = np.flatnonzero((levels.before == 0) & (levels.right > 1))
     kinds = np.stack([levels.ahead, levels.tied, levels.right], axis=1)[several]

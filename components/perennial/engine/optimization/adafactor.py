@@ -182,7 +182,7 @@ class _Factors:
 
 
 def _sum_of_squares(tensor: Tensor, dimension: int | None = None) -> Tensor:
-    """In float64, without a copy of the tensor in it."""
+    """Add up squares in float64, without a copy of the tensor in it."""
     norm: Tensor = torch.linalg.vector_norm(
         tensor, dim=dimension, keepdim=dimension is not None, dtype=torch.float64
     )
@@ -208,7 +208,7 @@ def _zeros_reduced(parameter: Tensor, dimension: int) -> Tensor:
 
 
 def _sharding_groups(parameter: Tensor, dimension: int | None) -> tuple[dist.ProcessGroup, ...]:
-    """The groups over which a dimension, or any of them, is divided."""
+    """Return the groups over which a dimension, or any of them, is divided."""
     if not isinstance(parameter, DTensor):
         return ()
     return tuple(

@@ -42,7 +42,7 @@ class AveragedWeights:
         torch._foreach_lerp_(averages, weights, 1.0 - self.decay(step))
 
     def decay(self, step: int) -> float:
-        """The share of the average that an update keeps: a closed form, so it needs no state."""
+        """Return the share that an update keeps of the average: in closed form, without state."""
         if not self._settings.warm_up:
             return self._settings.decay
         return min(self._settings.decay, (1 + step) / (10 + step))
@@ -61,7 +61,7 @@ class AveragedWeights:
             self._exchange()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The averages by the names of the weights; loading in place restores them."""
+        """Return the averages by the names of the weights; loading in place restores them."""
         return dict(self._by_name)
 
     @torch.no_grad()

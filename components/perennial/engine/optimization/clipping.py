@@ -36,7 +36,7 @@ class Clipper:
         self._observed = len(kept)
 
     def local_excess(self, parameters: Iterable[nn.Parameter], scale: float) -> Scalar:
-        """1 if any of this rank's elements is over the limit per value; to be added up.
+        """Return 1 if any of this rank's elements is over the limit per value; to be added up.
 
         Args:
             parameters: With gradients.
@@ -51,7 +51,7 @@ class Clipper:
         return scalar(largest > self._settings.max_value * scale) * 1.0
 
     def observe_clipping(self, ranks: Scalar) -> None:
-        """On how many ranks an element is over the limit per value."""
+        """Note on how many ranks an element is over the limit per value."""
         self._excess = ranks
 
     def clip(self, parameters: Sequence[nn.Parameter], norm: Scalar, scale: float) -> Scalar:
@@ -73,7 +73,7 @@ class Clipper:
         return 0.0
 
     def observed(self) -> tuple[float, ...]:
-        """The norms that the adaptive limit looks at, oldest first: its whole state."""
+        """Return the norms that the adaptive limit looks at, oldest first: its whole state."""
         window = len(self._norms)
         if self._observed <= window:
             return tuple(self._norms[: self._observed].tolist())
@@ -97,7 +97,7 @@ def _at_most_one(factor: Scalar) -> Scalar:
 
 
 def local_squared_norm(parameters: Iterable[nn.Parameter], layout: Layout | None) -> Tensor:
-    """This rank's part of the squared length of the whole gradient; the parts' sum is the whole.
+    """Return this rank's part of the squared norm of the whole gradient, to be added up.
 
     The sum runs in float64: rounded to float32 afterwards, it is the same number however the
     gradient is sharded.
@@ -135,7 +135,7 @@ def limit_values(parameters: Iterable[nn.Parameter], largest: float) -> None:
 
 
 def local_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[Tensor, Tensor]]:
-    """Every gradient and this rank's part of it."""
+    """Return every gradient and this rank's part of it."""
     gradients = [parameter.grad for parameter in parameters]
     with torch.no_grad():
         return [

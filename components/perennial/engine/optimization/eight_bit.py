@@ -9,7 +9,7 @@ from perennial.contracts.errors import PerennialError
 
 
 def adamw_8bit_type(*, is_on_gpu: bool) -> type[torch.optim.Optimizer]:
-    """The optimizer's class; on GPUs, its update is compiled for each shape of parameter.
+    """Return the optimizer's class; on GPUs, its update is compiled for each shape of parameter.
 
     Raises:
         PerennialError: torchao is not installed, or does not fit the installed PyTorch.
@@ -29,7 +29,7 @@ def adamw_8bit_type(*, is_on_gpu: bool) -> type[torch.optim.Optimizer]:
 
 
 def _not_compiled(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """The same update as plain operations.
+    """Apply the same update as plain operations.
 
     Compiling takes a CPU about ten seconds per shape of parameter, and a C++ compiler, for nothing:
     8 bits serve GPUs that are short of memory.

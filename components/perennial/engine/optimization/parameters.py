@@ -11,7 +11,7 @@ from perennial.contracts.errors import PerennialError
 
 
 def named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters under the names that checkpoints use; a tied one under each of its names."""
+    """Return parameters by the names that checkpoints use; a tied one under each of its names."""
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     return {
         name: value
@@ -21,14 +21,14 @@ def named_weights(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part, sharing its memory."""
+    """Return this rank's part, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def split_by_decay(
     model: nn.Module, no_decay: Sequence[str] = (), names: Collection[str] = ()
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Trainable parameters with weight decay (matrices) and without (biases, norms, embeddings).
+    """Split parameters: with weight decay (matrices), without (biases, norms, embeddings).
 
     Args:
         model: Sharded or not.

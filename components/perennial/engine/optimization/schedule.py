@@ -51,14 +51,14 @@ def momentum(schedule: Schedule, step: int, steps: int) -> float | None:
 
 
 def _progress(step: int, start: int, end: int) -> float:
-    """How much of a stretch lies behind: 0 at its first update, 1 behind its last."""
+    """Return how much of a stretch lies behind: 0 at its first update, 1 behind its last."""
     if step < start:
         return 0.0
     return 1.0 if step >= end else (step - start) / (end - start)
 
 
 def _left(shape: str, progress: float) -> float:
-    """What is left of the way down."""
+    """Return the share of the way down that is left."""
     if shape == "linear":
         return 1.0 - progress
     if shape == "sqrt":
@@ -67,7 +67,7 @@ def _left(shape: str, progress: float) -> float:
 
 
 def _cycle(schedule: OneCycle, ends: tuple[float, float, float], step: int, length: int) -> float:
-    """A value that goes from the first over the second to the third; steps as PyTorch counts."""
+    """Go from the first value over the second to the third; steps as PyTorch counts."""
     first, turn, last = ends
     turning = max(schedule.rise_fraction * length - 1.0, 0.0)
     if step <= turning and turning > 0.0:

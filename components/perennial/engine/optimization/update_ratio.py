@@ -32,12 +32,12 @@ class UpdateRatio:
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Called right before an update that is to be measured."""
+        """Copy the weights, right before an update that is to be measured."""
         self._before = [weights.clone() for weights in self._local()]
 
     @torch.no_grad()
     def measure(self) -> float:
-        """Called right after it: length of the update / length of the weights before."""
+        """Return length of the update / length of the weights before, right after the update."""
         before, self._before = self._before, []
         if not before:
             squares = torch.zeros(2, dtype=torch.float64, device=self._world.device)
@@ -54,7 +54,7 @@ class UpdateRatio:
 
 
 def _evenly_spread(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-    """All parameters, or every n-th where all would be too many; none that alone is too large."""
+    """Choose all parameters, or every n-th where all are too many; none that alone is too large."""
     sizes = [_local(parameter).numel() for parameter in parameters]
     stride = max(1, -(-sum(sizes) // MAX_WEIGHTS))
     spread = list(zip(parameters, sizes, strict=True))[::stride]

@@ -48,7 +48,7 @@ def _mean_of_parts(
 
 
 def own_sequences(batches: list[Batch], task: Task, layout: Layout) -> list[Batch]:
-    """This process's part of every sequence; whole batches without context parallelism.
+    """Return this process's part of every sequence; whole batches without context parallelism.
 
     An example's weight is divided by how many of its positions count in each part, so that the
     parts' weighted losses add up to the example's.
@@ -73,7 +73,7 @@ class WholeSequences(nn.Module):
         self._plan, self._layout = sequence_plan(task), layout
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """The whole output."""
+        """Return the whole output."""
         part = self.model(**_slices(inputs, self._plan, self._layout)).contiguous()
         parts = [torch.empty_like(part) for _ in range(self._layout.size("context"))]
         dist.all_gather(parts, part, group=self._layout.mesh["context"].get_group())
@@ -81,12 +81,12 @@ class WholeSequences(nn.Module):
 
 
 def whole_sequences(model: nn.Module, task: Task, layout: Layout) -> nn.Module:
-    """The model, called with whole sequences whatever the layout."""
+    """Return the model, called with whole sequences whatever the layout."""
     return WholeSequences(model, task, layout) if layout.size("context") > 1 else model
 
 
 def sequence_plan(task: Task) -> ParallelPlan:
-    """The plan of a task whose sequences are shared.
+    """Return the plan of a task whose sequences are shared.
 
     Raises:
         BadTaskError: it does not declare which tensors are sequences.
@@ -150,13 +150,13 @@ class _Exchange:
         return torch.split(whole, [group.shape[3] for group in grouped], dim=2)
 
     def to_parts(self, module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        """What attention gives: some heads of the whole sequence → all heads of a part."""
+        """Turn attention's output, some heads of the whole sequence, into all heads of a part."""
         batch, length, heads, features = output.shape
         part = length // self._size
         parts = output.reshape(batch, self._size, part, heads, features).movedim(1, 0)
         return self._swap(parts).movedim(0, 2).flatten(2, 3)
 
     def _swap(self, blocks: Tensor) -> Tensor:
-        """One block of the first dimension for each process, one from each."""
+        """Send one block of the first dimension to each process, and receive one from each."""
         one_each = [1] * self._size
         return all_to_all(blocks, one_each, one_each, self._group)

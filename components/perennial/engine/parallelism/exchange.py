@@ -67,7 +67,7 @@ class _Scaled(torch.autograd.Function):
 def all_to_all(
     rows: Tensor, sent: Sequence[int], received: Sequence[int], group: dist.ProcessGroup
 ) -> Tensor:
-    """Each process's rows for this one, in the order of the processes.
+    """Send rows to each process; return those for this one, in the order of the processes.
 
     Args:
         rows: For the first process of the group, for the second, and so on.
@@ -80,19 +80,19 @@ def all_to_all(
 
 
 def mean_over(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The element-wise mean over a group; gradients reach every process's tensor."""
+    """Average element-wise over a group; gradients reach every process's tensor."""
     apply: Callable[..., Tensor] = _Mean.apply
     return apply(tensor, group)
 
 
 def with_scaled_gradient(tensor: Tensor, factor: float) -> Tensor:
-    """The same tensor; its gradient is multiplied on the way back."""
+    """Return the tensor as it is; its gradient is multiplied on the way back."""
     apply: Callable[..., Tensor] = _Scaled.apply
     return apply(tensor, factor)
 
 
 def uncompiled(hook: Hook) -> Hook:
-    """The same hook, excluded from compilation because it communicates."""
+    """Exclude a hook from compilation, because it communicates."""
     disable: Callable[[Hook], Hook] = torch.compiler.disable
     return disable(hook)
 

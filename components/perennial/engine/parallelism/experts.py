@@ -50,7 +50,7 @@ def share_experts(
 
 
 def own_experts(weight: Tensor) -> Tensor:
-    """The experts that this process holds, of a weight whose first dimension is the expert."""
+    """Return this process's experts of a weight whose first dimension is the expert."""
     if not isinstance(weight, DTensor):
         return weight
     # They see the tokens of the whole expert group, and so add its gradients up; the engine counts
@@ -88,6 +88,6 @@ class _Exchange:
         return arrived[self._order], here.sum(0)
 
     def bring_back(self, module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        """The reverse."""
+        """Send the experts' outputs back to where the tokens came from."""
         returned = output[self._order.argsort()]
         return all_to_all(returned, self._received, self._sent, self._group)

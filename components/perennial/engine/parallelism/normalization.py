@@ -60,7 +60,7 @@ def normalized(model: nn.Module, training: TrainingSection, world: World) -> nn.
 
 
 def statistics_groups(world: World) -> tuple[dist.ProcessGroup, ...]:
-    """The groups whose sums, one after the other, cover all processes with different rows."""
+    """Return groups whose sums, one after the other, cover all processes with different rows."""
     layout = world.layout
     return tuple(
         layout.mesh.get_group(name)

@@ -53,7 +53,7 @@ def share_optimizer_state(optimizer: Optimizer, training: TrainingSection, world
 
 
 def divide_evenly(parameters: list[nn.Parameter], parts: int) -> list[list[nn.Parameter]]:
-    """The weights of each part, by size: the largest first, each to the part with least."""
+    """Divide weights by size: the largest first, each to the part with least."""
     divided: list[list[nn.Parameter]] = [[] for _ in range(parts)]
     sizes = [0] * parts
     for weight in sorted(parameters, key=torch.numel, reverse=True):
@@ -67,7 +67,7 @@ def divide_evenly(parameters: list[nn.Parameter], parts: int) -> list[list[nn.Pa
 def with_absent_states(
     states: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The states of weights by name; those that another process has are empty.
+    """Return the states of weights by name; those that another process has are empty.
 
     Args:
         states: Loaded.
@@ -78,7 +78,7 @@ def with_absent_states(
 
 @torch.no_grad()
 def _broadcast(weights: list[nn.Parameter], owner: int) -> None:
-    """In one message."""
+    """Broadcast tensors in one message."""
     flat = torch.cat([weight.flatten() for weight in weights])
     dist.broadcast(flat, src=owner)
     start = 0

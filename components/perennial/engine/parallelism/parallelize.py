@@ -155,7 +155,7 @@ def shard(
 
 
 def parameter_offload(training: TrainingSection, device: torch.device) -> OffloadPolicy:
-    """Where shards, gradients and optimizer state lie between their uses."""
+    """Choose where shards, gradients and optimizer state lie between their uses."""
     if not training.memory.parameter_offload:
         return OffloadPolicy()
     if device.type == "cpu":
@@ -285,7 +285,7 @@ def find_leaves(tensor: Tensor) -> Iterator[Tensor]:
 def _trial_output(
     model: nn.Module, inputs: Batch, training: TrainingSection, device: torch.device
 ) -> Iterator[Tensor]:
-    """The output of a forward pass that leaves no trace in running statistics."""
+    """Yield the output of a forward pass that leaves no trace in running statistics."""
     buffers = [buffer.clone() for buffer in model.buffers()]
     with computation(training, device):
         output = model(**{name: value.to(device) for name, value in inputs.items()})
@@ -295,7 +295,7 @@ def _trial_output(
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model as the task made it."""
+    """Return the model as the task made it."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 

@@ -82,7 +82,7 @@ class Pipeline(nn.Module):
 
     @property
     def stages(self) -> tuple[nn.Module, ...]:
-        """The roots of the stages here, in forward order."""
+        """Return the roots of the stages here, in forward order."""
         return tuple(self._stages.values())
 
     def train(self, mode: bool = True) -> Self:
@@ -100,7 +100,7 @@ class Pipeline(nn.Module):
         self.train(training)
 
     def forward(self, **inputs: Tensor) -> Tensor | None:
-        """The model's output on the process of the last stage, None elsewhere; no backward pass.
+        """Run the model without a backward pass; the output is on the last stage, None elsewhere.
 
         A process is done when it has passed its activation on, so that successive calls overlap.
         """
@@ -201,7 +201,7 @@ def build_pipeline(
     inputs: Batch,
     shard: Callable[[nn.Module], nn.Module],
 ) -> Pipeline:
-    """The model as stages; every rank passes the same initial model.
+    """Divide the model into stages; every rank passes the same initial model.
 
     Args:
         model: On the host.
@@ -230,7 +230,7 @@ def build_pipeline(
 
 
 def check_passes(training: TrainingSection, data_size: int) -> int:
-    """The micro-batches of an update.
+    """Return the number of micro-batches of an update.
 
     Raises:
         PerennialError: the schedule needs more of them, or another number.
@@ -263,7 +263,7 @@ def check_passes(training: TrainingSection, data_size: int) -> int:
 
 
 def padded(batch: Batch, rows: int) -> Batch:
-    """The batch with its last row repeated up to so many rows; the repeated ones count nothing.
+    """Repeat the last row of a batch up to so many rows; the repeated ones count nothing.
 
     The stages exchange activations of one shape only.
     """
@@ -290,7 +290,7 @@ def _require_one_loss(model: nn.Module, task: Task, inputs: Batch) -> None:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Of the whole model, whatever part of it is here."""
+    """Count the parameters of the whole model, whatever part of it is here."""
     if isinstance(model, Pipeline):
         return sum(model.whole.values())
     return sum(parameter.numel() for parameter in model.parameters())

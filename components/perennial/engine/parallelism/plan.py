@@ -16,7 +16,7 @@ __all__ = ["ParallelPlan", "TensorStyle", "checked_plan", "matching"]
 def checked_plan(
     plan: ParallelPlan | None, owner: str, parallelism: Parallelism
 ) -> ParallelPlan | None:
-    """The plan, if it covers every dimension that is used.
+    """Return the plan, if it covers every dimension that is used.
 
     Args:
         plan: The task's.
@@ -52,7 +52,7 @@ def checked_plan(
 
 
 def matching(model: nn.Module, pattern: str, owner: str) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that a name of a plan means.
+    """Yield the modules that a name of a plan means.
 
     Args:
         model: Whole.

@@ -14,7 +14,7 @@ from perennial.engine.world.layout import Layout
 
 
 def scalar_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """The parameters without dimensions."""
+    """Return the parameters without dimensions."""
     return {parameter for parameter in model.parameters() if parameter.ndim == 0}
 
 

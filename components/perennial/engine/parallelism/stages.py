@@ -21,12 +21,12 @@ class Passthrough(nn.Module):
     """Placeholder for a part of another stage: returns its input."""
 
     def forward(self, activation: Tensor, *_: object, **__: object) -> Tensor:
-        """The first argument; what else the part is given does not matter."""
+        """Return the first argument; what else the part is given does not matter."""
         return activation
 
 
 def divide_blocks(num_blocks: int, num_stages: int) -> list[range]:
-    """The blocks of each stage: contiguous, as equal as whole blocks allow.
+    """Return the blocks of each stage: contiguous, as equal as whole blocks allow.
 
     What is left over goes to the first stages: the last has the output layer to compute as well.
 
@@ -44,7 +44,7 @@ def divide_blocks(num_blocks: int, num_stages: int) -> list[range]:
 
 
 def assign_parts(model: nn.Module, plan: ParallelPlan, num_stages: int) -> dict[str, int]:
-    """The stage of each part, by the part's name.
+    """Return the stage of each part, by the part's name.
 
     Args:
         model: Whole.
@@ -64,7 +64,7 @@ def assign_parts(model: nn.Module, plan: ParallelPlan, num_stages: int) -> dict[
 
 
 def cut(model: nn.Module, stages: Mapping[str, int], kept: Collection[int]) -> nn.Module:
-    """The model with the parts of some stages; the parts themselves are shared, not copied.
+    """Keep the parts of some stages of a model; the parts themselves are shared, not copied.
 
     Args:
         model: Whole.
@@ -113,7 +113,7 @@ def require_chain(
 
 
 def first_input(model: nn.Module) -> str:
-    """The argument of `forward` in whose place the activation comes in later stages."""
+    """Return the argument of `forward` in whose place the activation comes in later stages."""
     return next(iter(inspect.signature(model.forward).parameters))
 
 

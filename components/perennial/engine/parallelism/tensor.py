@@ -126,7 +126,7 @@ def _require_shared(name: str, module: nn.Module, style: TensorStyle, owner: str
 
 
 def _tied_parameters(model: nn.Module) -> list[list[tuple[nn.Module, str]]]:
-    """The places of parameters that several modules share; dividing one gives it a new identity."""
+    """Find parameters that several modules share; dividing one gives it a new identity."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():

@@ -67,7 +67,7 @@ class Trace:
 
 
 def find_bottleneck(trace: Trace) -> Bottleneck:
-    """The verdict, with the shares that it follows from and what helps."""
+    """Name the bottleneck, with the shares that it follows from and what helps."""
     waits = trace.data_wait / trace.seconds
     in_operations = sum(operation.seconds for operation in trace.operations)
     computing = sum(operation.seconds for operation in trace.operations if operation.computes)

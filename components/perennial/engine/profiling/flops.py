@@ -51,7 +51,7 @@ def flops_per_example(task: Task, batch: Batch) -> float | None:
 
 
 def peak_flops(device_name: str, precision: str, *, allow_tf32: bool) -> float | None:
-    """What a device can do per second at best; None when it is not in the table."""
+    """Return the peak operations per second of a device; None when it is not in the table."""
     kind = "tf32" if precision == "fp32" and allow_tf32 else precision
     for name, peaks in PEAK_TFLOPS.items():
         if name in device_name and kind in peaks:

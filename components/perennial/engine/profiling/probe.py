@@ -96,7 +96,7 @@ class RatePoint:
 
 
 def best_device() -> torch.device:
-    """A GPU where there is one."""
+    """Return a GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -119,7 +119,7 @@ def probe_batch_sizes(
 
 
 def knee(points: Sequence[BatchPoint]) -> BatchPoint:
-    """The smallest size that comes within a tenth of the best throughput."""
+    """Return the smallest size that comes within a tenth of the best throughput."""
     best = max(point.rows_per_second for point in points)
     return next(point for point in points if point.rows_per_second >= KNEE_SHARE * best)
 
@@ -144,7 +144,7 @@ def probe_learning_rates(
 
 
 def suggested_rate(points: Sequence[RatePoint]) -> float | None:
-    """A tenth of the rate at the least smoothed loss; None when the loss never fell.
+    """Return a tenth of the rate at the least smoothed loss; None when the loss never fell.
 
     At the least loss itself the training is about to diverge; one order of magnitude below is the
     range test's usual advice (Howard and Gugger, Deep Learning for Coders, 2020, chapter 5).
@@ -176,7 +176,7 @@ def _time_updates(subject: Subject, size: int, seconds: float) -> BatchPoint:
 
 @dataclass(frozen=True)
 class UpdatePoint:
-    """What one update measured.
+    """Measurements of one update.
 
     Attributes:
         loss: Of the batch, before the update.
@@ -257,7 +257,7 @@ class Update:
 
 
 def alone(training: TrainingSection) -> TrainingSection:
-    """The section without what other processes are for."""
+    """Return the section without what other processes are for."""
     changes: dict[str, object] = {"strategy": "single", "parallelism": Parallelism()}
     if training.normalization.batch_norm == "sync":  # over one process, they are its own
         changes["normalization"] = Normalization()
@@ -266,7 +266,7 @@ def alone(training: TrainingSection) -> TrainingSection:
 
 
 def probed_model(subject: Subject, training: TrainingSection) -> nn.Module:
-    """A fresh model as the worker builds it, ready for training.
+    """Build a fresh model as the worker does, ready for training.
 
     Raises:
         PerennialError: the device lacks what the contract asks for.

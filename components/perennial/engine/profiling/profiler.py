@@ -23,7 +23,7 @@ class DataClock(Protocol):
 
     @property
     def seconds_waited(self) -> float:
-        """Seconds."""
+        """Return the seconds spent waiting for batches."""
 
 
 class Profiler:
@@ -46,7 +46,7 @@ class Profiler:
         """Known once the traced updates are done."""
 
     def before(self, step: int) -> None:
-        """Called before update `step`, counted from 1."""
+        """Begin to trace if update `step`, counted from 1, is the first to be traced."""
         settings = self._settings
         if settings is None or step < settings.start_step:
             return
@@ -60,7 +60,7 @@ class Profiler:
         self._begun = (step, time.perf_counter(), self._clock.seconds_waited)
 
     def after(self, step: int, *, is_interrupted: bool) -> None:
-        """Called after update `step`; an evaluation or a checkpoint that follows ends the trace."""
+        """End the trace after its last update, or before an evaluation or a checkpoint."""
         if self._profile is None or self._settings is None:
             return
         first, start, waited = self._begun
@@ -122,7 +122,7 @@ def _computes(name: str) -> bool:
 
 
 def _dispatch_seconds() -> float:
-    """What one operation costs that has next to nothing to do."""
+    """Measure an operation that has next to nothing to do."""
     tensor = torch.zeros(1)
     start = time.perf_counter()
     for _ in range(2000):

@@ -68,11 +68,11 @@ class SpikeDetector:
 
     @property
     def median(self) -> float:
-        """Of the window."""
+        """Return the median of the window."""
         return _middle(self._sorted)
 
     def state(self) -> SpikeState:
-        """For a checkpoint."""
+        """Return the state, for a checkpoint."""
         return SpikeState(
             recent=tuple(self._recent), suspects=tuple(self._suspects),
             calm_needed=self._calm_needed,

@@ -71,13 +71,13 @@ class StragglerProbe:
             self._seconds, self._waits = [], []
 
     def _now(self) -> float:
-        """The time when the device is done, as the waits are measured there: a sample may cost."""
+        """Return the time when the device is done, where waits are measured: a sample may cost."""
         if self._world.device.type == "cuda":
             torch.cuda.synchronize(self._world.device)
         return time.monotonic()
 
     def _waited(self) -> float:
-        """Seconds of this step in collectives; NaN when something else was tracing it."""
+        """Return the seconds of this step in collectives; NaN when something else traced it."""
         if self._trace is None:
             return math.nan
         self._trace.stop()

@@ -48,7 +48,7 @@ def make_servable(folder: Path, dataset: Dataset) -> None:
 
 
 def input_columns(task: Task) -> list[str]:
-    """What a served model is sent: features, and the label too where rows are measured by it."""
+    """Return the columns sent to a served model: features, and the label where rows need it."""
     names = list(task.columns.features)
     if task.kind == "statistic" and task.columns.label not in names:
         names.append(task.columns.label)

@@ -32,7 +32,7 @@ class Sources:
 
 
 def sources_of(modules: Iterable[str]) -> Sources:
-    """What the modules import, read from their sources: nothing is imported but parent packages.
+    """Return the imports of modules, read from their sources: only parent packages are imported.
 
     An import that cannot be resolved here is optional, or would have failed already. What is asked
     for by `importlib.import_module("name")` counts if it was asked for: call this after the model
@@ -64,7 +64,7 @@ def sources_of(modules: Iterable[str]) -> Sources:
 
 
 def changed_sources(carried: Path, task: str) -> list[str]:
-    """The task's own files, and those it imports, that a version carries with other content.
+    """Return the task's files and their imports that a version carries with other content.
 
     Args:
         carried: The version's folder of code; a file that it lacks has not changed.
@@ -81,7 +81,7 @@ def changed_sources(carried: Path, task: str) -> list[str]:
 
 
 def _carried(folder: Path, name: str) -> Path:
-    """A carried file, by its old name where it was carried under that."""
+    """Return a carried file, by its old name where it was carried under that."""
     found = folder / name
     return found if found.is_file() else folder / name.replace(f"{OWN}/", f"{OLD}/", 1)
 
@@ -112,7 +112,7 @@ def _imports(file: Path, package: str) -> Iterator[str]:
 
 
 def _without_type_checking(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those under `if TYPE_CHECKING`, which are never run."""
+    """Yield every node but those under `if TYPE_CHECKING`, which are never run."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -131,7 +131,7 @@ def _is_installed(file: Path) -> bool:
 
 
 def _versions(top: str, file: Path) -> dict[str, str]:
-    """The installed package that a module is of: the one of its name, or that has its file."""
+    """Return the package that a module is of: the one of its name, or that has its file."""
     try:
         found = [importlib.metadata.distribution(top)]
     except importlib.metadata.PackageNotFoundError:

@@ -39,7 +39,7 @@ class ComingSum:
     work: dist.Work | None
 
     def wait(self) -> Tensor:
-        """The element-wise sum."""
+        """Return the element-wise sum."""
         if self.work is not None:
             self.work.wait()
         return self.values

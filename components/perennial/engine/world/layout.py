@@ -67,7 +67,7 @@ class Layout:
         return cls(mesh, dense, sparse, size, dict(zip(DIMENSIONS, coordinate, strict=True)))
 
     def size(self, dimension: str) -> int:
-        """Processes along one dimension."""
+        """Return the number of processes along one dimension."""
         return self.sizes[dimension]
 
     @property
@@ -77,14 +77,14 @@ class Layout:
 
     @property
     def data_rank(self) -> int:
-        """Which part of every global batch this process computes."""
+        """Return which part of every global batch this process computes."""
         place = self.place
         group = place["replicate"] * self.size("shard") + place["shard"]
         return group * self.size("expert") + place["expert"]
 
     @property
     def averaging_size(self) -> int:
-        """Over how many processes gradients are averaged: those that see different tokens."""
+        """Return the number of processes, with different tokens, that average gradients."""
         return self.data_size * self.size("context")
 
     @property
@@ -128,7 +128,7 @@ class Layout:
 
 
 def dimension_sizes(parallelism: Parallelism, world_size: int) -> dict[str, int]:
-    """Processes along each of `DIMENSIONS`; `shard` takes what the others leave.
+    """Return the processes along each of `DIMENSIONS`; `shard` takes what the others leave.
 
     Raises:
         PerennialError: they do not multiply to the number of processes.
