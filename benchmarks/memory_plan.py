@@ -39,9 +39,8 @@ from perennial.contracts.memory import MemoryEstimate
 from perennial.contracts.training import Direction
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.data.batching import BatchPlan
-from perennial.engine.memory.device import device_name
 from perennial.engine.memory.footprint import Candidate, Circumstances, estimate
-from perennial.engine.memory.plan import Activations
+from perennial.engine.memory.plan import Activations, device_name
 from perennial.engine.metrics.metric import Kind
 from perennial.engine.objective import forward
 from perennial.engine.optimization.optimizer import build_optimizer

@@ -19,7 +19,6 @@ from typing_extensions import override
 from perennial.clients.object_store import open_store
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
-from perennial.engine.checkpoints.contract import require_same_training
 from perennial.engine.checkpoints.folder import (
     MARKER,
     CheckpointManifest,
@@ -35,6 +34,7 @@ from perennial.engine.checkpoints.folder import (
     publish,
     quarantine,
     read_manifest,
+    require_same_training,
     seal,
     step_of,
     verify,

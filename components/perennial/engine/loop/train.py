@@ -27,9 +27,8 @@ from perennial.engine.optimization.clipping import Clipper, local_squared_norm
 from perennial.engine.optimization.optimizer import follow_schedule
 from perennial.engine.optimization.update_ratio import UpdateRatio
 from perennial.engine.parallelism.context import own_sequences
-from perennial.engine.parallelism.parallelize import set_gradient_sync
+from perennial.engine.parallelism.parallelize import average_gradients, set_gradient_sync, unsharded
 from perennial.engine.parallelism.pipeline import Pipeline
-from perennial.engine.parallelism.scalar_parameters import average_gradients, unsharded
 from perennial.engine.reproducibility import StepRandomness
 from perennial.engine.resilience.guard import Guard, Judgement
 from perennial.engine.resilience.not_finite import collect, failure

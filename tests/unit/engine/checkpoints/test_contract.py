@@ -2,7 +2,7 @@ import pytest
 
 from checkpoint_files import manifest
 from perennial.contracts.errors import PerennialError
-from perennial.engine.checkpoints.contract import differences, require_same_training
+from perennial.engine.checkpoints.folder import differences, require_same_training
 
 THEN = {"training": {"seed": 1, "clipping": {"max_norm": 1.0}}, "code": "abc", "gone": True}
 NOW = {"training": {"seed": 2, "clipping": {"max_norm": 1.0}}, "code": "abc", "new": []}

@@ -10,12 +10,13 @@ from perennial.contracts.errors import PerennialError
 from perennial.engine.config.optimization import AdamW8bit, Optimizer
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.memory import plan as memory_plan
-from perennial.engine.memory.device import available_memory, host_memory
 from perennial.engine.memory.footprint import Candidate, Circumstances, candidates, estimate
 from perennial.engine.memory.live import LiveMemory, PassMemory, measure_pass
 from perennial.engine.memory.plan import (
     MARGIN,
     PlannedMemory,
+    available_memory,
+    host_memory,
     make_plan,
     plan_strategy,
     stored_plan,
