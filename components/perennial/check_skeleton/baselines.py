@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor, nn
 
-from perennial.check_skeleton.free_outputs import best_constant, output_of, probe
+from perennial.check_skeleton.free_outputs import output_of, probe, training_constant
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.evaluation.baseline_rows import BaselineRows
@@ -200,9 +200,8 @@ def _table(inputs: Batch) -> Floats:
 
 def _constant(subject: Subject, batch: Batch) -> ScoredBatch:
     """Score the training sample's best constant: class shares, the mean, token frequencies."""
-    task = subject.task
-    best, _ = best_constant(subject, output_of(subject, probe(subject)), subject.train)
-    return score_in_parts(task, _Constant(best), batch)
+    best, _ = training_constant(subject)
+    return score_in_parts(subject.task, _Constant(best), batch)
 
 
 class _Constant(nn.Module):

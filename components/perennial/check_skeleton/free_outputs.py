@@ -188,6 +188,15 @@ def best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[Tenso
     return minimised(subject, task.losses, _starts(output), batch)
 
 
+def training_constant(subject: Subject) -> tuple[Tensor, float]:
+    """Return the best constant output for the training sample, shape [1, …], and its mean loss."""
+    return subject.once(_training_constant)
+
+
+def _training_constant(subject: Subject) -> tuple[Tensor, float]:
+    return best_constant(subject, output_of(subject, probe(subject)), subject.train)
+
+
 def constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
     """Return the loss of each example under one output for all, shape [N], computed in parts."""
     parts = []

@@ -235,6 +235,13 @@ def evaluated(model: nn.Module) -> nn.Module:
     return model
 
 
+@torch.no_grad()
+def run_model(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the model's output for the inputs of a batch, without gradients."""
+    output: Tensor = model(**inputs_of(batch))
+    return output
+
+
 def mean_loss(losses: Tensor, batch: Batch) -> Tensor:
     """Return the mean as the engine takes it: by weight where the batch has one."""
     if WEIGHT not in batch:
@@ -265,6 +272,13 @@ def _require_examples(*batches: Batch) -> None:
                 evidence=f"tensor lengths: {lengths}",
                 action="return a dict of tensors whose first dimension is the example",
             )
+
+
+def generator_states() -> tuple[object, ...]:
+    """Return the states of the global generators of PyTorch, Python and NumPy."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    torch_state = torch.get_rng_state().numpy().tobytes()
+    return torch_state, random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
 @contextmanager

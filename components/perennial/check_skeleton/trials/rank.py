@@ -4,7 +4,6 @@ import hashlib
 import multiprocessing
 import os
 import pickle
-import random
 import shutil
 import signal
 import threading
@@ -20,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.nn.parameter import is_lazy
 
 from perennial.check_skeleton.short_training import DROPOUTS, simplified
-from perennial.check_skeleton.subject import Subject, rows_of
+from perennial.check_skeleton.subject import Subject, generator_states, rows_of
 from perennial.check_skeleton.trials.plan import (
     PROBLEM,
     ROWS,
@@ -297,10 +296,3 @@ def _draws(subject: Subject, model: nn.Module) -> bool:
     with torch.no_grad():
         subject.task.training_losses(model(**inputs_of(batch)), batch)
     return generator_states() != before
-
-
-def generator_states() -> tuple[object, ...]:
-    """Return the generator states of PyTorch, Python and NumPy."""
-    kind, keys, *rest = np.random.get_state(legacy=True)
-    torch_state = torch.get_rng_state().numpy().tobytes()
-    return torch_state, random.getstate(), kind, np.asarray(keys).tobytes(), *rest

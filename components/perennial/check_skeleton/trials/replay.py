@@ -34,19 +34,6 @@ KEPT = (dict, list, set, int, float, str, bytes)
 LONGEST = 10_000
 
 
-@dataclass(frozen=True)
-class Request:
-    """The module to import.
-
-    Attributes:
-        module: Module of the task.
-        file: Its file, used if the module is not found by name.
-    """
-
-    module: str
-    file: str
-
-
 @dataclass
 class Answer:
     """The result of a replay.
@@ -119,8 +106,7 @@ def main() -> int:
     _watch_files(opened)
     try:
         # Written by the parent process, for this one alone.
-        request: Request = pickle.loads((folder / REQUEST).read_bytes())
-        module = _load(request)
+        module = _load(*pickle.loads((folder / REQUEST).read_bytes()))
         _install_clock(module)
         make_task, state = pickle.loads((folder / TASK).read_bytes())
         opened.clear()
@@ -176,17 +162,18 @@ def changes_of(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str
     return tuple(name for name in after if before.get(name) != after[name])
 
 
-def _load(request: Request) -> ModuleType:
+def _load(name: str, file: str) -> ModuleType:
+    """Import a module by its name, or from its file where that fails."""
     try:
-        return importlib.import_module(request.module)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{request.module}.".startswith(f"{error.name}."):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        spec = importlib.util.spec_from_file_location(request.module, request.file)
+        spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
             raise
         module = importlib.util.module_from_spec(spec)
-        sys.modules[request.module] = module
+        sys.modules[name] = module
         spec.loader.exec_module(module)
         return module
 

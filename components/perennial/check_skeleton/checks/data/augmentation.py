@@ -12,13 +12,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS, Floats
-from perennial.check_skeleton.checks.data.encoding import differences, generator_states
+from perennial.check_skeleton.checks.data.encoding import differences
 from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchanged_rows, judge_mixing
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
-from perennial.check_skeleton.subject import Subject, head_of, stirred_model
+from perennial.check_skeleton.subject import Subject, generator_states, head_of, stirred_model
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.task import LABEL, Batch, Task, inputs_of

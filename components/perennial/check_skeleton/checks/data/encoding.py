@@ -1,7 +1,5 @@
 """Check the tensors right before the model: `encoding`, `serving_inputs` and `labels`."""
 
-import random
-
 import numpy as np
 import polars as pl
 import torch
@@ -10,7 +8,7 @@ from torch import Tensor
 from perennial.check_skeleton.checks.data.input_order import describe_torn_input, find_misreading
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, stirred_model
+from perennial.check_skeleton.subject import Subject, generator_states, stirred_model
 from perennial.check_skeleton.trials.replay import changes_of, memory_of
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
@@ -311,18 +309,6 @@ def _agree(first: Tensor, second: Tensor) -> bool:
         return torch.equal(first, second)
     # Vectorised and single arithmetic may round differently.
     return torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
-
-
-def generator_states() -> tuple[object, ...]:
-    """Return the states of the global generators of PyTorch, Python and NumPy."""
-    kind, keys, *rest = np.random.get_state(legacy=True)
-    return (
-        random.getstate(),
-        kind,
-        np.asarray(keys).tobytes(),
-        *rest,
-        torch.get_rng_state().numpy().tobytes(),
-    )
 
 
 def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:

@@ -20,7 +20,6 @@ from perennial.check_skeleton.trials.replay import (
     ROWS,
     TASK,
     Answer,
-    Request,
 )
 from perennial.check_skeleton.trials.supervisor import trial_environment
 from perennial.contracts.skeleton import CheckResult
@@ -234,7 +233,7 @@ def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
         return Answer(problem=f"the task cannot be created in another process: {error}")
     with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
         folder = Path(temporary)
-        (folder / REQUEST).write_bytes(pickle.dumps(Request(name, file)))
+        (folder / REQUEST).write_bytes(pickle.dumps((name, file)))
         (folder / TASK).write_bytes(task)
         rows.write_ipc(folder / ROWS)
         other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"

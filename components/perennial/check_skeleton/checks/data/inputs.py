@@ -31,6 +31,7 @@ from perennial.check_skeleton.subject import (
     head_of,
     padding_of,
     rows_of,
+    run_model,
 )
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
@@ -192,42 +193,44 @@ def _most_common(keys: "list[bytes] | list[int]") -> float:
 def _codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]:
     """Yield embeddings that get codes without a vector, with the sample that contains them."""
     model = evaluated(subject.build_model())
-    probes = {
-        name: _Probe(module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag)
-    }
     for sample, batch in samples.items():
-        with torch.no_grad():
-            model(**inputs_of(rows_of(batch, _extremes(inputs_of(batch)))))
-        for name, probe in probes.items():
-            if probe.low < 0 or probe.high >= probe.size:
+        codes: dict[str, list[Tensor]] = {}
+        sizes = {}
+        for name, table, some in _lookups(model, rows_of(batch, _extremes(inputs_of(batch)))):
+            codes.setdefault(name, []).append(some.flatten())
+            sizes[name] = table.num_embeddings
+        for name, parts in codes.items():
+            low, high = (int(each) for each in torch.cat(parts).aminmax())
+            if low < 0 or high >= sizes[name]:
                 yield (
-                    f"{name or 'the embedding'} has {probe.size} vectors, codes run from "
-                    f"{probe.low} to {probe.high} in the {sample} sample"
+                    f"{name} has {sizes[name]} vectors, codes run from {low} to {high} in the "
+                    f"{sample} sample"
                 )
-                return
 
 
-class _Probe:
-    """Recorder of an embedding's codes; codes without a vector do not stop the forward pass.
+def _lookups(
+    model: nn.Module, batch: Batch
+) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag, Tensor]]:
+    """Return each lookup of a pass: name, table, codes; missing vectors do not stop the pass."""
+    kinds = nn.Embedding | nn.EmbeddingBag
+    tables = {name: each for name, each in model.named_modules() if isinstance(each, kinds)}
+    found: list[tuple[str, nn.Embedding | nn.EmbeddingBag, Tensor]] = []
 
-    Args:
-        embedding: The layer whose inputs are recorded.
-    """
-
-    def __init__(self, embedding: nn.Embedding | nn.EmbeddingBag) -> None:
-        self.size = embedding.num_embeddings
-        self.low, self.high = 0, 0
-        embedding.register_forward_pre_hook(self._note)
-
-    def _note(self, module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    def note(name: str, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if not given or not given[0].numel():
             return None
-        codes = given[0]
-        self.low = min(self.low, int(codes.min()))
-        self.high = max(self.high, int(codes.max()))
-        return (codes.clamp(0, self.size - 1), *given[1:])
+        found.append((name or "the embedding", tables[name], given[0]))
+        return (given[0].clamp(0, tables[name].num_embeddings - 1), *given[1:])
+
+    hooks = [
+        table.register_forward_pre_hook(lambda _, given, name=name: note(name, given))
+        for name, table in tables.items()
+    ]
+    if tables:
+        run_model(model, batch)
+    for hook in hooks:
+        hook.remove()
+    return found
 
 
 def _extremes(inputs: Batch) -> Tensor:
@@ -496,22 +499,12 @@ def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _record_lookups(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
     """Return each table with the first codes [B, T] looked up in it for so many examples."""
-    model, lookups = evaluated(subject.build_model()), dict[str, Tensor]()
-    tables = {name: each for name, each in model.named_modules() if isinstance(each, nn.Embedding)}
-
-    def note(name: str, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if not given or given[0].ndim != 2 or not given[0].numel():
-            return None
-        lookups.setdefault(name, given[0])
-        return (given[0].clamp(0, tables[name].num_embeddings - 1), *given[1:])
-
-    if not tables:
-        return []
-    for name, table in tables.items():
-        table.register_forward_pre_hook(lambda _, given, name=name: note(name, given))
-    with torch.no_grad():
-        model(**inputs_of(head_of(subject.train, min(rows, subject.task.scoring_rows))))
-    return [(name or "the embedding", tables[name], codes) for name, codes in lookups.items()]
+    first: dict[str, tuple[str, nn.Embedding, Tensor]] = {}
+    batch = head_of(subject.train, min(rows, subject.task.scoring_rows))
+    for name, table, codes in _lookups(evaluated(subject.build_model()), batch):
+        if isinstance(table, nn.Embedding) and codes.ndim == 2:
+            first.setdefault(name, (name, table, codes))
+    return list(first.values())
 
 
 def _has_room(table: nn.Embedding, codes: Tensor) -> bool:

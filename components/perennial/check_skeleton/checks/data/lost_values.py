@@ -20,6 +20,7 @@ from perennial.check_skeleton.checks.data.signals import (
     groups_of,
     is_plain,
     join_names,
+    needs_column,
     probed_rows,
     signal_of,
 )
@@ -221,9 +222,7 @@ def _is_ordered(column: pl.Series) -> bool:
 
 def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
     """Whether `encode` needs the column, or other values of it change the inputs."""
-    try:
-        subject.task.encode(base.drop(column.name))
-    except Exception:  # only a column that is read can be missed
+    if needs_column(subject, base.head(1), column.name):
         return True
     variants = (
         [column.cast(pl.Float64) * by for by in (1e3, 1e6, -1.0)]
@@ -232,18 +231,16 @@ def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
             getattr(column.str, how)() for how in ("to_uppercase", "to_lowercase", "to_titlecase")
         ]
     )
+
+    def inputs(values: pl.Series) -> set[bytes]:
+        changed = base.with_columns(values.cast(column.dtype, strict=False).alias(column.name))
+        return set(example_keys(inputs_of(subject.task.encode(changed))))
+
     try:
-        before = set(example_keys(inputs_of(subject.task.encode(base.with_columns(column)))))
-        for each in variants:
-            variant = each.cast(column.dtype, strict=False).alias(column.name)
-            if (
-                set(example_keys(inputs_of(subject.task.encode(base.with_columns(variant)))))
-                - before
-            ):
-                return True
+        before = inputs(column)
+        return any(inputs(each) - before for each in variants)
     except Exception:  # only a column that is read can be refused
         return True
-    return False
 
 
 def _period(column: pl.Series, encoded: Batch) -> float:

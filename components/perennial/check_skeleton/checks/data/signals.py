@@ -172,6 +172,15 @@ def is_read(subject: Subject, name: str) -> bool:
     return _is_changed(subject, rows, rows[name].gather(_others(rows[name])))
 
 
+def needs_column(subject: Subject, rows: pl.DataFrame, name: str) -> bool:
+    """Whether `encode` fails without a column, or returns other inputs."""
+    try:
+        after = inputs_of(subject.task.encode(rows.drop(name)))
+    except Exception:  # only a column that is read can be missed
+        return True
+    return not are_equal(inputs_of(subject.task.encode(rows)), after)
+
+
 def is_position_read(subject: Subject, name: str, position: int) -> bool:
     """Whether the inputs change with one position of a column's lists; below 0, from the end."""
     rows = _spread(subject)

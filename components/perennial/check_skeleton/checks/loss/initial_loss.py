@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
-from perennial.check_skeleton.free_outputs import best_constant, is_per_token, output_of, probe
+from perennial.check_skeleton.free_outputs import is_per_token, output_of, probe, training_constant
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject, head_of
 from perennial.contracts.skeleton import CheckResult
@@ -123,6 +123,5 @@ def _recognise_number(subject: Subject, measured: float, theory: float) -> str:
 
 def _constant(subject: Subject) -> tuple[list[float], float]:
     """Return the best constant output for the sampled rows, and its loss."""
-    output = output_of(subject, probe(subject))
-    constant, loss = best_constant(subject, output, subject.train)
+    constant, loss = training_constant(subject)
     return [round(value, 4) for value in constant.flatten().tolist()[:16]], loss

@@ -10,7 +10,6 @@ from perennial.check_skeleton.free_outputs import (
     OutputDomain,
     asked_domain,
     best_outputs,
-    free_outputs,
     is_per_token,
     labels_off,
     minimised,
@@ -151,7 +150,7 @@ def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
 def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
     """Judge outputs that minimise the training loss by the measured loss."""
     task = subject.task
-    free = free_outputs(subject, output, batch)
+    free = best_outputs(subject)
     if not free.is_bound:
         return judge.passed("outputs that are all alike leave no loss: nothing to compare with")
     # Examples that are compared get no gradient if all outputs are equal.

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from perennial.check_skeleton.free_outputs import (
@@ -25,9 +25,16 @@ from perennial.check_skeleton.free_outputs import (
     pushed_outputs,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, head_of, mean_loss, rows_of, stirred_model
+from perennial.check_skeleton.subject import (
+    Subject,
+    head_of,
+    mean_loss,
+    rows_of,
+    run_model,
+    stirred_model,
+)
 from perennial.contracts.skeleton import CheckResult
-from perennial.engine.task import LABEL, WEIGHT, Batch, inputs_of
+from perennial.engine.task import LABEL, WEIGHT, Batch
 
 # As in `loss_floor`: a second softmax or sigmoid leaves 45 to 75 % of the constant's loss, label
 # smoothing of 0.1 leaves 15 to 29 %, and less than 5 % does no harm.
@@ -303,7 +310,7 @@ def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -
     if output.ndim != 3 or output.shape[1] != 2 or width < group or rows % group:
         return judge.skipped("the task compares examples, but its outputs are not pairs of vectors")
     lengths = output.norm(dim=2, keepdim=True)
-    stirred = _of(stirred_model(subject), batch).norm(dim=2, keepdim=True)
+    stirred = run_model(stirred_model(subject), batch).norm(dim=2, keepdim=True)
     bounded = _spread(lengths) < ROUNDING and _spread(stirred) < ROUNDING
     if not bounded:
         return judge.passed(f"pairs of vectors of {width} numbers, of any length")
@@ -325,12 +332,6 @@ def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -
 def _spread(lengths: Tensor) -> float:
     """Return the range of each side's lengths, relative to their mean."""
     return float(((lengths.amax(dim=0) - lengths.amin(dim=0)) / lengths.mean(dim=0)).max())
-
-
-def _of(model: nn.Module, batch: Batch) -> Tensor:
-    with torch.no_grad():
-        output: Tensor = model(**inputs_of(batch))
-    return output
 
 
 def find_flattered_statistic(

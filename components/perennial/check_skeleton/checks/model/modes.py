@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from perennial.check_skeleton.made_up_inputs import method_of
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import BATCH_STATISTICS, DROPOUTS
-from perennial.check_skeleton.subject import Subject, seeded, stirred_model
+from perennial.check_skeleton.subject import Subject, run_model, seeded, stirred_model
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import predict_batch
 from perennial.engine.serving.pyfunc import ServedModel
@@ -161,9 +161,9 @@ def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
 
 def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
     """Judge training mode."""
-    evaluated = _output(model, inputs)
+    evaluated = run_model(model, inputs)
     model.train()
-    first, again = _output(model, inputs), _output(model, inputs)
+    first, again = run_model(model, inputs), run_model(model, inputs)
     acting = _acting(model)
     idle = [name for name, module in acting.items() if not module.training]
     if acting and len(idle) == len(acting) and not model.training:
@@ -242,12 +242,6 @@ def _is_initial(layer: nn.Module) -> bool:
     return not bool(mean.any()) and bool((variance == 1).all())
 
 
-def _output(model: nn.Module, inputs: Batch) -> Tensor:
-    with torch.no_grad():
-        output: Tensor = model(**inputs)
-    return output
-
-
 def _watched(model: nn.Module, inputs: Batch) -> dict[str, float]:
     """Return the sum of every module's output, in order; the model's own is last."""
     sums: dict[str, float] = {}
@@ -260,7 +254,7 @@ def _watched(model: nn.Module, inputs: Batch) -> dict[str, float]:
         return note
 
     hooks = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
-    _output(model, inputs)
+    run_model(model, inputs)
     for hook in hooks:
         hook.remove()
     return sums

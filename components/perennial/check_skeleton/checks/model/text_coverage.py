@@ -11,7 +11,7 @@ import polars as pl
 import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from perennial.check_skeleton.checks.data.signals import are_equal, is_plain, signal_of
+from perennial.check_skeleton.checks.data.signals import is_plain, needs_column, signal_of
 from perennial.check_skeleton.checks.model.sequences import other_characters
 from perennial.check_skeleton.checks.model.token_positions import (
     tokens_of,
@@ -236,15 +236,21 @@ def _changed(text: str, where: float, exchange: Mapping[int, str]) -> str:
 
 def words_of(subject: Subject) -> list[Words]:
     """Return the frequent words of each text feature after `encode`, worst first."""
-    rows, found = subject.train_rows, []
-    for name in subject.task.columns.features:
-        if rows[name].dtype == pl.String and (words := _frequent(rows[name])):
-            try:
-                judged = _judged(subject, name, words)
-            except Exception:  # a task may reject new texts
-                continue
-            found += [judged] if judged else []
+    found = []
+    for name, words in subject.once(_frequent_words).items():
+        try:
+            judged = _judged(subject, name, words)
+        except Exception:  # a task may reject new texts
+            continue
+        found += [judged] if judged else []
     return sorted(found, key=lambda each: -each.lost)
+
+
+def _frequent_words(subject: Subject) -> dict[str, dict[str, int]]:
+    """Return the frequent words of each text feature that has enough of them, with their counts."""
+    texts = [subject.train_rows[name] for name in subject.task.columns.features]
+    found = {each.name: _frequent(each) for each in texts if each.dtype == pl.String}
+    return {name: words for name, words in found.items() if words}
 
 
 def _frequent(texts: pl.Series) -> dict[str, int]:
@@ -278,7 +284,7 @@ def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
     is_kept = len(set(keys)) >= REPEATED_SHARE * len(real)
     if column.n_unique() <= REPEATED_SHARE * len(column) and is_kept:
         return None
-    if not moved and not _is_read(subject, name):
+    if not moved and not needs_column(subject, subject.train_rows.head(1), name):
         return None
     context = sorted(real, key=lambda text: len(text.split()))[len(real) // 2].split()
     every = [*words, *_unseen(words)]
@@ -310,10 +316,8 @@ def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
     Such a word disappears after a text, where only padding follows, but not before it. Words that
     `encode` drops by design disappear at both ends.
     """
-    for name in subject.task.columns.features:
+    for name in subject.once(_frequent_words):
         column = subject.train_rows[name]
-        if column.dtype != pl.String or not _frequent(column):
-            continue
         try:
             found = _vanished(subject, name)
         except Exception:  # a task may reject new texts
@@ -355,17 +359,6 @@ def _encoded(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, li
     flat = [tensor.reshape(len(texts), -1) for tensor in inputs.values()]
     moved = sum(int((each != each[:1]).any(dim=0).sum()) for each in flat)
     return moved, example_keys(inputs)
-
-
-def _is_read(subject: Subject, name: str) -> bool:
-    """Whether `encode` uses the column."""
-    rows = subject.train_rows.head(1)
-    before = inputs_of(subject.task.encode(rows))
-    try:
-        after = inputs_of(subject.task.encode(rows.drop(name)))
-    except Exception:  # only a column that is used can be missing
-        return True
-    return not are_equal(before, after)
 
 
 def _unseen(words: dict[str, int]) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from torch import Tensor, nn
 
 from perennial.check_skeleton.baselines import control_losses
-from perennial.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
+from perennial.check_skeleton.free_outputs import constant_losses, training_constant
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import (
     shuffled_batches,
@@ -248,8 +248,7 @@ def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.floa
 
 def _constant_losses(subject: Subject) -> NDArray[np.float64]:
     """Return validation losses, shape [N], of the training sample's best constant output."""
-    output = output_of(subject, probe(subject))
-    constant, _ = best_constant(subject, output, subject.train)
+    constant, _ = training_constant(subject)
     return constant_losses(subject.task, constant, subject.validation).double().numpy()
 
 
