@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.registry import check_names, select_names
-from perennial.check_skeleton.verdict import agreements, verdict_of
+from perennial.check_skeleton.verdict import format_verdict, list_contract_changes
 from perennial.console import Console
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
@@ -170,12 +170,12 @@ def result_lines(result: CheckResult) -> Iterator[str]:
     yield f"  {sign} {result.check:<{width}} {result.seconds:6.2f}s  {' '.join(found.split())}"
     if result.outcome in ("warned", "failed"):
         yield f"{INDENT}→ {result.hint}"
-    for agreed in agreements(result):
+    for agreed in list_contract_changes(result):
         yield f"{INDENT}set by the contract: {agreed}"
 
 
 def closing_lines(request: Sanity, report: SkeletonReport) -> Iterator[str]:
     """Yield the verdict, and the log file if there is one."""
-    yield verdict_of(report)
+    yield format_verdict(report)
     if request.log.exists():
         yield f"log: {request.log}"

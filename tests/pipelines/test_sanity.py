@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perennial.check_skeleton.registry import check_names, select_names
-from perennial.check_skeleton.verdict import verdict_of
+from perennial.check_skeleton.verdict import format_verdict
 from perennial.cli import main
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.reports.page import Page
@@ -195,7 +195,7 @@ def test_old_answers_are_forgotten(tmp_path):
     for index in range(MOST_KEPT + 3):
         folder = tmp_path / f"answer-{index:02}"
         request = Sanity(None, None, ("labels",), folder)
-        request.store(report, Page("Checks", outcome="passed", summary=verdict_of(report)))
+        request.store(report, Page("Checks", outcome="passed", summary=format_verdict(report)))
         os.utime(folder, (index, index))
     left = sorted(path.name for path in tmp_path.iterdir())
     assert len(left) == MOST_KEPT

@@ -8,7 +8,10 @@ import pytest
 
 from mixed_numbers import Numbers, TwoClasses, subject_of, walk
 from other_styles import numbers_table, table_of
-from perennial.check_skeleton.checks.data.leakage import check_split_overlap, independent_columns
+from perennial.check_skeleton.checks.data.leakage import (
+    check_split_overlap,
+    find_independent_columns,
+)
 
 RNG = np.random.default_rng
 X, SCORE = numbers_table(rows=1200)
@@ -206,6 +209,6 @@ def test_windows_that_reach_back_over_a_border_in_time_are_not_even_doubted(tmp_
 def test_a_column_that_another_decides_is_no_evidence():
     rows = stations()
     names = [name for name in rows.columns if name not in ("row", "label")]
-    kept = independent_columns(rows, names)
+    kept = find_independent_columns(rows, names)
     assert sorted(name for name in kept if "known" not in name) == ["hour", "rain"]
     assert len(kept) == 3

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perennial.check_skeleton.verdict import verdict_of
+from perennial.check_skeleton.verdict import format_verdict
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 from planted import Bug, require_caught
@@ -143,7 +143,7 @@ def test_inputs_of_a_checks_own_that_are_refused_are_named_and_block_nothing(wor
     assert result.outcome in ("skipped", "warned")
     assert "losses raises ValueError" in result.hint + result.measured
     report = SkeletonReport(results=tuple(results.values()), baselines={})
-    assert "Ready to train" not in verdict_of(report)
+    assert "Ready to train" not in format_verdict(report)
 
 
 class BrokenWhenRestored(TabularClassification):

@@ -20,7 +20,7 @@ from own_tasks import (
     pinned,
     reviews,
 )
-from perennial.check_skeleton.checks.model.text_coverage import words_of
+from perennial.check_skeleton.checks.model.text_coverage import measure_words
 from perennial.check_skeleton.subject import Subject
 from perennial.data.dataset import Dataset
 from perennial.engine.config.training import TrainingSection
@@ -259,4 +259,4 @@ def test_names_of_several_words_are_no_texts(tmp_path):
         partial(Titled, Titled.Options(), snapshot.task_columns), Dataset(snapshot), SETTINGS,
         TrainingSection.model_validate(TRAINING, strict=False),
     )  # fmt: skip
-    assert words_of(subject) == []
+    assert measure_words(subject) == []

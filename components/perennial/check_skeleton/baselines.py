@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import Tensor, nn
 
-from perennial.check_skeleton.free_outputs import output_of, probe, training_constant
+from perennial.check_skeleton.free_outputs import compute_output, probe, training_constant
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.errors import BadTaskError
 from perennial.engine.evaluation.baseline_rows import BaselineRows
@@ -71,16 +71,16 @@ def measure_baselines(
             figure is of a metric that the task does not have.
     """
     task, batch = subject.task, subject.task.encode(test_rows)
-    constant = _constant(subject, batch)
+    constant = _score_constant(subject, batch)
     labels = constant.labels
     predicted, notes = {"constant": constant.predictions}, []
-    linear = subject.once(linear_model)
+    linear = subject.once(fit_linear_model)
     if isinstance(linear, str):
         notes.append(f"no linear baseline: {linear}")
     else:
         predicted["linear"] = linear(batch)
     if time is not None and task.kind != "statistic":
-        predicted["last_value"] = _last_values(subject, test_rows, time, constant)
+        predicted["last_value"] = _predict_last_values(subject, test_rows, time, constant)
     own = task.baseline(test_rows)
     if own is not None:
         if own.shape != constant.predictions.shape:
@@ -101,25 +101,25 @@ def measure_baselines(
     return Baselines(scores, tuple(notes), BaselineRows(positions, labels, predicted))
 
 
-def control_losses(subject: Subject) -> Control | None:
+def compute_control_losses(subject: Subject) -> Control | None:
     """Return losses of a linear model and of the constant; None where none can be fitted."""
-    linear = subject.once(linear_model)
+    linear = subject.once(fit_linear_model)
     if isinstance(linear, str):
         return None
     labels = subject.validation[LABEL].double().numpy()
-    pair = linear(subject.validation), _constant(subject, subject.validation).predictions
-    return Control(*(_plain_losses(subject.task, predicted, labels) for predicted in pair))
+    pair = linear(subject.validation), _score_constant(subject, subject.validation).predictions
+    return Control(*(_compute_plain_losses(subject.task, predicted, labels) for predicted in pair))
 
 
-def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
+def fit_linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
     """Return the predictions of a linear model of the encoded inputs, or why there is none."""
     inputs = inputs_of(subject.train)
-    refusal = _refusal(inputs)
+    refusal = _describe_refusal(inputs)
     if subject.task.kind == "statistic":
         refusal = "the task measures examples, a linear model predicts labels"
     if refusal:
         return refusal
-    table = _table(inputs)
+    table = _make_table(inputs)
     numbers = sum(t[0].numel() for t in inputs.values() if t.is_floating_point())
     codes = table.shape[1] - numbers
     columns = ColumnTransformer(
@@ -139,11 +139,13 @@ def linear_model(subject: Subject) -> Callable[[Batch], Floats] | str:
         # A baseline need not be fitted to the last digit.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(table, labels)
-    width = subject.task.predict(output_of(subject, probe(subject))).shape[-1]
+    width = subject.task.predict(compute_output(subject, probe(subject))).shape[-1]
     return lambda batch: _predict(model, inputs_of(batch), subject.task, width)
 
 
-def _last_values(subject: Subject, rows: pl.DataFrame, time: str, constant: ScoredBatch) -> Floats:
+def _predict_last_values(
+    subject: Subject, rows: pl.DataFrame, time: str, constant: ScoredBatch
+) -> Floats:
     """Return predictions from the label just before in time; the first row gets the constant's.
 
     The label itself for numbers; for classes how often each came after it in the training sample.
@@ -167,7 +169,7 @@ def _last_values(subject: Subject, rows: pl.DataFrame, time: str, constant: Scor
 
 
 def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
-    table = _table(inputs)
+    table = _make_table(inputs)
     if task.kind == "regression":
         return np.asarray(model.predict(table), dtype=np.float64)
     known = model.predict_proba(table)
@@ -178,7 +180,7 @@ def _predict(model: Pipeline, inputs: Batch, task: Task, width: int) -> Floats:
     return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
 
-def _refusal(inputs: Batch) -> str:
+def _describe_refusal(inputs: Batch) -> str:
     """Return why these tensors are not a table; empty when they are."""
     for name, tensor in inputs.items():
         size = int(tensor[0].numel())
@@ -191,14 +193,14 @@ def _refusal(inputs: Batch) -> str:
     return ""
 
 
-def _table(inputs: Batch) -> Floats:
+def _make_table(inputs: Batch) -> Floats:
     """Return all numbers, then all codes, shape [B, columns]."""
     ordered = sorted(inputs.values(), key=lambda tensor: not tensor.is_floating_point())
     flat = [tensor.reshape(len(tensor), -1).double().numpy() for tensor in ordered]
     return np.concatenate(flat, axis=1)
 
 
-def _constant(subject: Subject, batch: Batch) -> ScoredBatch:
+def _score_constant(subject: Subject, batch: Batch) -> ScoredBatch:
     """Score the training sample's best constant: class shares, the mean, token frequencies."""
     best, _ = training_constant(subject)
     return score_in_parts(subject.task, _Constant(best), batch)
@@ -216,7 +218,7 @@ class _Constant(nn.Module):
         return self.output.expand(rows, *self.output.shape[1:])
 
 
-def _plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:
+def _compute_plain_losses(task: Task, predicted: Floats, labels: Floats) -> Floats:
     """Return the log loss or squared error of each prediction."""
     if task.kind == "regression":
         return np.asarray((predicted - labels) ** 2)

@@ -19,13 +19,13 @@ from perennial.check_skeleton.config import (
 )
 from perennial.check_skeleton.made_up_inputs import (
     RefusedInputsError,
-    failure_on_real_rows,
+    find_failure_on_real_rows,
+    find_method,
     is_label_unread,
-    method_of,
 )
 from perennial.check_skeleton.registry import FOUNDATION, Check, Judge, load_checks
-from perennial.check_skeleton.report import page_of, preview
-from perennial.check_skeleton.subject import Subject, rows_at, sample_positions, seeded
+from perennial.check_skeleton.report import build_page, preview
+from perennial.check_skeleton.subject import Subject, read_rows_at, sample_positions, seeded
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
@@ -75,7 +75,7 @@ def examine(
     subject = Subject.prepare(make_task, dataset, settings.skeleton, settings.training)
     most = settings.skeleton.baseline_rows
     positions = sample_positions(dataset, Split.TEST, most, subject.seed)
-    test_rows = rows_at(dataset, Split.TEST, positions)
+    test_rows = read_rows_at(dataset, Split.TEST, positions)
     results = run_checks(subject, only, show)
     baselines = Baselines()
     if only and len(results) < len(load_checks()):
@@ -83,7 +83,7 @@ def examine(
     elif not any(result.blocks for result in results):
         baselines = _measure_baselines(subject, test_rows, dataset.snapshot.data.time, positions)
     found = SkeletonReport(results=results, baselines=baselines.scores)
-    page = page_of(found, preview(subject), baselines.notes, INITIAL_LOSS_TOLERANCE)
+    page = build_page(found, preview(subject), baselines.notes, INITIAL_LOSS_TOLERANCE)
     return Examination(found, page, baselines.rows)
 
 
@@ -151,7 +151,7 @@ def run_check(check: Check, subject: Subject) -> CheckResult:
 def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckResult:
     """Return a failure where the task raises on real rows; made-up inputs it may reject."""
     judge = Judge(check.name, "no exception", "the task's protocol")
-    problem = subject.once(failure_on_real_rows)
+    problem = subject.once(find_failure_on_real_rows)
     if isinstance(error, PerennialError):
         problem = str(error)
     if problem:
@@ -159,7 +159,7 @@ def _judge_exception(check: Check, subject: Subject, error: Exception) -> CheckR
     if isinstance(error, RefusedInputsError):
         return judge.unmeasured(str(error))
     return judge.warned(
-        f"{method_of(error)} raises {type(error).__name__}: {error}",
+        f"{find_method(error)} raises {type(error).__name__}: {error}",
         hint="the task does not raise on rows of the data, so this may not be a bug: see which "
         "rows or tensors the check passes, and whether a training or a request could pass them",
     )

@@ -24,11 +24,11 @@ from torch.nn import functional
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.subject import (
     Subject,
+    build_noisy_model,
+    compute_mean_loss,
     evaluated,
-    head_of,
-    mean_loss,
-    rows_of,
-    stirred_model,
+    select_head,
+    select_rows,
 )
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -156,7 +156,7 @@ class _Minimum:
     is_falling: bool = False
 
 
-def free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
+def find_free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
     """Minimise the loss over the outputs themselves.
 
     Args:
@@ -165,27 +165,29 @@ def free_outputs(subject: Subject, output: Tensor, batch: Batch) -> FreeOutputs:
         batch: Holds the labels.
     """
     task = subject.task
-    constant, constant_loss = best_constant(subject, output, batch)
+    constant, constant_loss = find_best_constant(subject, output, batch)
     if is_per_token(output, batch[LABEL]):
         with made_up(IN_PLACE):
-            ideal, floor = right_tokens(task, output, batch, subject.once(asked_domain))
+            ideal, floor = find_right_tokens(task, output, batch, subject.once(choose_domain))
     else:
         # Examples that are compared get no gradient where all outputs are alike.
         start = output if task.scored_together > 1 else constant.expand_as(output)
-        ideal, floor = minimised(subject, task.losses, (start.clone(),), batch)
+        ideal, floor = minimise(subject, task.losses, (start.clone(),), batch)
     with torch.no_grad():
-        model_loss = float(mean_loss(task.losses(output, batch), batch))
+        model_loss = float(compute_mean_loss(task.losses(output, batch), batch))
     return FreeOutputs(constant, ideal, constant_loss, floor, model_loss)
 
 
-def best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
+def find_best_constant(subject: Subject, output: Tensor, batch: Batch) -> tuple[Tensor, float]:
     """Return the best output that is equal for all examples, shape [1, …], and its mean loss."""
     task = subject.task
     if is_per_token(output, batch[LABEL]):
         with made_up(IN_PLACE):
-            constant = subject.once(asked_domain).outputs(frequencies(output, batch))
-            return constant, float(mean_loss(constant_losses(task, constant, batch), batch))
-    return minimised(subject, task.losses, _starts(output), batch)
+            constant = subject.once(choose_domain).outputs(count_frequencies(output, batch))
+            return constant, float(
+                compute_mean_loss(compute_constant_losses(task, constant, batch), batch)
+            )
+    return minimise(subject, task.losses, _make_starts(output), batch)
 
 
 def training_constant(subject: Subject) -> tuple[Tensor, float]:
@@ -194,31 +196,31 @@ def training_constant(subject: Subject) -> tuple[Tensor, float]:
 
 
 def _training_constant(subject: Subject) -> tuple[Tensor, float]:
-    return best_constant(subject, output_of(subject, probe(subject)), subject.train)
+    return find_best_constant(subject, compute_output(subject, probe(subject)), subject.train)
 
 
-def constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
+def compute_constant_losses(task: Task, constant: Tensor, batch: Batch) -> Tensor:
     """Return the loss of each example under one output for all, shape [N], computed in parts."""
     parts = []
     with torch.no_grad():
         for start in range(0, len(batch[LABEL]), task.scoring_rows):
-            part = rows_of(batch, slice(start, start + task.scoring_rows))
+            part = select_rows(batch, slice(start, start + task.scoring_rows))
             shape = (len(part[LABEL]), *constant.shape[1:])
             parts.append(task.losses(constant.expand(shape), part))
     return torch.cat(parts)
 
 
-def best_outputs(subject: Subject) -> FreeOutputs:
+def find_best_outputs(subject: Subject) -> FreeOutputs:
     """Return the free outputs for the probed examples."""
-    return subject.once(_best_outputs)
+    return subject.once(_compute_best_outputs)
 
 
-def _best_outputs(subject: Subject) -> FreeOutputs:
+def _compute_best_outputs(subject: Subject) -> FreeOutputs:
     batch = probe(subject)
-    return free_outputs(subject, output_of(subject, batch), batch)
+    return find_free_outputs(subject, compute_output(subject, batch), batch)
 
 
-def labels_off(subject: Subject, outputs: Tensor) -> float:
+def measure_label_error(subject: Subject, outputs: Tensor) -> float:
     """Return how far predictions of the probed examples are from the labels, in deviations."""
     labels = probe(subject)[LABEL].double()
     predicted = subject.task.predict(outputs).detach().double()
@@ -230,14 +232,14 @@ def probe(subject: Subject) -> Batch:
     return subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
 
 
-def output_of(subject: Subject, batch: Batch) -> Tensor:
+def compute_output(subject: Subject, batch: Batch) -> Tensor:
     """Return the untrained model's output in evaluation mode."""
     with torch.no_grad():
         output: Tensor = evaluated(subject.build_model())(**inputs_of(batch))
     return output
 
 
-def minimised(
+def minimise(
     subject: Subject, losses: Losses, starts: Sequence[Tensor], batch: Batch
 ) -> tuple[Tensor, float]:
     """Return the outputs, broadcast over the batch, of the smallest mean loss found, and that loss.
@@ -249,30 +251,30 @@ def minimised(
         batch: Holds the labels.
     """
     with made_up(IN_PLACE):
-        best = _least(losses, starts, batch, subject.once(asked_domain))
+        best = _find_minimum(losses, starts, batch, subject.once(choose_domain))
     return best.outputs, best.loss
 
 
-def asked_domain(subject: Subject) -> OutputDomain:
+def choose_domain(subject: Subject) -> OutputDomain:
     """Return where to search: anywhere, unless the loss rejects or exploits impossible outputs.
 
     A loss of probabilities raises beyond 0 and 1, or falls without end where they need not sum to
     one. But a softmax in front of a loss that has its own must not hide behind its bounds.
     """
-    domain = subject.once(output_domain)
+    domain = subject.once(find_output_domain)
     if domain.kind in ("free", "log_probabilities") or subject.task.scored_together > 1:
         return domain if domain.kind == "log_probabilities" else FREE
     batch = probe(subject)
-    output = output_of(subject, batch)
+    output = compute_output(subject, batch)
     if is_per_token(output, batch[LABEL]):
-        return _asked_of_tokens(subject, domain, output, batch)
-    starts = _starts(output)
+        return _choose_domain_of_tokens(subject, domain, output, batch)
+    starts = _make_starts(output)
     pairs: list[tuple[_Minimum, _Minimum] | None] = []
     for each in (FREE, domain):
         try:
-            constant = _least(subject.task.losses, starts, batch, each)
+            constant = _find_minimum(subject.task.losses, starts, batch, each)
             start = constant.outputs.expand_as(output)
-            pairs.append((constant, _least(subject.task.losses, (start,), batch, each)))
+            pairs.append((constant, _find_minimum(subject.task.losses, (start,), batch, each)))
         except Exception:  # losses of probabilities reject all other numbers
             pairs.append(None)
     anywhere, within = pairs
@@ -290,38 +292,38 @@ def asked_domain(subject: Subject) -> OutputDomain:
     return domain if is_senseless or is_stuck else FREE
 
 
-def _asked_of_tokens(
+def _choose_domain_of_tokens(
     subject: Subject, domain: OutputDomain, output: Tensor, batch: Batch
 ) -> OutputDomain:
     """Return the domain for per-token outputs: a loss of probabilities takes nothing else."""
     try:
-        _, floor = right_tokens(subject.task, output, batch)
+        _, floor = find_right_tokens(subject.task, output, batch)
     except Exception:  # losses of probabilities reject all other numbers
         return domain
     return domain if not np.isfinite(floor) or floor < 0 else FREE
 
 
-def _starts(output: Tensor) -> tuple[Tensor, Tensor]:
+def _make_starts(output: Tensor) -> tuple[Tensor, Tensor]:
     return torch.zeros_like(output[:1]), output.mean(dim=0, keepdim=True)
 
 
-def _least(
+def _find_minimum(
     losses: Losses, starts: Sequence[Tensor], batch: Batch, domain: OutputDomain
 ) -> _Minimum:
-    best = _descended(losses, starts[0], batch, domain)
+    best = _descend(losses, starts[0], batch, domain)
     for start in starts[1:]:
         with torch.no_grad():
-            here = float(mean_loss(losses(_broadcast(start, batch), batch), batch))
+            here = float(compute_mean_loss(losses(_broadcast(start, batch), batch), batch))
         # A start without gradient, as a rate of zero, leads nowhere.
         if not best.loss <= here:
-            other = _descended(losses, start, batch, domain)
+            other = _descend(losses, start, batch, domain)
             best = min(best, other, key=lambda each: np.nan_to_num(each.loss, nan=np.inf))
     if best.is_falling and best.loss < 0:
-        best = _descended(losses, starts[-1], batch, domain, DENSITY_REACH)
+        best = _descend(losses, starts[-1], batch, domain, DENSITY_REACH)
     return best
 
 
-def _descended(
+def _descend(
     losses: Losses, start: Tensor, batch: Batch, domain: OutputDomain, reach: float = np.inf
 ) -> _Minimum:
     free = domain.free(start)
@@ -332,7 +334,7 @@ def _descended(
     def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         here = torch.from_numpy(values).to(start.dtype).reshape(start.shape).requires_grad_()
         outputs = _broadcast(domain.outputs(here), batch)
-        loss = mean_loss(losses(outputs, batch), batch)
+        loss = compute_mean_loss(losses(outputs, batch), batch)
         (gradient,) = torch.autograd.grad(loss, here)
         scale.append(float(gradient.abs().max()))
         return float(loss.detach()), gradient.double().flatten().numpy()
@@ -347,11 +349,11 @@ def _descended(
     left = float(np.abs(found.jac).max())
     is_falling = left > STILL_FALLING * scale[1]
     if is_falling and np.isinf(reach) and found.fun >= 0:
-        values, found.fun = _down_to_kinks(losses, values, float(found.fun), batch, domain)
+        values, found.fun = _descend_to_kinks(losses, values, float(found.fun), batch, domain)
     return _Minimum(domain.outputs(values), float(found.fun), is_falling)
 
 
-def _down_to_kinks(
+def _descend_to_kinks(
     losses: Losses, values: Tensor, least: float, batch: Batch, domain: OutputDomain
 ) -> tuple[Tensor, float]:
     """Continue where a loss has kinks, as quantile and absolute losses have: line searches stop.
@@ -362,7 +364,7 @@ def _down_to_kinks(
     spread = float(values.std(correction=0).clamp_min(1e-2))
     optimizer = torch.optim.Rprop([here], lr=spread / 10)
     for _ in range(KINK_STEPS):
-        loss = mean_loss(losses(_broadcast(domain.outputs(here), batch), batch), batch)
+        loss = compute_mean_loss(losses(_broadcast(domain.outputs(here), batch), batch), batch)
         if float(loss.detach()) < least:
             best, least = here.detach().clone(), float(loss.detach())
         optimizer.zero_grad()
@@ -371,13 +373,15 @@ def _down_to_kinks(
     return best, least
 
 
-def stepped(subject: Subject, start: Tensor, batch: Batch, steps: int, rate: float) -> float:
+def reach_loss_by_steps(
+    subject: Subject, start: Tensor, batch: Batch, steps: int, rate: float
+) -> float:
     """Return the least mean loss that Adam reaches in so many steps on the outputs themselves."""
-    domain, least = subject.once(asked_domain), np.inf
+    domain, least = subject.once(choose_domain), np.inf
     values = domain.free(start.detach()).clone().requires_grad_()
     optimizer = torch.optim.Adam([values], lr=rate)
     for _ in range(steps):
-        loss = mean_loss(subject.task.losses(domain.outputs(values), batch), batch)
+        loss = compute_mean_loss(subject.task.losses(domain.outputs(values), batch), batch)
         least = min(least, float(loss.detach()))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -389,11 +393,11 @@ def _broadcast(outputs: Tensor, batch: Batch) -> Tensor:
     return outputs.expand(len(batch[LABEL]), *outputs.shape[1:])
 
 
-def output_domain(subject: Subject) -> OutputDomain:
+def find_output_domain(subject: Subject) -> OutputDomain:
     """Return the bounds of the model's outputs; free where none are found."""
     together = subject.task.scored_together
-    batch = head_of(subject.balanced(max(DOMAIN_ROWS, together)), max(DOMAIN_ROWS, together))
-    pushed = pushed_outputs(subject, batch, (LOUDER, LOUDER**2))
+    batch = select_head(subject.balanced(max(DOMAIN_ROWS, together)), max(DOMAIN_ROWS, together))
+    pushed = push_outputs(subject, batch, (LOUDER, LOUDER**2))
     if pushed is None or not all(bool(torch.isfinite(each).any()) for each in pushed):
         return FREE
     outputs = torch.cat(pushed)
@@ -404,10 +408,10 @@ def output_domain(subject: Subject) -> OutputDomain:
         is_positive = bool((outputs >= 0).all())
         if is_positive and torch.allclose(outputs.sum(dim=-1), ones, atol=ROUNDING):
             return OutputDomain("probabilities")
-    return _bounds_of([_columns(each) for each in pushed])
+    return _find_bounds([_columns(each) for each in pushed])
 
 
-def pushed_outputs(
+def push_outputs(
     subject: Subject, batch: Batch, factors: tuple[float, ...] = (LOUDER,)
 ) -> list[Tensor] | None:
     """Return outputs as they are, then with the last layer scaled by each factor, both signs.
@@ -415,21 +419,21 @@ def pushed_outputs(
     A column that the last layer does not change, as that of another head, is turned up by the last
     one that does. None if no layer is found that changes any.
     """
-    model = stirred_model(subject)
+    model = build_noisy_model(subject)
     before = _of(model, batch)
     pushed = [before, *(torch.cat([before, before]) for _ in factors)]
     for layer in reversed(_layers_in_order(model, batch)):
         untouched = _is_untouched(before, pushed[1])
         if not bool(untouched.any()):
             break
-        turned = _turned_up(model, layer, batch, factors)
+        turned = _turn_up(model, layer, batch, factors)
         pushed[1:] = [
             torch.where(untouched, own, each) for own, each in zip(turned, pushed[1:], strict=True)
         ]
     return None if bool(_is_untouched(before, pushed[1]).all()) else pushed
 
 
-def _turned_up(
+def _turn_up(
     model: nn.Module, layer: nn.Module, batch: Batch, factors: tuple[float, ...]
 ) -> list[Tensor]:
     """Return outputs under each factor on the layer's weights, then under its negative.
@@ -457,7 +461,7 @@ def _is_untouched(before: Tensor, turned: Tensor) -> Tensor:
     return same.all() if before.ndim == 1 else same.flatten(0, -2).all(dim=0)
 
 
-def _bounds_of(pushed: list[Tensor]) -> OutputDomain:
+def _find_bounds(pushed: list[Tensor]) -> OutputDomain:
     """Return the bounds that each column [rows, columns] keeps under every factor."""
     before, some, more = pushed
     low = _kept(some.amin(dim=0), more.amin(dim=0), -torch.inf)
@@ -519,7 +523,7 @@ def is_per_token(output: Tensor, labels: Tensor) -> bool:
     return is_formed and int(labels.max()) < output.shape[-1]
 
 
-def frequencies(output: Tensor, batch: Batch) -> Tensor:
+def count_frequencies(output: Tensor, batch: Batch) -> Tensor:
     """Return the logarithms of the tokens' shares at every position, shape [1, T, V]."""
     length, codes = output.shape[1:]
     labels = batch[LABEL].flatten().long()
@@ -527,24 +531,24 @@ def frequencies(output: Tensor, batch: Batch) -> Tensor:
     return (counts / counts.sum()).log().to(output.dtype).expand(1, length, codes)
 
 
-def right_tokens(
+def find_right_tokens(
     task: Task, output: Tensor, batch: Batch, domain: OutputDomain = FREE
 ) -> tuple[Tensor, float]:
     """Return the best output that scores the right token and all others equally, with its loss."""
-    labels = wanted_tokens(task, output, batch)
+    labels = find_wanted_tokens(task, output, batch)
     is_code = ((labels >= 0) & (labels < output.shape[-1])).unsqueeze(-1)
     codes = labels.clamp(0, output.shape[-1] - 1).unsqueeze(-1)
     right = torch.zeros_like(output).scatter_(-1, codes, is_code.to(output.dtype))
 
     def loss(scale: float) -> float:
-        return float(mean_loss(task.losses(domain.outputs(right * scale), batch), batch))
+        return float(compute_mean_loss(task.losses(domain.outputs(right * scale), batch), batch))
 
     found = minimize_scalar(loss, bounds=(0.0, LARGEST_SCALE), method="bounded")
     scale = min((float(found.x), LARGEST_SCALE), key=loss)
     return domain.outputs(right * scale), loss(scale)
 
 
-def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
+def find_wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
     """Return the target code of the loss at each position, [B, T]; negative where there is none.
 
     Taken from its gradient, so that labels may be shifted in `encode` or in `losses`.
@@ -561,7 +565,7 @@ def wanted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor:
     return torch.where(is_wanted, gradient.argmin(dim=2), -1)
 
 
-def counted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor | None:
+def find_counted_tokens(task: Task, output: Tensor, batch: Batch) -> Tensor | None:
     """Return whether each position gets a gradient, [B, T]; None if outputs are not scores."""
     if not is_per_token(output, batch[LABEL]):
         return None

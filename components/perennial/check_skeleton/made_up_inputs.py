@@ -9,7 +9,7 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.subject import Subject, evaluated, head_of, rows_of, seeded
+from perennial.check_skeleton.subject import Subject, evaluated, seeded, select_head, select_rows
 from perennial.contracts.user_code import user_code
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -28,7 +28,8 @@ class RefusedInputsError(Exception):
 
     def __init__(self, inputs: str, error: Exception) -> None:
         super().__init__(
-            f"{method_of(error)} raises {type(error).__name__} on {inputs}, which this check makes "
+            f"{find_method(error)} raises {type(error).__name__} on {inputs}, which this check "
+            "makes "
             f"up: {' '.join(str(error).split())[:200]}"
         )
 
@@ -48,7 +49,7 @@ def made_up(inputs: str) -> Iterator[None]:
         raise RefusedInputsError(inputs, error) from error
 
 
-def method_of(error: Exception) -> str:
+def find_method(error: Exception) -> str:
     """Return the method of the task, or the model's forward, that raised an exception."""
     methods = {name for name in dir(Task) if not name.startswith("_")} | {"forward"}
     frames = [
@@ -59,7 +60,7 @@ def method_of(error: Exception) -> str:
     return next((name for name in frames if name in methods), "the task")
 
 
-def failure_on_real_rows(subject: Subject) -> str:
+def find_failure_on_real_rows(subject: Subject) -> str:
     """Return the error that the task raises on rows of the data; empty where it raises none.
 
     An exception in a check is weak evidence: the check may call what no training calls.
@@ -68,7 +69,7 @@ def failure_on_real_rows(subject: Subject) -> str:
         with user_code("the task"):
             _use_on_real_rows(subject)
     except Exception as error:  # user code may raise anything
-        return f"{method_of(error)} raises {type(error).__name__}: {error}"
+        return f"{find_method(error)} raises {type(error).__name__}: {error}"
     return ""
 
 
@@ -82,7 +83,7 @@ def _use_on_real_rows(subject: Subject) -> None:
     restored.load_state(task.state())
     restored.build_model()
     batch = restored.encode(rows)
-    train = rows_of(subject.train, slice(size))
+    train = select_rows(subject.train, slice(size))
     model = evaluated(subject.build_model())
     for some in (train, batch):
         _score(task, model, some)
@@ -118,19 +119,19 @@ def is_label_unread(subject: Subject) -> bool:
         return False
     rows, label = subject.train_rows.head(PROBED_ROWS), task.columns.label
     try:
-        batch = head_of(subject.train, rows.height)
-        own = _measured(subject, batch)
-        replaced = [{**batch, LABEL: other} for other in _others(batch[LABEL])]
+        batch = select_head(subject.train, rows.height)
+        own = _measure(subject, batch)
+        replaced = [{**batch, LABEL: other} for other in _make_other_labels(batch[LABEL])]
         values = rows[label]
         exchanged = task.encode(rows.with_columns(pl.concat([values[1:], values[:1]])))
-        return all(_are_equal(own, _measured(subject, each)) for each in replaced) and not (
-            _are_equal(own[:1], _measured(subject, exchanged)[:1])
+        return all(_are_equal(own, _measure(subject, each)) for each in replaced) and not (
+            _are_equal(own[:1], _measure(subject, exchanged)[:1])
         )
     except Exception:  # inputs that the task rejects prove nothing
         return False
 
 
-def _measured(subject: Subject, batch: Batch) -> list[Tensor]:
+def _measure(subject: Subject, batch: Batch) -> list[Tensor]:
     """Return losses, training losses and statistics, with the same random numbers each time."""
     task = subject.task
     with torch.no_grad(), seeded(subject.seed):
@@ -140,7 +141,7 @@ def _measured(subject: Subject, batch: Batch) -> list[Tensor]:
         ]
 
 
-def _others(label: Tensor) -> list[Tensor]:
+def _make_other_labels(label: Tensor) -> list[Tensor]:
     if label.dtype == torch.bool:
         return [~label]
     return [label + 1, label * 0 + 7, torch.arange(label.numel()).view(label.shape).to(label.dtype)]

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 from torch import Tensor
 
-from perennial.check_skeleton.checks.data.augmentation import augmented, augments
+from perennial.check_skeleton.checks.data.augmentation import augment_copy, is_augmenting
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.verdict import (
     CURVES,
     DEPENDENCIES,
     PREDICTION_PATHS,
-    agreements,
-    verdict_of,
+    format_verdict,
+    list_contract_changes,
 )
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -68,7 +68,7 @@ class Preview:
     augmented_pictures: str = ""
 
 
-def page_of(
+def build_page(
     report: SkeletonReport, preview: Preview, notes: Sequence[str], tolerance: float
 ) -> Page:
     """Build the page.
@@ -80,7 +80,7 @@ def page_of(
         tolerance: How far from theory the first loss may lie, as a share of it.
     """
     results = sorted(report.results, key=lambda r: _WORST_FIRST.index(_weight(r)))
-    page = Page("Sanity checks", outcome=_weight_of_all(report), summary=verdict_of(report))
+    page = Page("Sanity checks", outcome=_weight_of_all(report), summary=format_verdict(report))
     _show_findings(page, results)
     _show_agreements(page, results)
     _show_examples(page, preview)
@@ -125,7 +125,7 @@ def _show_findings(page: Page, results: Sequence[CheckResult]) -> None:
 
 
 def _show_agreements(page: Page, results: Sequence[CheckResult]) -> None:
-    rows = [(result.check, each) for result in results for each in agreements(result)]
+    rows = [(result.check, each) for result in results for each in list_contract_changes(result)]
     if rows:
         page.table(("check", "set by the contract"), rows, caption="Waivers and severities")
 
@@ -240,10 +240,10 @@ def preview(subject: Subject) -> Preview:
 
 def _augmented(subject: Subject, batch: Batch) -> Batch:
     """Return the examples after augmentation; empty where there is nothing to show."""
-    if not augments(subject.task):
+    if not is_augmenting(subject.task):
         return {}
     try:
-        changed = augmented(subject.task, batch, subject.seed)
+        changed = augment_copy(subject.task, batch, subject.seed)
         is_usable = {len(tensor) for tensor in changed.values()} == {_count(batch)}
     except Exception:  # user code may raise anything, and the report must be written
         return {}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.subject import Subject, mean_loss, rows_of
+from perennial.check_skeleton.subject import Subject, compute_mean_loss, select_rows
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
 BATCH_STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -14,7 +14,7 @@ DROPOUTS = (
 )  # fmt: skip
 
 
-def simplified(model: nn.Module) -> nn.Module:
+def simplify(model: nn.Module) -> nn.Module:
     """Return the model with dropout off; batch statistics are used, as in training."""
     model.eval()
     for module in model.modules():
@@ -23,7 +23,7 @@ def simplified(model: nn.Module) -> nn.Module:
     return model
 
 
-def trains_otherwise(task: Task) -> bool:
+def is_trained_otherwise(task: Task) -> bool:
     """Whether the loss that is minimised differs from the measured loss."""
     kind = type(task)
     is_own = kind.training_losses is not Task.training_losses
@@ -52,10 +52,10 @@ def updates(
     optimizer = torch.optim.Adam(trainable, lr=learning_rate) if trainable else None
     for batch in batches:
         losses = task.training_losses if as_trained else task.losses
-        loss = mean_loss(losses(model(**inputs_of(batch)), batch), batch)
+        loss = compute_mean_loss(losses(model(**inputs_of(batch)), batch), batch)
         auxiliary = task.auxiliary_losses(model) if as_trained else None
         if auxiliary is not None:
-            loss = loss + mean_loss(auxiliary, batch)
+            loss = loss + compute_mean_loss(auxiliary, batch)
         if optimizer is not None and loss.requires_grad:
             optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -63,7 +63,7 @@ def updates(
         yield loss
 
 
-def shuffled_batches(subject: Subject, batch: Batch, steps: int) -> Iterator[Batch]:
+def shuffle_batches(subject: Subject, batch: Batch, steps: int) -> Iterator[Batch]:
     """Yield batches of a larger one, reshuffled under the seed whenever it is used up."""
     generator = torch.Generator().manual_seed(subject.seed)
     rows = len(batch[LABEL])
@@ -72,5 +72,5 @@ def shuffled_batches(subject: Subject, batch: Batch, steps: int) -> Iterator[Bat
     for _ in range(steps):
         if len(order) < size:
             order = torch.randperm(rows, generator=generator)
-        yield rows_of(batch, order[:size])
+        yield select_rows(batch, order[:size])
         order = order[size:]

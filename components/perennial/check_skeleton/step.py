@@ -6,7 +6,7 @@ from pathlib import Path
 from perennial.check_skeleton.config import CheckSkeletonConfig
 from perennial.check_skeleton.examination import examine
 from perennial.check_skeleton.registry import check_names
-from perennial.check_skeleton.verdict import error_of, summary_of
+from perennial.check_skeleton.verdict import make_error, summarise
 from perennial.contracts.skeleton import CheckResult
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.dataset import Dataset
@@ -38,9 +38,9 @@ def check_skeleton_step(
     examination.baseline_rows.write(Path(skeleton))
     examination.page.write(Path(report))
     if found.failures:
-        raise error_of(found)
+        raise make_error(found)
     outcomes = [result.outcome for result in found.results]
     counts = {
         name: float(outcomes.count(name)) for name in ("passed", "warned", "failed", "skipped")
     }
-    return StepResult(metrics=counts, summary=summary_of(found))
+    return StepResult(metrics=counts, summary=summarise(found))

@@ -111,12 +111,12 @@ class Subject:
     def _label_turns(self) -> Tensor:
         """Positions of examples with different inputs, ordered so that the labels take turns."""
         inputs = inputs_of(self.train)
-        distinct = distinct_examples(inputs)
+        distinct = find_distinct_examples(inputs)
         if self.task.scored_together > 1:
             # Pictures of one caption are each other's right answers: nothing tells them apart.
             for name, tensor in inputs.items():
                 if tensor.ndim > 1:
-                    firsts = distinct_examples({name: tensor})
+                    firsts = find_distinct_examples({name: tensor})
                     distinct = distinct[torch.isin(distinct, firsts)]
         labels = self.train[LABEL][distinct]
         if labels.ndim > 1:
@@ -130,7 +130,7 @@ class Subject:
 
     def balanced(self, rows: int) -> Batch:
         """Return examples with different inputs and alternating labels: each can be learned."""
-        return rows_of(self.train, self._label_turns[:rows])
+        return select_rows(self.train, self._label_turns[:rows])
 
     def build_model(self) -> nn.Module:
         """Build a new model under the training's seed; global generators are untouched."""
@@ -154,10 +154,10 @@ def sample_rows(dataset: Dataset, split: Split, size: int, seed: int) -> pl.Data
     Raises:
         BadDataError: the split has fewer than 16 rows.
     """
-    return rows_at(dataset, split, sample_positions(dataset, split, size, seed))
+    return read_rows_at(dataset, split, sample_positions(dataset, split, size, seed))
 
 
-def rows_at(dataset: Dataset, split: Split, positions: NDArray[np.int64]) -> pl.DataFrame:
+def read_rows_at(dataset: Dataset, split: Split, positions: NDArray[np.int64]) -> pl.DataFrame:
     """Return the rows of a split at these positions, ascending; streamed."""
     parts, start = [], 0
     for rows in dataset.batches(split, READ_ROWS):
@@ -176,12 +176,12 @@ def sample_positions(dataset: Dataset, split: Split, size: int, seed: int) -> ND
     """
     total = dataset.snapshot.split_rows[split]
     if total < FEWEST_ROWS:
-        raise _too_few(dataset, split)
+        raise _describe_too_few(dataset, split)
     drawn = np.random.default_rng(seed).choice(total, size=min(size, total), replace=False)
     return np.sort(drawn).astype(np.int64)
 
 
-def _too_few(dataset: Dataset, split: Split) -> BadDataError:
+def _describe_too_few(dataset: Dataset, split: Split) -> BadDataError:
     rows = dataset.snapshot.split_rows
     total = sum(rows.values())
     advice = "wait for more data"
@@ -195,12 +195,12 @@ def _too_few(dataset: Dataset, split: Split) -> BadDataError:
     )
 
 
-def rows_of(batch: Batch, index: Tensor | slice) -> Batch:
+def select_rows(batch: Batch, index: Tensor | slice) -> Batch:
     """Return the examples at these positions."""
     return {name: tensor[index] for name, tensor in batch.items()}
 
 
-def head_of(batch: Batch, rows: int) -> Batch:
+def select_head(batch: Batch, rows: int) -> Batch:
     """Return the first examples."""
     return {name: tensor[:rows] for name, tensor in batch.items()}
 
@@ -211,10 +211,10 @@ def is_sequence(name: str, batch: Batch) -> bool:
     if tensor.ndim == 2 and LABEL in batch and tensor.shape == batch[LABEL].shape:
         return True
     is_long = tensor.ndim == 2 and tensor.shape[1] >= SEQUENCE_LENGTH
-    return is_long and not tensor.is_floating_point() and padding_of(tensor) is not None
+    return is_long and not tensor.is_floating_point() and find_padding(tensor) is not None
 
 
-def stirred_model(subject: Subject) -> nn.Module:
+def build_noisy_model(subject: Subject) -> nn.Module:
     """Return an evaluation-mode model with noise on its weights: zeros hide no connection."""
     model = evaluated(subject.build_model())
     generator = torch.Generator().manual_seed(subject.seed)
@@ -242,22 +242,22 @@ def run_model(model: nn.Module, batch: Batch) -> Tensor:
     return output
 
 
-def mean_loss(losses: Tensor, batch: Batch) -> Tensor:
+def compute_mean_loss(losses: Tensor, batch: Batch) -> Tensor:
     """Return the mean as the engine takes it: by weight where the batch has one."""
     if WEIGHT not in batch:
         return losses.mean()
     return (losses * batch[WEIGHT]).sum() / batch[WEIGHT].sum()
 
 
-def distinct_examples(inputs: Batch) -> Tensor:
+def find_distinct_examples(inputs: Batch) -> Tensor:
     """Return the position of the first example of each different input, ascending."""
     first: dict[bytes, int] = {}
-    for index, key in enumerate(example_keys(inputs)):
+    for index, key in enumerate(compute_example_keys(inputs)):
         first.setdefault(key, index)
     return torch.tensor(list(first.values()))
 
 
-def example_keys(batch: Batch) -> list[bytes]:
+def compute_example_keys(batch: Batch) -> list[bytes]:
     """Return the content of each example as bytes, equal for equal examples."""
     arrays = [tensor.numpy() for tensor in batch.values()]
     return [b"".join(array[row].tobytes() for array in arrays) for row in range(len(arrays[0]))]
@@ -332,7 +332,7 @@ class Padding:
         return places >= self.content[:, None]
 
 
-def padding_of(tokens: Tensor) -> Padding | None:
+def find_padding(tokens: Tensor) -> Padding | None:
     """Return the code whose runs of different lengths end or begin the examples [B, T]."""
     for is_left in (False, True):
         ends = tokens if is_left else tokens.flip(1)

@@ -14,7 +14,7 @@ DEPENDENCIES = "dependencies"
 """Drawn as a map: by output, by input, how much the one depends on the other, from 0 to 1."""
 
 
-def summary_of(report: SkeletonReport) -> str:
+def summarise(report: SkeletonReport) -> str:
     """Return the findings in one sentence."""
     if report.failures:
         names = ", ".join(result.check for result in report.failures)
@@ -41,7 +41,7 @@ def _count_inapplicable(report: SkeletonReport) -> int:
     )
 
 
-def verdict_of(report: SkeletonReport) -> str:
+def format_verdict(report: SkeletonReport) -> str:
     """Return whether the training may start, with counts, in one sentence."""
     outcomes = [result.outcome for result in report.results]
     unmeasured = [result.check for result in report.unmeasured]
@@ -71,7 +71,7 @@ def verdict_of(report: SkeletonReport) -> str:
     return f"{verdict}; {', '.join(counts)}. They took {duration(seconds)}."
 
 
-def agreements(result: CheckResult) -> Iterator[str]:
+def list_contract_changes(result: CheckResult) -> Iterator[str]:
     """Return what the contract changes about a result: another severity, a waiver."""
     severities = {
         "off": "switched off",
@@ -86,14 +86,14 @@ def agreements(result: CheckResult) -> Iterator[str]:
         yield f"waived: {result.waived}"
 
 
-def error_of(report: SkeletonReport) -> BadTaskError:
+def make_error(report: SkeletonReport) -> BadTaskError:
     """Return the error that stops the run: each failure with what to look at."""
     lines = [
         f"{result.check}: {result.measured}; expected {result.expected}. {result.hint}"
         for result in report.failures
     ]
     return BadTaskError(
-        f"the task failed the sanity checks: {summary_of(report)}",
+        f"the task failed the sanity checks: {summarise(report)}",
         evidence="\n            ".join(lines),
         action="fix the task; if a failure is expected in this project, add it to "
         "[skeleton.waivers] with the reason",

@@ -8,7 +8,11 @@ import polars as pl
 import pytest
 import torch
 
-from perennial.check_skeleton.baselines import control_losses, linear_model, measure_baselines
+from perennial.check_skeleton.baselines import (
+    compute_control_losses,
+    fit_linear_model,
+    measure_baselines,
+)
 from perennial.check_skeleton.subject import sample_rows
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadTaskError
@@ -75,8 +79,8 @@ def test_rule_of_thumb_of_another_shape_is_refused(datasets):
 
 def test_sequences_have_no_linear_baseline_and_the_page_says_why(datasets):
     subject = prepared(Sequence, datasets("binary"))
-    assert "128 codes" in linear_model(subject)
-    assert control_losses(subject) is None
+    assert "128 codes" in fit_linear_model(subject)
+    assert compute_control_losses(subject) is None
     found = baselines_of(Sequence, datasets("binary"))
     assert "linear" not in found.scores
     assert "128 codes" in found.notes[0]
@@ -84,7 +88,7 @@ def test_sequences_have_no_linear_baseline_and_the_page_says_why(datasets):
 
 def test_control_compares_a_linear_model_with_the_constant(datasets):
     subject = prepared(TabularClassification, datasets("binary"))
-    control = control_losses(subject)
+    control = compute_control_losses(subject)
     assert control.linear.shape == control.constant.shape == subject.validation[LABEL].shape
     assert control.linear.mean() < control.constant.mean()
 

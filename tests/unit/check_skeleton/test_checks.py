@@ -10,7 +10,7 @@ from torch import nn
 
 from perennial.check_skeleton.config import SkeletonSection
 from perennial.check_skeleton.examination import run_checks
-from perennial.check_skeleton.free_outputs import best_constant, free_outputs
+from perennial.check_skeleton.free_outputs import find_best_constant, find_free_outputs
 from perennial.check_skeleton.registry import FOLDER, Judge, check_names, load_checks
 from perennial.engine.task import LABEL
 from perennial.tasks.tabular import TabularClassification, TabularRegression
@@ -157,14 +157,14 @@ def test_results_do_not_depend_on_the_global_generators(datasets):
 
 def test_free_outputs_find_the_prior_the_mean_and_zero_loss(datasets):
     subject = prepared(TabularClassification, datasets("binary", positive=0.2))
-    constant, loss = best_constant(subject, torch.zeros(4, 1), subject.train)
+    constant, loss = find_best_constant(subject, torch.zeros(4, 1), subject.train)
     share = float(subject.train[LABEL].double().mean())
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert float(torch.sigmoid(constant)) == pytest.approx(share, abs=1e-3)
     assert loss == pytest.approx(entropy, rel=1e-4)
 
     subject = prepared(TabularRegression, datasets("regression"))
-    free = free_outputs(subject, torch.zeros(1024, 1), subject.train)
+    free = find_free_outputs(subject, torch.zeros(1024, 1), subject.train)
     predicted = subject.task.predict(free.ideal)
     assert free.floor < 1e-6
     assert torch.allclose(predicted, subject.train[LABEL], rtol=1e-2)

@@ -16,17 +16,17 @@ import torch
 
 import rank_bound_tasks
 from perennial.check_skeleton.checks.training.distributed import (
-    asked_for,
-    cause_of,
-    difference_of,
-    seen_twice,
-    shared_order,
+    count_seen_twice,
+    explain_failure,
+    list_requested_strategies,
+    list_shared_order,
+    measure_difference,
 )
 from perennial.check_skeleton.trials import supervisor
-from perennial.check_skeleton.trials.plan import Trial, contracted_training, stages_of
+from perennial.check_skeleton.trials.plan import Trial, make_contracted_training, plan_stages
 from perennial.check_skeleton.trials.rank import find_randomness_switch
-from perennial.check_skeleton.trials.records import RankRecord, StepRecord, digests_of
-from perennial.check_skeleton.trials.supervisor import Outcome, make_trials, trial_environment
+from perennial.check_skeleton.trials.records import RankRecord, StepRecord, compute_digests
+from perennial.check_skeleton.trials.supervisor import Outcome, make_environment, make_trials
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure
 from perennial.tasks.tabular import TabularClassification
@@ -46,9 +46,9 @@ def recorded(rows, losses=(1.0, 2.0), weight=1.0):
 
 def test_rows_of_all_ranks_are_cut_into_epochs():
     first, second = recorded([[0, 1], [4, 2]]), recorded([[2, 3], [0, 1]])
-    assert shared_order([first, second], 4) == [(0, 1, 2, 3), (4, 2, 0, 1)]
-    assert seen_twice([first, second], 4) == (0, 0)
-    assert seen_twice([first, first], 4) == (2, 0)
+    assert list_shared_order([first, second], 4) == [(0, 1, 2, 3), (4, 2, 0, 1)]
+    assert count_seen_twice([first, second], 4) == (0, 0)
+    assert count_seen_twice([first, first], 4) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_rows_of_all_ranks_are_cut_into_epochs():
 )
 def test_rounding_is_told_from_a_difference(losses, weight, first_step, is_large):
     rows = [[0, 1], [2, 3]]
-    found = difference_of(recorded(rows), recorded(rows, losses, weight))
+    found = measure_difference(recorded(rows), recorded(rows, losses, weight))
     assert (found.first_step, found.is_large) == (first_step, is_large)
 
 
 def test_weights_that_one_trial_does_not_have_are_a_difference():
     one, other = recorded([[0], [1]]), recorded([[0], [1]])
     other.weights["late"] = torch.zeros(1)
-    found = difference_of(one, other)
+    found = measure_difference(one, other)
     assert (found.tensor, found.is_large) == ("late", True)
 
 
@@ -96,13 +96,13 @@ def outcome(message, **values):
     ],
 )
 def test_an_exception_is_traced_to_its_likely_cause(message, cause):
-    assert cause in cause_of(outcome(message))
+    assert cause in explain_failure(outcome(message))
 
 
 def test_standing_still_is_told_with_how_far_each_rank_came():
     hung = outcome("", is_hung=True, steps=(2, 1), seconds=20.0)
     assert "rank 0: 2, rank 1: 1" in hung.problem
-    assert "only some ranks call" in cause_of(hung)
+    assert "only some ranks call" in explain_failure(hung)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_standing_still_is_told_with_how_far_each_rank_came():
 def test_what_the_contract_may_run_is_tried(strategy, tried, wanted, datasets):
     training = TrainingSection(strategy=strategy, seed=3)
     subject = prepared(TabularClassification, datasets("binary"), training=training)
-    stages = stages_of(subject, 32, "dropout", has_batch_norm=False)
+    stages = plan_stages(subject, 32, "dropout", has_batch_norm=False)
     assert [trial.name for stage in stages for trial in stage] == tried
     assert all(trial.training.seed == 3 for stage in stages for trial in stage)
-    assert asked_for(strategy) == wanted
+    assert list_requested_strategies(strategy) == wanted
 
 
 def test_the_resumed_training_is_the_contract_s_own():
@@ -128,7 +128,7 @@ def test_the_resumed_training_is_the_contract_s_own():
         optimizer={"name": "adamw", "learning_rate": 1e-3}, precision="bf16", compile=True,
         clipping={"max_norm": 0.5},
     )  # fmt: skip
-    section = contracted_training(training, 16)
+    section = make_contracted_training(training, 16)
     assert (section.optimizer, section.clipping) == (training.optimizer, training.clipping)
     assert (section.steps, section.schedule) == (training.steps, training.schedule)
     assert (section.precision, section.compile, section.micro_batch_size) == ("bf16", False, 8)
@@ -180,15 +180,15 @@ def test_no_folder_for_the_trials_is_a_reason_to_skip_them(datasets, tmp_path, m
 
 
 def test_no_network_between_processes_is_a_reason_to_skip_the_trials(datasets, monkeypatch):
-    missing = trial_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
-    monkeypatch.setattr(supervisor, "trial_environment", lambda: missing)
+    missing = make_environment() | {"GLOO_SOCKET_IFNAME": "missing0"}
+    monkeypatch.setattr(supervisor, "make_environment", lambda: missing)
     trials = make_trials(prepared(TabularClassification, datasets("binary")))
     assert "processes on this machine cannot communicate" in trials.reason
 
 
 def test_an_input_without_columns_has_a_digest():
     batch = {"numbers": torch.eye(2), "categories": torch.empty(2, 0, dtype=torch.long)}
-    assert len(set(digests_of(batch))) == 2
+    assert len(set(compute_digests(batch))) == 2
 
 
 def is_gone(pid_file):
@@ -244,7 +244,7 @@ def test_ranks_end_and_delete_their_files_when_whoever_wants_them_is_killed(data
     folder.mkdir()
     script = tmp_path / "script.py"
     script.write_text(WANTING)  # without `if __name__ == "__main__"`: ranks must not run it again
-    environment = trial_environment() | {"TMPDIR": str(folder)}
+    environment = make_environment() | {"TMPDIR": str(folder)}
     wanting = subprocess.Popen([sys.executable, str(script), str(stored)], env=environment)
     assert within(60, lambda: pid_file.exists() and pid_file.read_text())
     assert list(folder.glob("perennial-trials-*"))

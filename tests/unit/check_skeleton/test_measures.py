@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from perennial.check_skeleton.checks.loss.metric_values import (
-    class_quantities,
-    meanings_of,
-    number_quantities,
+    find_meanings,
+    measure_classes,
+    measure_numbers,
 )
 from perennial.tasks.tabular import TabularClassification, TabularRegression
 
@@ -31,7 +31,7 @@ PAIRS = np.stack([1 - CHANCES, CHANCES], axis=1)
     ],
 )
 def test_quantities_of_classes_are_those_of_their_definitions(quantity, value):
-    assert class_quantities(PAIRS, LABELS)[quantity] == pytest.approx(value)
+    assert measure_classes(PAIRS, LABELS)[quantity] == pytest.approx(value)
 
 
 @pytest.mark.parametrize("classes", [3, 7])
@@ -42,12 +42,12 @@ def test_area_of_pairs_of_classes_is_that_of_scikit_learn(classes):
     chances = generator.random((200, classes)).round(1) + 0.1
     chances /= chances.sum(axis=1, keepdims=True)
     expected = roc_auc_score(labels, chances, multi_class="ovo")
-    found = class_quantities(chances, labels.astype(np.float64))["one-vs-one roc_auc"]
+    found = measure_classes(chances, labels.astype(np.float64))["one-vs-one roc_auc"]
     assert found == pytest.approx(expected)
 
 
 def test_quantities_of_numbers_are_those_of_their_definitions():
-    found = number_quantities(np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0, 3.0]))
+    found = measure_numbers(np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0, 3.0]))
     assert found["mse"] == pytest.approx(5 / 3)
     assert found["rmse"] == pytest.approx((5 / 3) ** 0.5)
     assert found["mae"] == pytest.approx(1.0)
@@ -70,7 +70,7 @@ def test_quantities_of_numbers_are_those_of_their_definitions():
     ],
 )
 def test_usual_spellings_of_a_metric_are_understood(name, meaning):
-    assert meaning in meanings_of(name)
+    assert meaning in find_meanings(name)
 
 
 def scoring(base, **measures):

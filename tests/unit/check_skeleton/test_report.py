@@ -5,8 +5,8 @@ import math
 import pytest
 
 from perennial.check_skeleton.registry import Judge
-from perennial.check_skeleton.report import Preview, page_of, preview
-from perennial.check_skeleton.verdict import agreements, summary_of, verdict_of
+from perennial.check_skeleton.report import Preview, build_page, preview
+from perennial.check_skeleton.verdict import format_verdict, list_contract_changes, summarise
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.tasks.image_classification import ImageClassification
 from perennial.tasks.tabular import TabularClassification
@@ -47,7 +47,7 @@ def report(*results):
 
 
 def page(*results):
-    return page_of(report(*results), PREVIEW, ("no linear baseline",), 0.2)
+    return build_page(report(*results), PREVIEW, ("no linear baseline",), 0.2)
 
 
 def test_advice_stands_worst_first_and_what_passed_is_folded():
@@ -70,13 +70,13 @@ def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
         results=(result("labels", "passed"), unmeasured, result("augmentation", "skipped")),
         baselines={},
     )
-    verdict = verdict_of(found)
+    verdict = format_verdict(found)
     assert verdict.startswith(
         "Training may start: none of 2 checks blocks training, but rank_data could not run; "
         "1 passed, 1 not applicable, 1 not measured."
     )
-    assert summary_of(found) == "1 passed, 1 not applicable; not measured: rank_data"
-    page = page_of(found, PREVIEW, (), 0.2).html()
+    assert summarise(found) == "1 passed, 1 not applicable; not measured: rank_data"
+    page = build_page(found, PREVIEW, (), 0.2).html()
     assert "every applicable check passed" not in page
     assert "measured: not measured" in page
 
@@ -101,7 +101,7 @@ def test_what_could_not_be_made_is_named_and_is_no_clean_verdict():
 def test_the_verdict_is_one_sentence_with_counts(results, outcome, verdict):
     shown = page(*results)
     assert shown.outcome == outcome
-    assert shown.summary == verdict_of(report(*results))
+    assert shown.summary == format_verdict(report(*results))
     assert verdict in shown.summary
 
 
@@ -123,7 +123,7 @@ def test_the_verdict_is_one_sentence_with_counts(results, outcome, verdict):
     ],
 )
 def test_what_the_contract_decided_is_on_the_page(one, said):
-    found = list(agreements(one))
+    found = list(list_contract_changes(one))
     assert len(found) == len(said)
     assert all(each.startswith(start) for each, start in zip(found, said, strict=True))
     html = page(one).html()
@@ -133,7 +133,7 @@ def test_what_the_contract_decided_is_on_the_page(one, said):
 def test_the_console_names_what_is_waived_and_switched_off():
     results = [result("labels", "failed", waived="noisy"), result("encoding", waived="old")]
     off = result("augmentation", "skipped", severity="off")
-    said = summary_of(report(*results, off))
+    said = summarise(report(*results, off))
     assert said == "1 passed; waived: labels; switched off: augmentation"
 
 
@@ -171,7 +171,7 @@ def test_evidence_that_is_not_finite_is_stored_drawn_and_named(tmp_path):
 
 
 def drawn(shown):
-    return page_of(report(result("labels")), shown, (), 0.2).html()
+    return build_page(report(result("labels")), shown, (), 0.2).html()
 
 
 def test_pictures_are_drawn_again_after_augmentation_and_those_that_are_none_leave_a_gap(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from perennial.check_skeleton.subject import distinct_examples, sample_rows, seeded
+from perennial.check_skeleton.subject import find_distinct_examples, sample_rows, seeded
 from perennial.contracts.data import Split
 from perennial.contracts.errors import BadDataError, BadTaskError
 from perennial.engine.task import LABEL
@@ -41,7 +41,7 @@ def test_labels_take_turns_in_a_balanced_batch(datasets):
 
 def test_equal_inputs_count_once():
     inputs = {"a": torch.tensor([[1.0], [2.0], [1.0], [1.0]]), "b": torch.tensor([0, 0, 0, 1])}
-    assert distinct_examples(inputs).tolist() == [0, 1, 3]
+    assert find_distinct_examples(inputs).tolist() == [0, 1, 3]
 
 
 def test_seeded_puts_every_global_generator_back():

@@ -77,7 +77,7 @@ class Plan:
     environment: Mapping[str, str]
 
 
-def batch_sizes(subject: Subject) -> tuple[int, int]:
+def choose_batch_sizes(subject: Subject) -> tuple[int, int]:
     """Return the rows of a global batch, and the rows of the trials' data set."""
     most = min(subject.settings.batch_rows, subject.training.global_batch_size)
     rows = subject.num_rows()
@@ -85,11 +85,11 @@ def batch_sizes(subject: Subject) -> tuple[int, int]:
     return size, min(rows, int(EPOCH_BATCHES * size))
 
 
-def stages_of(
+def plan_stages(
     subject: Subject, size: int, randomness_off: RandomnessOff, *, has_batch_norm: bool
 ) -> tuple[tuple[Trial, ...], ...]:
     """Return the trials in stages, in order."""
-    exact = exact_training(subject.training, size, has_batch_norm=has_batch_norm)
+    exact = make_exact_training(subject.training, size, has_batch_norm=has_batch_norm)
     half = exact.model_copy(update={"micro_batch_size": size // PROCESSES})
 
     def exactly(name: str, strategy: Strategy, training: TrainingSection, processes: int) -> Trial:
@@ -105,7 +105,7 @@ def stages_of(
         is_divisible = not subject.task.needs_whole_batch
         stages = [(alone, passes) if is_divisible else (alone,)]
         stages += [(exactly(name, name, half, PROCESSES),) for name in ("ddp", "fsdp")]
-    section = contracted_training(subject.training, size)
+    section = make_contracted_training(subject.training, size)
     processes = 1 if section.strategy == "single" else PROCESSES
     straight = Trial("straight", section, processes, "straight", is_needed=True)
     killed = Trial("killed", section, processes, "resumed", is_killed=True, is_needed=True)
@@ -113,7 +113,7 @@ def stages_of(
     return (*stages, (straight,), (killed,), (resumed,))
 
 
-def exact_training(
+def make_exact_training(
     training: TrainingSection, size: int, *, has_batch_norm: bool
 ) -> TrainingSection:
     """Return a training with plain gradient descent, which does not amplify rounding errors.
@@ -132,7 +132,7 @@ def exact_training(
     )  # fmt: skip
 
 
-def contracted_training(training: TrainingSection, size: int) -> TrainingSection:
+def make_contracted_training(training: TrainingSection, size: int) -> TrainingSection:
     """Return the contract's training (optimizer, schedule, clipping) for two CPU processes."""
     strategy = training.strategy if training.strategy in ("single", "ddp") else "fsdp"
     processes = 1 if strategy == "single" else PROCESSES
@@ -149,7 +149,7 @@ def contracted_training(training: TrainingSection, size: int) -> TrainingSection
     )  # fmt: skip
 
 
-def job_of(folder: Path, trial: Trial) -> TrainingJob:
+def make_job(folder: Path, trial: Trial) -> TrainingJob:
     """Return the engine's job of a trial."""
     return TrainingJob(
         fingerprint=trial.job, snapshot="", training=trial.training,
@@ -158,19 +158,19 @@ def job_of(folder: Path, trial: Trial) -> TrainingJob:
     )  # fmt: skip
 
 
-def place_of(folder: Path, trial: Trial) -> Path:
+def find_trial_folder(folder: Path, trial: Trial) -> Path:
     """Return the folder of the records of a trial."""
     return folder / f"trial-{trial.name}"
 
 
-def record_of(folder: Path, trial: Trial, rank: int) -> Path:
+def find_record_file(folder: Path, trial: Trial, rank: int) -> Path:
     """Return the file with a rank's record."""
-    return place_of(folder, trial) / f"rank-{rank}.record"
+    return find_trial_folder(folder, trial) / f"rank-{rank}.record"
 
 
-def step_file_of(folder: Path, trial: Trial, rank: int) -> Path:
+def find_step_file(folder: Path, trial: Trial, rank: int) -> Path:
     """Return the file with the number of updates that a rank has finished."""
-    return place_of(folder, trial) / f"rank-{rank}.step"
+    return find_trial_folder(folder, trial) / f"rank-{rank}.step"
 
 
 def write_rows(folder: Path, batch: Mapping[str, Tensor]) -> None:

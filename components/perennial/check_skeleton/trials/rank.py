@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parameter import is_lazy
 
-from perennial.check_skeleton.short_training import DROPOUTS, simplified
-from perennial.check_skeleton.subject import Subject, generator_states, rows_of
+from perennial.check_skeleton.short_training import DROPOUTS, simplify
+from perennial.check_skeleton.subject import Subject, generator_states, select_rows
 from perennial.check_skeleton.trials.plan import (
     PROBLEM,
     ROWS,
@@ -28,16 +28,16 @@ from perennial.check_skeleton.trials.plan import (
     Plan,
     RandomnessOff,
     Trial,
-    job_of,
-    record_of,
-    step_file_of,
+    find_record_file,
+    find_step_file,
+    make_job,
 )
 from perennial.check_skeleton.trials.records import (
     Probe,
     RankRecord,
     StepRecord,
-    digest_of,
-    digests_of,
+    compute_digest,
+    compute_digests,
     write_record,
 )
 from perennial.contracts.user_code import user_code
@@ -79,12 +79,12 @@ def run_rank(plan: Plan, trial: Trial, rank: int) -> None:
             task = make_task()
             task.load_state(state)
             record = _train_and_record(plan, trial, rank, task)
-        write_record(record_of(plan.folder, trial, rank), record)
+        write_record(find_record_file(plan.folder, trial, rank), record)
         code = 0
     except BaseException as error:  # any error must be reported
-        step = step_file_of(plan.folder, trial, rank)
+        step = find_step_file(plan.folder, trial, rank)
         steps = int(step.read_text() or 0) if step.exists() else 0
-        record_failure(job_of(plan.folder, trial), rank, steps, error)
+        record_failure(make_job(plan.folder, trial), rank, steps, error)
     # Tearing down process groups and their threads may abort a process that has finished.
     os._exit(code)
 
@@ -130,18 +130,18 @@ def _end_with_parent(folder: Path) -> None:
 
 def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRecord:
     folder = plan.folder
-    job, data = job_of(folder, trial), EncodedSplit(folder / ROWS)
+    job, data = make_job(folder, trial), EncodedSplit(folder / ROWS)
     job.logs.mkdir(parents=True, exist_ok=True)
     if trial.is_exact:
-        task = without_augmentation(task)
+        task = switch_augmentation_off(task)
     dist.init_process_group(
-        "gloo", init_method=f"file://{record_of(folder, trial, 0).with_name('rendezvous')}",
+        "gloo", init_method=f"file://{find_record_file(folder, trial, 0).with_name('rendezvous')}",
         rank=rank, world_size=trial.processes, timeout=timedelta(seconds=2 * plan.most_seconds),
     )  # fmt: skip
     world = World(rank, rank, trial.processes, torch.device("cpu")).arrange(trial.training)
     record = RankRecord()
     start = seeded_model(task, trial.training.seed)
-    record.initial = digest_of(start.state_dict())
+    record.initial = compute_digest(start.state_dict())
     record.parameters = frozenset(name for name, _ in start.named_parameters())
     if rank == 0 and trial.is_exact and trial.is_needed:
         record.start = {
@@ -152,20 +152,20 @@ def _train_and_record(plan: Plan, trial: Trial, rank: int, task: Task) -> RankRe
     training.loader = recorded = RecordingLoader(training.loader)
     training.model.train()
     if trial.is_exact:
-        without_dropout(training.model)
+        switch_dropout_off(training.model)
         if plan.randomness_off == "evaluation":
-            simplified(training.model)
-    before = attributes_of(training)
+            simplify(training.model)
+    before = digest_attributes(training)
     _train(folder, trial, training, recorded, record)
-    after = attributes_of(training)
+    after = digest_attributes(training)
     record.drifting = tuple(name for name in after if before.get(name) != after[name])
-    weights = _whole_weights(training.model)
-    record.final = {name: digest_of({name: value}) for name, value in weights.items()}
+    weights = _collect_weights(training.model)
+    record.final = {name: compute_digest({name: value}) for name, value in weights.items()}
     if rank == 0 and trial.is_exact:
         record.weights = weights
     if not trial.is_exact:
         record.probe = _probe(training, data)
-        stored = digests_of(data.gather(np.arange(data.rows)))
+        stored = compute_digests(data.gather(np.arange(data.rows)))
         record.twins = len(stored) - len(set(stored))
     return record
 
@@ -184,7 +184,7 @@ def _train(
         loss = training.telemetry.progress(training.step).history[-1].loss
         rows, examples = loader.latest
         record.steps.append(StepRecord(training.step, loss, rows, examples, is_kept))
-        step_file_of(folder, trial, rank).write_text(str(training.step))
+        find_step_file(folder, trial, rank).write_text(str(training.step))
         if training.step == SAVED_AFTER and not trial.is_exact:
             save(training, is_evaluated=False)
             training.checkpointer.wait()
@@ -206,12 +206,12 @@ class RecordingLoader(Loader):
     def batch(self, position: int) -> RankBatch:
         """Return the loader's batch and record it."""
         found = self._loader.batch(position)
-        examples = [each for part in found.micro_batches for each in digests_of(part)]
+        examples = [each for part in found.micro_batches for each in compute_digests(part)]
         self.latest = (found.rows, tuple(examples))
         return found
 
 
-def _whole_weights(model: nn.Module) -> dict[str, Tensor]:
+def _collect_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return the weights of the unsharded model; all ranks call it together."""
     weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     return {name: value for name, value in weights.items() if isinstance(value, Tensor)}
@@ -223,29 +223,29 @@ def _probe(training: Training, data: EncodedSplit) -> Probe:
     batch = data.gather(np.arange(min(PROBED_ROWS, data.rows)))
     generator = torch.Generator()
     generator.manual_seed(derived_seed(training.section.seed, world.data_rank, PROBED_STEP, 1))
-    augmented = digest_of(task.augment({n: t.clone() for n, t in batch.items()}, generator))
+    augmented = compute_digest(task.augment({n: t.clone() for n, t in batch.items()}, generator))
     training.randomness.begin(PROBED_STEP)
     before = generator_states()
     with torch.no_grad(), computation(training.section, world.device):
         output = training.model(**inputs_of(batch)).float()
         losses = task.training_losses(output, batch)
         is_random = generator_states() != before
-        output = simplified(training.model)(**inputs_of(batch)).float()
+        output = simplify(training.model)(**inputs_of(batch)).float()
         without = task.training_losses(output, batch)
     return Probe(
         losses, is_random=is_random and not torch.equal(losses, without),
-        augmented="" if augmented == digest_of(batch) else augmented,
+        augmented="" if augmented == compute_digest(batch) else augmented,
     )  # fmt: skip
 
 
-def without_augmentation(task: Task) -> Task:
+def switch_augmentation_off(task: Task) -> Task:
     """Return the task with augmentation switched off."""
     if type(task).augment is not Task.augment:
         task.__class__ = type(type(task).__name__, (type(task),), {"augment": Task.augment})
     return task
 
 
-def attributes_of(training: Training) -> dict[str, str]:
+def digest_attributes(training: Training) -> dict[str, str]:
     """Return digests of attributes of model and task that no checkpoint contains, by name."""
     owners: dict[str, object] = {"task": training.task}
     model = unwrapped(training.model)
@@ -255,23 +255,23 @@ def attributes_of(training: Training) -> dict[str, str]:
     for place, owner in owners.items():
         for name, value in vars(owner).items():
             if name not in FRAMEWORK and isinstance(value, KEPT):
-                found[f"{place}.{name}"] = _short(value)
+                found[f"{place}.{name}"] = _digest_value(value)
         if isinstance(owner, nn.Module):
             for name in owner._non_persistent_buffers_set:
                 if (buffer := owner._buffers.get(name)) is not None:
-                    found[f"{place}.{name} (persistent=False)"] = _short(buffer)
+                    found[f"{place}.{name} (persistent=False)"] = _digest_value(buffer)
     return found
 
 
-def _short(value: object) -> str:
+def _digest_value(value: object) -> str:
     if isinstance(value, Tensor):
-        return digest_of({"": value.detach().float()})
+        return compute_digest({"": value.detach().float()})
     if isinstance(value, np.ndarray):
         return hashlib.sha256(value.tobytes()).hexdigest()
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-def without_dropout(model: nn.Module) -> nn.Module:
+def switch_dropout_off(model: nn.Module) -> nn.Module:
     """Switch the dropout layers of a model off; all else stays as in training."""
     for module in model.modules():
         if isinstance(module, DROPOUTS):
@@ -283,15 +283,15 @@ def find_randomness_switch(subject: Subject) -> RandomnessOff:
     """Find the smallest change that keeps a pass from drawing random numbers."""
     model = subject.build_model()
     model.train()
-    without_dropout(model)
-    if not _draws(subject, model):
+    switch_dropout_off(model)
+    if not _is_drawing(subject, model):
         return "dropout"
-    return "noise" if _draws(subject, simplified(model)) else "evaluation"
+    return "noise" if _is_drawing(subject, simplify(model)) else "evaluation"
 
 
-def _draws(subject: Subject, model: nn.Module) -> bool:
+def _is_drawing(subject: Subject, model: nn.Module) -> bool:
     """Whether a pass draws from the global generators."""
-    batch = rows_of(subject.train, slice(SWITCHED_ROWS))
+    batch = select_rows(subject.train, slice(SWITCHED_ROWS))
     before = generator_states()
     with torch.no_grad():
         subject.task.training_losses(model(**inputs_of(batch)), batch)

@@ -124,7 +124,7 @@ def _replay(
 ) -> None:  # fmt: skip
     task = make_task()
     task.load_state(state)
-    before = memory_of(task)
+    before = read_memory(task)
     answer.batches["again"] = task.encode(rows)
     turned = task.encode(rows.reverse())
     answer.batches["in reverse order"] = {name: each.flip(0) for name, each in turned.items()}
@@ -135,13 +135,13 @@ def _replay(
     AHEAD[0] = LATER
     answer.batches["400 days later"] = task.encode(rows)
     AHEAD[0] = datetime.timedelta()
-    after = memory_of(task)
-    answer.remembers = changes_of(before, after)
+    after = read_memory(task)
+    answer.remembers = find_changes(before, after)
     other = make_task()
     other.fit(rows.lazy())
 
 
-def memory_of(task: Task) -> dict[str, str]:
+def read_memory(task: Task) -> dict[str, str]:
     """Return plain values that outlive a call, as text, by name."""
     kind = type(task)
     owners = {
@@ -157,7 +157,7 @@ def memory_of(task: Task) -> dict[str, str]:
     }
 
 
-def changes_of(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+def find_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names whose value is different or new."""
     return tuple(name for name in after if before.get(name) != after[name])
 

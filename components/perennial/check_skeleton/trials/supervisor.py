@@ -24,7 +24,7 @@ from types import ModuleType
 
 from torch.nn.parameter import is_lazy
 
-from perennial.check_skeleton.subject import Subject, head_of, seeded
+from perennial.check_skeleton.subject import Subject, seeded, select_head
 from perennial.check_skeleton.trials.plan import (
     PROBLEM,
     PROCESSES,
@@ -32,12 +32,12 @@ from perennial.check_skeleton.trials.plan import (
     Plan,
     RandomnessOff,
     Trial,
-    batch_sizes,
-    job_of,
-    place_of,
-    record_of,
-    stages_of,
-    step_file_of,
+    choose_batch_sizes,
+    find_record_file,
+    find_step_file,
+    find_trial_folder,
+    make_job,
+    plan_stages,
     write_rows,
 )
 from perennial.check_skeleton.trials.rank import (
@@ -46,7 +46,7 @@ from perennial.check_skeleton.trials.rank import (
     join_rendezvous,
     run_rank,
 )
-from perennial.check_skeleton.trials.records import RankRecord, digest_of, read_record
+from perennial.check_skeleton.trials.records import RankRecord, compute_digest, read_record
 from perennial.contracts.environment import LEASE, RUN_FOLDER
 from perennial.engine.job import RankFailure
 from perennial.engine.parallelism.normalization import BATCH_NORMS
@@ -160,7 +160,7 @@ def make_trials(subject: Subject) -> Trials:
     """Run the trials; all processes and files are removed when this returns or raises."""
     with seeded(subject.seed):
         model = seeded_model(subject.task, subject.seed)
-    initial = digest_of(model.state_dict())
+    initial = compute_digest(model.state_dict())
     size = sum(each.numel() for each in model.parameters() if not is_lazy(each))
     has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in model.modules())
     del model
@@ -170,8 +170,8 @@ def make_trials(subject: Subject) -> Trials:
             f"a CPU allow at most {MOST_PARAMETERS / 1e6:.0f} million: shrink it by its options"
         )
     randomness_off = find_randomness_switch(subject)
-    sizes = batch_sizes(subject)
-    stages = stages_of(subject, sizes[0], randomness_off, has_batch_norm=has_batch_norm)
+    sizes = choose_batch_sizes(subject)
+    stages = plan_stages(subject, sizes[0], randomness_off, has_batch_norm=has_batch_norm)
     try:
         task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -179,8 +179,8 @@ def make_trials(subject: Subject) -> Trials:
     try:
         with tempfile.TemporaryDirectory(prefix="perennial-trials-") as name:
             folder, most_seconds = Path(name), subject.settings.trial_seconds
-            plan = Plan(folder, task, randomness_off, most_seconds, trial_environment())
-            write_rows(folder, head_of(subject.train, sizes[1]))
+            plan = Plan(folder, task, randomness_off, most_seconds, make_environment())
+            write_rows(folder, select_head(subject.train, sizes[1]))
             _check_rendezvous(plan)
             outcomes = {} if (folder / PROBLEM).exists() else _run_stages(plan, stages)
             if (folder / PROBLEM).exists():
@@ -193,7 +193,7 @@ def make_trials(subject: Subject) -> Trials:
 def _check_rendezvous(plan: Plan) -> None:
     """Let processes communicate without any task; why they cannot is stored in the folder."""
     ranks = [(plan, rank, PROCESSES) for rank in range(PROCESSES)]
-    with _started(join_rendezvous, ranks) as processes:
+    with _start_processes(join_rendezvous, ranks) as processes:
         for each in processes:
             each.join(2 * RENDEZVOUS_SECONDS)
         codes = [each.exitcode for each in processes]
@@ -222,10 +222,10 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
     with ExitStack() as stack:
         running: dict[Trial, list[ForkServerProcess]] = {}
         for trial in stage:
-            place_of(plan.folder, trial).mkdir()
-            job_of(plan.folder, trial).root.mkdir(exist_ok=True)
+            find_trial_folder(plan.folder, trial).mkdir()
+            make_job(plan.folder, trial).root.mkdir(exist_ok=True)
             ranks = [(plan, trial, rank) for rank in range(trial.processes)]
-            running[trial] = stack.enter_context(_started(run_rank, ranks))
+            running[trial] = stack.enter_context(_start_processes(run_rank, ranks))
         start, seconds = time.monotonic(), 0.0
         every = [rank for ranks in running.values() for rank in ranks]
         while (alive := [rank for rank in every if rank.is_alive()]) and seconds < limit:
@@ -237,7 +237,7 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
         codes = {trial: tuple(rank.exitcode or 0 for rank in ranks)
                  for trial, ranks in running.items()}  # fmt: skip
     return [
-        _outcome_of(
+        _read_outcome(
             plan.folder, trial, codes[trial], seconds,
             is_hung=trial in late and seconds > patience,
             is_slow=trial in late and seconds <= patience,
@@ -246,17 +246,17 @@ def _run_stage(plan: Plan, stage: Sequence[Trial], patience: float) -> list[Outc
     ]  # fmt: skip
 
 
-def _outcome_of(
+def _read_outcome(
     folder: Path, trial: Trial, codes: tuple[int, ...], seconds: float,
     *, is_hung: bool, is_slow: bool,
 ) -> Outcome:  # fmt: skip
-    files = {rank: record_of(folder, trial, rank) for rank in range(trial.processes)}
-    steps = [step_file_of(folder, trial, rank) for rank in files]
+    files = {rank: find_record_file(folder, trial, rank) for rank in range(trial.processes)}
+    steps = [find_step_file(folder, trial, rank) for rank in files]
     return Outcome(
         trial,
         {rank: read_record(file) for rank, file in files.items() if file.exists()},
         codes,
-        RankFailure.first_of(job_of(folder, trial).errors),
+        RankFailure.first_of(make_job(folder, trial).errors),
         is_hung,
         is_slow,
         tuple(int(file.read_text()) if file.exists() else 0 for file in steps),
@@ -265,7 +265,7 @@ def _outcome_of(
 
 
 @contextmanager
-def _started(
+def _start_processes(
     target: Callable[..., None], arguments: Sequence[tuple[object, ...]]
 ) -> Iterator[list[ForkServerProcess]]:
     """Start a process for each tuple of arguments; kill all of them at the end."""
@@ -296,7 +296,7 @@ def _kill(process: ForkServerProcess) -> None:
     process.join()
 
 
-def trial_environment() -> dict[str, str]:
+def make_environment() -> dict[str, str]:
     """Return this process's environment without variables that are for it alone."""
     own = (LEASE, RUN_FOLDER, "_KFP_RUNTIME")
     return {

@@ -12,13 +12,18 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from perennial.check_skeleton.baselines import MOST_NUMBERS, Floats
-from perennial.check_skeleton.checks.data.encoding import differences
-from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchanged_rows, judge_mixing
+from perennial.check_skeleton.checks.data.encoding import find_differences
+from perennial.check_skeleton.checks.data.mixing import TRACED_ROWS, exchange_rows, judge_mixing
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
-from perennial.check_skeleton.subject import Subject, generator_states, head_of, stirred_model
+from perennial.check_skeleton.short_training import shuffle_batches, simplify, updates
+from perennial.check_skeleton.subject import (
+    Subject,
+    build_noisy_model,
+    generator_states,
+    select_head,
+)
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_batch
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -66,19 +71,19 @@ Codes = NDArray[np.int64]
 def check_augmentation(subject: Subject, judge: Judge) -> CheckResult:
     """Check that augmentation follows its generator and keeps shapes and the given batch."""
     task = subject.task
-    if not augments(task):
+    if not is_augmenting(task):
         return judge.skipped(NO_AUGMENTATION)
-    original = head_of(subject.train, PROBED_ROWS)
+    original = select_head(subject.train, PROBED_ROWS)
     batch = {name: tensor.clone() for name, tensor in original.items()}
     before = generator_states()
     first = task.augment(batch, torch.Generator().manual_seed(subject.seed))
-    if changed := differences(original, batch):
+    if changed := find_differences(original, batch):
         return judge.failed(
             f"augment changes its input in place: {', '.join(changed)}",
             hint="clone before writing; the batch may be used again",
         )
     again = task.augment(batch, torch.Generator().manual_seed(subject.seed))
-    if generator_states() != before or differences(first, again):
+    if generator_states() != before or find_differences(first, again):
         return judge.failed(
             "augment returns different results for the same generator, or uses a global generator",
             hint="draw every random number with generator=generator",
@@ -91,7 +96,7 @@ def _judge_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> C
         return judge.failed(
             "augment returns values that are not finite", hint="guard its arithmetic"
         )
-    changed = _form_changes(batch, first)
+    changed = _find_form_changes(batch, first)
     if changed and not _is_learnable(subject, first):
         return judge.failed(
             f"augment changed names, shapes or types of {', '.join(changed)}",
@@ -99,14 +104,14 @@ def _judge_form(judge: Judge, subject: Subject, batch: Batch, first: Batch) -> C
         )
     if changed:
         return judge.passed(f"changes the form of {', '.join(changed)}, which the model accepts")
-    if name := _shared_noise(subject.task, batch):
+    if name := _find_shared_noise(subject.task, batch):
         return judge.failed(
             f"augment adds the same noise to the label as to {name}, or hides the same places in "
             "both",
             hint="nothing is left to restore: a model that copies its input is always right. Take "
             "the label from before the noise is added",
         )
-    if name := _wrapped(subject.task, batch):
+    if name := _find_wrapped_picture(subject.task, batch):
         return judge.failed(
             f"augment turns the brightest values of {name} dark: the values overflow and wrap "
             "around",
@@ -121,7 +126,7 @@ def _judge_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
     for seed in range(AUGMENTED):
         generator = torch.Generator().manual_seed(seed)
         before = generator.get_state()
-        changed += differences(batch, task.augment(batch, generator))
+        changed += find_differences(batch, task.augment(batch, generator))
         has_drawn |= not torch.equal(before, generator.get_state())
     if has_drawn and not changed:
         return judge.warned(
@@ -131,7 +136,7 @@ def _judge_changes(judge: Judge, task: Task, batch: Batch) -> CheckResult:
     return judge.passed(f"changes {', '.join(dict.fromkeys(changed)) or 'nothing'}")
 
 
-def _form_changes(batch: Batch, changed: Batch) -> list[str]:
+def _find_form_changes(batch: Batch, changed: Batch) -> list[str]:
     return [
         name
         for name in sorted({*batch, *changed})
@@ -152,7 +157,7 @@ def _is_learnable(subject: Subject, batch: Batch) -> bool:
     return losses.shape == (len(batch[LABEL]),) and bool(torch.isfinite(losses).all())
 
 
-def _shared_noise(task: Task, batch: Batch) -> str:
+def _find_shared_noise(task: Task, batch: Batch) -> str:
     """Return the input whose noise the label shares; empty if there is none.
 
     Probed with constant examples, which flips, crops, scales and mixtures leave constant.
@@ -170,12 +175,12 @@ def _shared_noise(task: Task, batch: Batch) -> str:
             moved, given = (after[each].double() - even[each].double() for each in (LABEL, name))
         except Exception:  # augmentation may refuse even examples, or change their form
             return ""
-        if _is_noise(moved) and _likeness(moved.flatten(1), given.flatten(1)) > SAME_NOISE:
+        if _is_noise(moved) and _correlate_rows(moved.flatten(1), given.flatten(1)) > SAME_NOISE:
             return name
     return ""
 
 
-def _wrapped(task: Task, batch: Batch) -> str:
+def _find_wrapped_picture(task: Task, batch: Batch) -> str:
     """Return the name of a picture whose values wrap around in every channel; empty if none."""
     for name, tensor in inputs_of(batch).items():
         if tensor.ndim != 4:
@@ -185,13 +190,13 @@ def _wrapped(task: Task, batch: Batch) -> str:
             if after.shape != tensor.shape:
                 break
             each = zip(tensor.flatten(2).double(), after.flatten(2).double(), strict=True)
-            wrapped = [all(map(_begins_again, one, other)) for one, other in each]
+            wrapped = [all(map(_is_wrapped_around, one, other)) for one, other in each]
             if sum(wrapped) >= FEWEST_WRAPPED:
                 return name
     return ""
 
 
-def _begins_again(before: Tensor, after: Tensor) -> bool:
+def _is_wrapped_around(before: Tensor, after: Tensor) -> bool:
     """Whether values map to values that only rise, except for falls by over half their range."""
     values, places = (torch.from_numpy(each) for each in np.unique(before, return_inverse=True))
     if len(values) < FEWEST_NUMBERS:
@@ -216,7 +221,7 @@ def _is_noise(moved: Tensor) -> bool:
     return float(torch.stack(varies).all(dim=0).double().mean()) > 0.5
 
 
-def _likeness(first: Tensor, second: Tensor) -> float:
+def _correlate_rows(first: Tensor, second: Tensor) -> float:
     """Return the correlation of two tensors [B, N] within their rows."""
     one, other = (each - each.mean(dim=1, keepdim=True) for each in (first, second))
     return float((one * other).sum() / (one.norm() * other.norm()).clamp_min(1e-12))
@@ -302,7 +307,7 @@ class Sources:
 )
 def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each augmented example still matches its label."""
-    if not augments(subject.task):
+    if not is_augmenting(subject.task):
         return judge.skipped(NO_AUGMENTATION)
     with made_up("batches with one row exchanged in one tensor"):
         sources = _trace(subject)
@@ -330,7 +335,7 @@ def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResu
 )
 def check_plain_evaluation(subject: Subject, judge: Judge) -> CheckResult:
     """Check that augmentation is not applied when examples are scored and served."""
-    if not augments(subject.task):
+    if not is_augmenting(subject.task):
         return judge.skipped(NO_AUGMENTATION)
     task, calls = copy.copy(subject.task), list[str]()
     stage = "build_model"
@@ -353,17 +358,17 @@ def check_plain_evaluation(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(f"{len(batch[LABEL])} examples encoded and scored without it")
 
 
-def augments(task: Task) -> bool:
+def is_augmenting(task: Task) -> bool:
     """Whether the task changes its training batches at random."""
     return type(task).augment is not Task.augment
 
 
 def _trace(subject: Subject) -> Sources:
     """Exchange one row of one tensor at a time and see which augmented examples follow."""
-    batch, other = exchanged_rows(subject)
+    batch, other = exchange_rows(subject)
     rows = len(batch[LABEL])
     generator = torch.Generator()
-    first = subject.task.augment(_copied(batch), generator.manual_seed(subject.seed))
+    first = subject.task.augment(_copy_batch(batch), generator.manual_seed(subject.seed))
     drawn = generator.get_state()
     influence = {}
     for name in (LABEL, *inputs_of(batch)):
@@ -373,27 +378,27 @@ def _trace(subject: Subject) -> Sources:
                 continue
             tensor = batch[name].clone()
             tensor[row] = other[name][row]
-            exchanged = _copied({**batch, name: tensor})
+            exchanged = _copy_batch({**batch, name: tensor})
             moved = subject.task.augment(exchanged, generator.manual_seed(subject.seed))
             # If the row changes how many numbers are drawn, the others move because of those.
             if not torch.equal(generator.get_state(), drawn):
                 continue
-            moves[:, row] = _distance(moved[name], first[name])
+            moves[:, row] = _measure_distance(moved[name], first[name])
         largest = moves.nan_to_num(0.0).amax(dim=1, keepdim=True).clamp_min(1e-12)
         influence[name] = moves / largest
     return Sources(influence)
 
 
-def augmented(task: Task, batch: Batch, seed: int) -> Batch:
+def augment_copy(task: Task, batch: Batch, seed: int) -> Batch:
     """Return the augmented batch; the given one stays unchanged."""
-    return task.augment(_copied(batch), torch.Generator().manual_seed(seed))
+    return task.augment(_copy_batch(batch), torch.Generator().manual_seed(seed))
 
 
-def _copied(batch: Batch) -> Batch:
+def _copy_batch(batch: Batch) -> Batch:
     return {name: tensor.clone() for name, tensor in batch.items()}
 
 
-def _distance(first: Tensor, second: Tensor) -> Tensor:
+def _measure_distance(first: Tensor, second: Tensor) -> Tensor:
     """Return each example's distance from its counterpart, [B]; 0 where it is rounding."""
     flat, other = (each.double().reshape(len(each), -1) for each in (first, second))
     far, size = (flat - other).norm(dim=1), 1 + flat.norm(dim=1)
@@ -405,16 +410,16 @@ def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     rows = f"{TRACED_ROWS} rows exchanged in turn, each example follows its own"
     if subject.task.kind not in ("binary", "multiclass"):
         return judge.passed(f"{rows}; contents not compared: the task has no classes")
-    answers = _probe(subject)
-    plain = head_of(subject.validation, min(PREDICTED_ROWS, subject.task.scoring_rows))
-    before, labels = answers(plain), _codes(plain)
-    changed = [augmented(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
+    answers = _train_classifier(subject)
+    plain = select_head(subject.validation, min(PREDICTED_ROWS, subject.task.scoring_rows))
+    before, labels = answers(plain), _read_codes(plain)
+    changed = [augment_copy(subject.task, plain, subject.seed + draw) for draw in range(DRAWS)]
     # Soft labels, as mixing makes them, do not name one class.
     whole = torch.cat([_is_whole(draw[LABEL]) for draw in changed]).numpy()
     if not whole.any():
         return judge.passed(f"{rows}; contents not compared: labels are mixed")
     after = np.concatenate([answers(draw) for draw in changed])[whole]
-    given = np.concatenate([_codes(draw) for draw in changed])[whole]
+    given = np.concatenate([_read_codes(draw) for draw in changed])[whole]
     chance = np.bincount(labels).max() / len(labels)
     right, kept = float(np.mean(before == labels)), float(np.mean(after == given))
     shown = f"accuracy {right:.0%}, augmented {kept:.0%}, always the most common class {chance:.0%}"
@@ -427,8 +432,12 @@ def _judge_answers(judge: Judge, subject: Subject) -> CheckResult:
     is_lost = (kept - chance) < LOST_SHARE * (right - chance)
     return (
         (_judge_scale(judge, subject, plain, shown) if is_lost else None)
-        or _judge_turns(judge, _turned((labels, before), (given, after)), shown)
-        or (judge.passed(f"{rows}; {shown}") if kept > chance else _nothing_left(judge, shown))
+        or _judge_turns(judge, _find_turned_classes((labels, before), (given, after)), shown)
+        or (
+            judge.passed(f"{rows}; {shown}")
+            if kept > chance
+            else _warn_of_lost_contents(judge, shown)
+        )
     )
 
 
@@ -445,7 +454,7 @@ def _judge_turns(judge: Judge, pairs: list[tuple[int, int]], shown: str) -> Chec
     )
 
 
-def _nothing_left(judge: Judge, shown: str) -> CheckResult:
+def _warn_of_lost_contents(judge: Judge, shown: str) -> CheckResult:
     return judge.warned(
         shown,
         hint="augmented inputs no longer resemble encoded ones: does augment use another scale, "
@@ -453,7 +462,7 @@ def _nothing_left(judge: Judge, shown: str) -> CheckResult:
     )
 
 
-def _probe(subject: Subject) -> Callable[[Batch], Codes]:
+def _train_classifier(subject: Subject) -> Callable[[Batch], Codes]:
     """Return a classifier that never saw an augmented example.
 
     Nearest neighbours if inputs are numbers: noise moves an example away from all of them alike,
@@ -461,28 +470,28 @@ def _probe(subject: Subject) -> Callable[[Batch], Codes]:
     """
     width = sum(t[0].numel() for t in inputs_of(subject.train).values() if t.is_floating_point())
     if 0 < width <= MOST_NUMBERS:
-        known = head_of(subject.train, NEIGHBOUR_ROWS)
-        neighbours = KNeighborsClassifier(NEIGHBOURS).fit(_numbers(known), _codes(known))
-        return lambda batch: np.asarray(neighbours.predict(_numbers(batch)), dtype=np.int64)
-    settings, model = subject.settings, simplified(subject.build_model())
-    batches = shuffled_batches(subject, subject.train, settings.training_steps)
+        known = select_head(subject.train, NEIGHBOUR_ROWS)
+        neighbours = KNeighborsClassifier(NEIGHBOURS).fit(_read_numbers(known), _read_codes(known))
+        return lambda batch: np.asarray(neighbours.predict(_read_numbers(batch)), dtype=np.int64)
+    settings, model = subject.settings, simplify(subject.build_model())
+    batches = shuffle_batches(subject, subject.train, settings.training_steps)
     for _ in updates(subject.task, model, batches, settings.learning_rates[0]):
         pass
-    return lambda batch: _answers(score_batch(subject.task, model, batch).predictions)
+    return lambda batch: _choose_classes(score_batch(subject.task, model, batch).predictions)
 
 
-def _numbers(batch: Batch) -> Floats:
+def _read_numbers(batch: Batch) -> Floats:
     """Return the inputs that are numbers, shape [B, N]."""
     numbers = [t.flatten(1) for t in inputs_of(batch).values() if t.is_floating_point()]
     return torch.cat(numbers, dim=1).double().numpy()
 
 
-def _answers(chances: Floats) -> Codes:
+def _choose_classes(chances: Floats) -> Codes:
     found: Codes = (chances > 0.5).astype(np.int64)
     return found if chances.ndim == 1 else chances.argmax(axis=1)
 
 
-def _codes(batch: Batch) -> Codes:
+def _read_codes(batch: Batch) -> Codes:
     labels = batch[LABEL]
     return (labels.argmax(dim=1) if labels.ndim > 1 else labels).numpy().astype(np.int64)
 
@@ -497,8 +506,8 @@ def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> Ch
 
     None if they do not, or if outputs stay about the same: the model may normalise examples.
     """
-    batch = head_of(plain, SCALED_ROWS)
-    changed = augmented(subject.task, batch, subject.seed)
+    batch = select_head(plain, SCALED_ROWS)
+    changed = augment_copy(subject.task, batch, subject.seed)
     numbers = [name for name, each in inputs_of(batch).items() if each.is_floating_point()]
     name = max(numbers, key=lambda each: batch[each][0].numel(), default=None)
     if name is None or batch[name][0].numel() < 2 or batch[name].shape != changed[name].shape:
@@ -507,7 +516,7 @@ def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> Ch
     scale = float((after / before.clamp_min(1e-12)).median())
     if 1 / SCALED < scale < SCALED:
         return None
-    model = stirred_model(subject)
+    model = build_noisy_model(subject)
     with torch.no_grad():
         outputs, others = (model(**inputs_of(each)).double() for each in (batch, changed))
     moved = (others - outputs).abs().mean() / outputs.std(dim=0).mean().clamp_min(1e-12)
@@ -521,7 +530,9 @@ def _judge_scale(judge: Judge, subject: Subject, plain: Batch, shown: str) -> Ch
     )
 
 
-def _turned(plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]) -> list[tuple[int, int]]:
+def _find_turned_classes(
+    plain: tuple[Codes, Codes], augmented: tuple[Codes, Codes]
+) -> list[tuple[int, int]]:
     """Return pairs of classes of which the first is classified as the second once augmented.
 
     Args:

@@ -8,8 +8,8 @@ from torch import Tensor
 from perennial.check_skeleton.checks.data.input_order import describe_torn_input, find_misreading
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, generator_states, stirred_model
-from perennial.check_skeleton.trials.replay import changes_of, memory_of
+from perennial.check_skeleton.subject import Subject, build_noisy_model, generator_states
+from perennial.check_skeleton.trials.replay import find_changes, read_memory
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -31,7 +31,7 @@ def check_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each example is made from its own row alone, the same every time."""
     rows = spread_rows(subject.train_rows)
     before = generator_states()
-    kept = memory_of(subject.task)
+    kept = read_memory(subject.task)
     whole = subject.task.encode(rows)
     if generator_states() != before:
         return judge.failed(
@@ -44,20 +44,20 @@ def check_encoding(subject: Subject, judge: Judge) -> CheckResult:
             f"{rows.height} rows became {lengths} examples",
             hint="return one example per row, in the rows' order",
         )
-    changed = differences(whole, subject.task.encode(rows))
+    changed = find_differences(whole, subject.task.encode(rows))
     if changed:
         return judge.failed(
             f"encoding the same rows twice gives different {', '.join(changed)}",
             hint=f"encode changes {remembered}, and its next result depends on it: learn it in "
             "fit(train) and keep it in state()"
-            if (remembered := ", ".join(changes_of(kept, memory_of(subject.task))[:3]))
+            if (remembered := ", ".join(find_changes(kept, read_memory(subject.task))[:3]))
             else "encode must be deterministic; look for random numbers from a generator of its "
             "own, sets and clocks",
         )
     for index in range(0, rows.height, 8):
         with made_up("a single row"):
             alone = subject.task.encode(rows.slice(index, 1))
-        changed = differences(
+        changed = find_differences(
             {name: tensor[index : index + 1] for name, tensor in whole.items()}, alone
         )
         if changed:
@@ -111,7 +111,7 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
         )
     # Where the label is a feature itself, as in language modeling, it may well be encoded.
     is_own_label = columns.label in columns.features or subject.task.reconstructs_inputs
-    changed = differences(whole, inputs_of(served))
+    changed = find_differences(whole, inputs_of(served))
     changed += [LABEL] if LABEL in served and not is_own_label else []
     if changed:
         return judge.failed(
@@ -120,7 +120,7 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
             f"the label column; {RECONSTRUCTS}",
         )
     is_feature = columns.label in columns.features and not subject.task.reconstructs_inputs
-    if is_feature and (leaked := _leaked_label(subject, rows, whole)):
+    if is_feature and (leaked := _describe_leaked_label(subject, rows, whole)):
         return judge.failed(
             f"these change without the label column: {leaked}",
             hint="the label leaks into the prediction from the other features: a picture's own "
@@ -129,11 +129,11 @@ def check_serving_inputs(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(f"{', '.join(whole)} depend on {len(columns.features)} features")
 
 
-def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
+def _describe_leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
     """Name what changes without a label that is one of the features; empty if nothing does."""
     if len(subject.task.columns.features) == 1:
         return ""
-    model = stirred_model(subject)
+    model = build_noisy_model(subject)
     try:
         alone = inputs_of(subject.task.encode(rows.drop(subject.task.columns.label)))
         with torch.no_grad():
@@ -141,8 +141,8 @@ def _leaked_label(subject: Subject, rows: pl.DataFrame, whole: Batch) -> str:
     except Exception:  # a task may need its label when it is served: then nothing leaks
         return ""
     both = alone.keys() & whole.keys()
-    changed = differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
-    return ", ".join(changed + ([] if _agree(*outputs) else ["predictions"]))
+    changed = find_differences({n: alone[n] for n in both}, {n: whole[n] for n in both})
+    return ", ".join(changed + ([] if _are_equal(*outputs) else ["predictions"]))
 
 
 @check(
@@ -206,7 +206,7 @@ def _judge_codes(
             f"{pairs['raw'].n_unique()} values, each relative to its own row; codes "
             f"{codes.min():.4g} to {codes.max():.4g}"
         )
-    if subject.task.kind != "regression" and (exchanged := _exchanged(pairs)):
+    if subject.task.kind != "regression" and (exchanged := _find_exchanged(pairs)):
         report = judge.failed if subject.task.kind == "binary" else judge.warned
         return report(
             f"{len(exchanged)} of {pairs.height} classes have the code of another class: "
@@ -214,7 +214,7 @@ def _judge_codes(
             hint="off by one, or counted in another order: do predict, the classes' names and the "
             "users of the predictions use the same codes?",
         )
-    if subject.task.kind == "multiclass" and (merged := _merged(pairs)):
+    if subject.task.kind == "multiclass" and (merged := _find_merged(pairs)):
         return judge.warned(
             f"{pairs.height} label values have {len(codes)} codes: {merged} share one",
             hint="if these classes are not merged on purpose, check the codes in encode",
@@ -223,7 +223,7 @@ def _judge_codes(
     return judge.passed(f"{shown}, mean {subject.train[LABEL].double().mean():.4g}")
 
 
-def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
+def _find_exchanged(pairs: pl.DataFrame) -> dict[str, int]:
     """Return value → code if values and codes are both 0, 1, 2, … but in different orders."""
     if not (pairs["raw"].dtype.is_integer() or pairs["raw"].dtype == pl.Boolean):
         return {}
@@ -237,7 +237,7 @@ def _exchanged(pairs: pl.DataFrame) -> dict[str, int]:
     return {str(value): code for value, code in both if value != code}
 
 
-def _merged(pairs: pl.DataFrame) -> list[object]:
+def _find_merged(pairs: pl.DataFrame) -> list[object]:
     """Return values that share a code although others lie between them; text has no order."""
     is_number = pairs["raw"].dtype.is_numeric()
     for (code,), group in pairs.group_by("code", maintain_order=True):
@@ -260,7 +260,7 @@ def _judge_sequences(
     pairs = pl.DataFrame({"raw": raw, "code": pl.Series(sequences, dtype=pl.Binary)}).unique()
     twofold = pairs["raw"].len() - pairs["raw"].n_unique()
     if twofold and not (
-        _follows_one(raw, encoded) or are_relative(subject, spread_rows(subject.train_rows))
+        _is_following_one(raw, encoded) or are_relative(subject, spread_rows(subject.train_rows))
     ):
         return judge.failed(
             f"{twofold} label values have several sequences of codes",
@@ -276,7 +276,7 @@ def _judge_sequences(
     return judge.passed(f"{pairs.height} sequences of up to {encoded.shape[1]}, {used} codes")
 
 
-def _follows_one(raw: pl.Series, encoded: Tensor) -> bool:
+def _is_following_one(raw: pl.Series, encoded: Tensor) -> bool:
     """Whether the label column determines some of the labels; others may use more columns."""
     parts = encoded.reshape(len(encoded), -1).double()
     for column in range(parts.shape[1]):
@@ -292,17 +292,17 @@ def spread_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.gather_every(max(rows.height // PROBED_ROWS, 1)).head(PROBED_ROWS)
 
 
-def differences(first: Batch, second: Batch) -> list[str]:
+def find_differences(first: Batch, second: Batch) -> list[str]:
     """Return the names of the tensors that are not equal; NaN is equal to NaN."""
     names = sorted({*first, *second})
     return [
         name
         for name in names
-        if name not in first or name not in second or not _agree(first[name], second[name])
+        if name not in first or name not in second or not _are_equal(first[name], second[name])
     ]
 
 
-def _agree(first: Tensor, second: Tensor) -> bool:
+def _are_equal(first: Tensor, second: Tensor) -> bool:
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if not first.is_floating_point():
@@ -324,15 +324,16 @@ def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
     values = rows[subject.task.columns.label]
     if not _holds_numbers(values):
         return False
-    reach = _reach(values)
+    reach = _measure_range(values)
     ids = [name for name in (subject.data.ids if subject.data else ()) if name in rows.columns]
     try:
         own, high, low = (
-            _codes(subject, rows, _moved(values, distance)) for distance in (0.0, reach, -reach)
+            _encode_labels(subject, rows, _move_values(values, distance))
+            for distance in (0.0, reach, -reach)
         )
-        half = _codes(subject, rows, _moved(values, reach, every=2))
+        half = _encode_labels(subject, rows, _move_values(values, reach, every=2))
         other_ids = rows.with_columns(rows[name].reverse() for name in ids)
-        unnamed = _codes(subject, other_ids, values)
+        unnamed = _encode_labels(subject, other_ids, values)
     except Exception:  # user code may refuse values that the data does not hold
         return False
     if not low.isfinite().all():  # a logarithm, for example
@@ -341,11 +342,11 @@ def are_relative(subject: Subject, rows: pl.DataFrame) -> bool:
         _are_close(own, unnamed)
         and _are_close(half[::2], high[::2])
         and _are_close(half[1::2], own[1::2])
-        and _follows(low, high)
+        and _is_following(low, high)
     )
 
 
-def _follows(low: Tensor, high: Tensor) -> bool:
+def _is_following(low: Tensor, high: Tensor) -> bool:
     """Whether higher values have higher codes in nearly every row, or lower codes in all."""
     change = (high - low).flatten(1)
     change[change.abs() <= ROUNDING * (1 + low.flatten(1).abs())] = 0.0
@@ -353,7 +354,7 @@ def _follows(low: Tensor, high: Tensor) -> bool:
     return is_one_way and float((change != 0).any(dim=1).double().mean()) >= FOLLOWING_SHARE
 
 
-def _codes(subject: Subject, rows: pl.DataFrame, values: pl.Series) -> Tensor:
+def _encode_labels(subject: Subject, rows: pl.DataFrame, values: pl.Series) -> Tensor:
     codes = subject.task.encode(rows.with_columns(values))[LABEL].double()
     return codes.unsqueeze(1) if codes.ndim == 1 else codes
 
@@ -367,7 +368,7 @@ def _holds_numbers(values: pl.Series) -> bool:
     return bool(inner.is_numeric())
 
 
-def _reach(values: pl.Series) -> float:
+def _measure_range(values: pl.Series) -> float:
     """Return the range of the values, at least 1."""
     numbers = values.explode() if values.dtype.is_nested() else values
     numbers = numbers.drop_nulls().cast(pl.Float64)
@@ -375,7 +376,7 @@ def _reach(values: pl.Series) -> float:
     return max(float(numbers.max() - numbers.min()), 1.0) if len(numbers) else 1.0  # type: ignore[operator,arg-type]
 
 
-def _moved(values: pl.Series, distance: float, every: int = 1) -> pl.Series:
+def _move_values(values: pl.Series, distance: float, every: int = 1) -> pl.Series:
     """Move the value of every `every`-th row by a distance; keep the type.
 
     If the type cannot hold the moved values, all stay unchanged.

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, evaluated, head_of
+from perennial.check_skeleton.subject import Subject, evaluated, select_head
 from perennial.contracts.section import canonical_json
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import inputs_of
@@ -29,7 +29,7 @@ State = dict[str, JsonValue]
 def check_statistics_scope(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `fit` learns from its argument alone."""
     train = subject.train_rows
-    first, again = _fitted(subject, train), _fitted(subject, train)
+    first, again = _fit(subject, train), _fit(subject, train)
     if canonical_json(first) != canonical_json(again):
         return judge.failed(
             "fitting the same rows twice gives different states",
@@ -37,7 +37,7 @@ def check_statistics_scope(subject: Subject, judge: Judge) -> CheckResult:
         )
     if not first:
         return judge.passed("the task fits nothing")
-    others = {name: _fitted_or_refused(subject, rows) for name, rows in _variants(subject).items()}
+    others = {name: _try_to_fit(subject, rows) for name, rows in _make_variants(subject).items()}
     follows = [
         n for n, state in others.items() if state is None or not _is_same_state(state, first)
     ]
@@ -47,10 +47,10 @@ def check_statistics_scope(subject: Subject, judge: Judge) -> CheckResult:
             hint="fit ignores its argument: it reads the data elsewhere, validation and test "
             "included. Constants belong in the code, not in the state",
         )
-    leaves = [_leaves(state) for state in others.values() if state is not None]
+    leaves = [_list_leaves(state) for state in others.values() if state is not None]
     fixed = [
         path
-        for path, value in _leaves(first).items()
+        for path, value in _list_leaves(first).items()
         if isinstance(value, float)
         and not value.is_integer()
         and leaves
@@ -99,7 +99,7 @@ def check_state_round_trip(subject: Subject, judge: Judge) -> CheckResult:
     served = evaluated(twin.build_model())
     served.load_state_dict(model.state_dict())
     with torch.no_grad():
-        inputs = inputs_of(head_of(batch, 64))
+        inputs = inputs_of(select_head(batch, 64))
         outputs = subject.task.predict(model(**inputs)), restored.predict(served(**inputs))
     if not _are_equal(*outputs):
         return judge.failed(
@@ -118,7 +118,7 @@ def _are_equal(first: Tensor, second: Tensor) -> bool:
     )
 
 
-def _variants(subject: Subject) -> dict[str, pl.DataFrame]:
+def _make_variants(subject: Subject) -> dict[str, pl.DataFrame]:
     """Return samples of which the statistics must differ: other rows, labels or values."""
     train = subject.train_rows
     label = pl.col(subject.task.columns.label)
@@ -151,16 +151,16 @@ def _variants(subject: Subject) -> dict[str, pl.DataFrame]:
     }
 
 
-def _fitted(subject: Subject, rows: pl.DataFrame) -> State:
+def _fit(subject: Subject, rows: pl.DataFrame) -> State:
     task = subject.make_task()
     task.fit(rows.lazy())
     return task.state()
 
 
-def _fitted_or_refused(subject: Subject, rows: pl.DataFrame) -> State | None:
+def _try_to_fit(subject: Subject, rows: pl.DataFrame) -> State | None:
     """Return the state, or None if `fit` rejects the rows, which shows that it read them."""
     try:
-        return _fitted(subject, rows)
+        return _fit(subject, rows)
     except Exception:  # user code may raise anything, and no training will have such rows
         return None
 
@@ -172,11 +172,11 @@ def _is_same_state(state: State, first: State) -> bool:
         return False
 
 
-def _leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
+def _list_leaves(value: JsonValue, path: str = "") -> Mapping[str, JsonValue]:
     if isinstance(value, dict):
         items = [(f"{path}.{key}" if path else key, child) for key, child in value.items()]
     elif isinstance(value, list | tuple):
         items = [(f"{path}[{index}]", child) for index, child in enumerate(value)]
     else:
         return {path: value}
-    return {leaf: found for key, child in items for leaf, found in _leaves(child, key).items()}
+    return {leaf: found for key, child in items for leaf, found in _list_leaves(child, key).items()}

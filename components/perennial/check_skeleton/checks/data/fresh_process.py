@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from perennial.check_skeleton.checks.data.encoding import differences, spread_rows
+from perennial.check_skeleton.checks.data.encoding import find_differences, spread_rows
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import Subject
 from perennial.check_skeleton.trials.replay import (
@@ -21,7 +21,7 @@ from perennial.check_skeleton.trials.replay import (
     TASK,
     Answer,
 )
-from perennial.check_skeleton.trials.supervisor import trial_environment
+from perennial.check_skeleton.trials.supervisor import make_environment
 from perennial.contracts.skeleton import CheckResult
 
 TIMEOUT_SECONDS = 120.0
@@ -104,10 +104,10 @@ TABLES = (
 def check_import_side_effects(subject: Subject, judge: Judge) -> CheckResult:
     """Check that importing the task does not read or set anything global."""
     name = type(subject.task).__module__
-    file = file_of(name)
+    file = find_file(name)
     if not file:
         return judge.skipped(f"the module {name} has no file to import")
-    changed = _changed_by_import(name, file, tuple(sys.path))
+    changed = _find_changes_by_import(name, file, tuple(sys.path))
     if isinstance(changed, str):
         return judge.skipped(f"{name} cannot be imported alone: {changed}")
     if changed:
@@ -120,7 +120,7 @@ def check_import_side_effects(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(f"importing {name} changes nothing global")
 
 
-def file_of(name: str) -> str:
+def find_file(name: str) -> str:
     """Return the file of an imported module; empty if it has none that can run alone."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
@@ -128,7 +128,7 @@ def file_of(name: str) -> str:
 
 
 @cache
-def _changed_by_import(name: str, file: str, path: tuple[str, ...]) -> tuple[str, ...] | str:
+def _find_changes_by_import(name: str, file: str, path: tuple[str, ...]) -> tuple[str, ...] | str:
     """Return what an import changes, or why that is unknown; one interpreter per module."""
     # The probe itself must not shadow a module of the user's.
     code = f"import sys; sys.path[:] = {list(path)!r}\n{PROBE}"
@@ -164,26 +164,27 @@ def check_fresh_encoding(subject: Subject, judge: Judge) -> CheckResult:
         return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
     expected = subject.task.encode(rows)
     again = answer.batches["again"]
-    if changed := differences(expected, again):
+    if changed := find_differences(expected, again):
         return judge.failed(
             f"a fresh interpreter encodes different {', '.join(changed)}",
             hint="the same row gets different inputs in every process: look for hash() of text, "
             "which has another seed in each, for the order of a set, for what "
-            f"{_memory(answer) or 'a cache or a counter'} remembers, and for what state() leaves "
+            f"{_name_memory(answer) or 'a cache or a counter'} remembers, and for what state() "
+            "leaves "
             "out",
         )
     for way in ("in reverse order", "one by one"):
         batch = answer.batches[way]
         whole = {name: each[: len(batch[name])] for name, each in again.items()}
-        if changed := differences(whole, batch):
+        if changed := find_differences(whole, batch):
             return judge.failed(
                 f"encoding rows {way} gives different {', '.join(changed)}",
                 hint="inputs depend on what was encoded before"
-                + (f": {_memory(answer)} remembers it" if answer.remembers else "")
+                + (f": {_name_memory(answer)} remembers it" if answer.remembers else "")
                 + "; learn it in fit(train) and keep it in state()",
             )
     later = answer.batches["400 days later"]
-    if changed := differences(again, later):
+    if changed := find_differences(again, later):
         return judge.failed(
             f"encoding rows 400 days later gives different {', '.join(changed)}",
             hint="encode reads the clock: a row's age depends on when it is encoded, so training "
@@ -196,7 +197,7 @@ def _judge_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
     uri = subject.data.uri if subject.data else "://"
     folder = None if "://" in uri else Path(uri).resolve()
     tables = [each for each in answer.files if each.split("*")[0].endswith(TABLES) or "*" in each]
-    if folder and (own := [each for each in answer.files if _lies_in(each, folder)]):
+    if folder and (own := [each for each in answer.files if _is_in(each, folder)]):
         return judge.failed(
             f"encode or fit reads the data set itself: {', '.join(own[:4])}",
             hint="validation and test rows are in those files, and the files do not exist where "
@@ -213,19 +214,19 @@ def _judge_files(judge: Judge, subject: Subject, answer: Answer) -> CheckResult:
     )
 
 
-def _lies_in(file: str, folder: Path) -> bool:
+def _is_in(file: str, folder: Path) -> bool:
     name = file.removeprefix("file://")
     is_data = name.endswith(".parquet") or "*" in name or Path(name) == folder
     return is_data and folder in (Path(name).resolve(), *Path(name).resolve().parents)
 
 
-def _memory(answer: Answer) -> str:
+def _name_memory(answer: Answer) -> str:
     return ", ".join(answer.remembers[:3])
 
 
 def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
     name = type(subject.task).__module__
-    if not (file := file_of(name)):
+    if not (file := find_file(name)):
         return Answer(problem=f"the module {name} has no file to import")
     try:
         task = pickle.dumps((subject.make_task, subject.task.state()))
@@ -240,7 +241,7 @@ def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", REPLAY, temporary], capture_output=True, text=True,
-                env={**trial_environment(), "PYTHONHASHSEED": other},
+                env={**make_environment(), "PYTHONHASHSEED": other},
                 timeout=TIMEOUT_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.data.signals import Codes, Numbers
-from perennial.check_skeleton.subject import Subject, evaluated, head_of
+from perennial.check_skeleton.subject import Subject, evaluated, select_head
 from perennial.contracts.errors import BadDataError
 from perennial.data.pictures import decode_picture
 from perennial.engine.task import Batch, inputs_of
@@ -85,11 +85,13 @@ def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misre
     agreements: dict[str, list[float]] = {}
     for index in range(min(rows.height, COMPARED)):
         shown = subject.task.picture(batch, index)
-        source = None if shown is None else _source(subject, rows.row(index, named=True), shown)
+        source = (
+            None if shown is None else _read_source(subject, rows.row(index, named=True), shown)
+        )
         if shown is None or source is None:
             return None
-        for order, read in _orders(source.shape).items():
-            agreements.setdefault(order, []).append(_agreement(read, source, shown))
+        for order, read in _list_orders(source.shape).items():
+            agreements.setdefault(order, []).append(_correlate(read, source, shown))
     medians = {order: float(np.median(values)) for order, values in agreements.items()}
     own = medians.pop("", 1.0)
     best = max(medians, key=lambda order: medians[order], default="")
@@ -100,14 +102,16 @@ def find_misreading(subject: Subject, rows: pl.DataFrame, batch: Batch) -> Misre
     return Misreading(best, medians[best], own)
 
 
-def _source(subject: Subject, row: Mapping[str, object], shown: NDArray[np.uint8]) -> Pixels | None:
+def _read_source(
+    subject: Subject, row: Mapping[str, object], shown: NDArray[np.uint8]
+) -> Pixels | None:
     """Return the row's only picture in the shape of `shown`; None if it has none, or two."""
     found = []
     for name in subject.task.columns.features:
         value = row[name]
         if isinstance(value, bytes):
             try:
-                found.append(_resized(decode_picture(value), shown))
+                found.append(_resize(decode_picture(value), shown))
             except BadDataError:  # the picture is made from something else, such as sound
                 return None
         elif isinstance(value, list) and len(value) == shown.size:
@@ -115,14 +119,14 @@ def _source(subject: Subject, row: Mapping[str, object], shown: NDArray[np.uint8
     return found[0] if len(found) == 1 else None
 
 
-def _resized(pixels: NDArray[np.uint8], shown: NDArray[np.uint8]) -> Pixels:
+def _resize(pixels: NDArray[np.uint8], shown: NDArray[np.uint8]) -> Pixels:
     picture = Image.fromarray(pixels).convert("RGB" if shown.ndim == 3 else "L")
     size = (shown.shape[1], shown.shape[0])
     scaled = picture if picture.size == size else picture.resize(size, Image.Resampling.BILINEAR)
     return np.asarray(scaled, dtype=np.float64)
 
 
-def _orders(shape: tuple[int, ...]) -> dict[str, Order]:
+def _list_orders(shape: tuple[int, ...]) -> dict[str, Order]:
     """Return the original order, under an empty name, and orders that mistakes cause."""
     height, width = shape[:2]
     orders: dict[str, Order] = {
@@ -141,7 +145,7 @@ def _orders(shape: tuple[int, ...]) -> dict[str, Order]:
     return orders
 
 
-def _agreement(read: Order, source: Pixels, shown: NDArray[np.uint8]) -> float:
+def _correlate(read: Order, source: Pixels, shown: NDArray[np.uint8]) -> float:
     """Return the correlation between a picture, read in an order, and the picture shown.
 
     Pixels that came from one channel and went to one channel are compared with each other alone:
@@ -164,8 +168,8 @@ def _agreement(read: Order, source: Pixels, shown: NDArray[np.uint8]) -> float:
 
 def describe_torn_input(subject: Subject) -> str:
     """Describe the input that was reshaped instead of permuted; empty if none."""
-    batch = inputs_of(head_of(subject.train, ROWS))
-    for name, tensor in (*batch.items(), *_taken(subject, batch)):
+    batch = inputs_of(select_head(subject.train, ROWS))
+    for name, tensor in (*batch.items(), *_record_first_layer(subject, batch)):
         numbers = tensor[: max(BUDGET // max(tensor[0].numel(), 1), FEWEST_ROWS)].double().numpy()
         if len(numbers) < FEWEST_ROWS or not np.isfinite(numbers).all():
             continue
@@ -180,7 +184,7 @@ class _SeenError(Exception):
     """The layer's input is recorded; the rest of the model need not run."""
 
 
-def _taken(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
+def _record_first_layer(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
     """Return the input of the first layer with axes, if the model reshaped its own inputs."""
     model, taken = evaluated(subject.build_model()), list[tuple[str, Tensor]]()
 
@@ -198,7 +202,7 @@ def _taken(subject: Subject, batch: Batch) -> list[tuple[str, Tensor]]:
         module.register_forward_pre_hook(partial(note, name))
     if knowing:
         with torch.no_grad(), suppress(_SeenError):
-            model(**head_of(batch, MODEL_ROWS))
+            model(**select_head(batch, MODEL_ROWS))
     sizes = {tuple(each.shape[1:]): each[0].numel() for each in batch.values()}
     return [
         (name, tensor)
@@ -215,8 +219,8 @@ def _describe_torn_picture(pictures: Numbers) -> str:
         return ""
     is_first = first in CHANNELS
     other = (*shape[1:], first) if is_first else (last, *shape[:2])
-    own = _roughness(pictures, 1 if is_first else 3)
-    read = _roughness(pictures.reshape(-1, *other), 3 if is_first else 1)
+    own = _measure_roughness(pictures, 1 if is_first else 3)
+    read = _measure_roughness(pictures.reshape(-1, *other), 3 if is_first else 1)
     varied = own > 0
     if varied.sum() < FEWEST_ROWS:
         return ""
@@ -224,16 +228,17 @@ def _describe_torn_picture(pictures: Numbers) -> str:
     if np.median(shares) > SMOOTHER or (shares < 1).mean() < NEARLY_ALL:
         return ""
     return (
-        f"{_axes(shape)}, but its numbers have the order {_axes(other)} of a picture: there, "
+        f"{_format_axes(shape)}, but its numbers have the order {_format_axes(other)} of a "
+        "picture: there, "
         f"neighbours differ by {np.median(shares):.0%} as much"
     )
 
 
-def _axes(shape: tuple[int, ...]) -> str:
+def _format_axes(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _roughness(pictures: Numbers, channels: int) -> Numbers:
+def _measure_roughness(pictures: Numbers, channels: int) -> Numbers:
     """Return each picture's mean squared difference between neighbours."""
     axes = [axis for axis in (1, 2, 3) if axis != channels]
     parts = [np.square(np.diff(pictures, axis=axis)).mean(axis=(1, 2, 3)) for axis in axes]
@@ -248,19 +253,19 @@ def _describe_torn_table(subject: Subject, encoded: Numbers) -> str:
         isinstance(each, nn.Linear) and each.in_features == wide > rows
         for each in subject.build_model().modules()
     )
-    for names, places, raw in _raw_tables(subject.train_rows.head(len(encoded))):
+    for names, places, raw in _read_tables(subject.train_rows.head(len(encoded))):
         high, across = raw.shape[1:]
         if wide != high or across > rows or high == across or is_patched:
             continue
         own, size = encoded[places], high * across
-        kept = _place_agreement(raw, own.reshape(len(own), -1)[:, :size])
-        moved = _place_agreement(raw.swapaxes(1, 2), own[:, :across])
+        kept = _correlate_places(raw, own.reshape(len(own), -1)[:, :size])
+        moved = _correlate_places(raw.swapaxes(1, 2), own[:, :across])
         if (kept > SAME_ORDER).mean() > NEARLY_ALL and np.median(moved) < OTHER:
             return f"{across} x {high}, but holds {names} in the order {high} x {across}"
     return ""
 
 
-def _raw_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
+def _read_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
     """Yield the rows' numbers of two axes, [N, P, Q], nested or in parallel columns."""
     lists = []
     for column in rows:
@@ -269,7 +274,7 @@ def _raw_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
             continue
         if kind.inner.is_numeric():
             lists.append(column)
-        elif (found := _table(column.to_list())) is not None:
+        elif (found := _make_table(column.to_list())) is not None:
             yield column.name, *found
     lengths: dict[tuple[int, ...], list[pl.Series]] = {}
     for column in lists:
@@ -279,13 +284,13 @@ def _raw_tables(rows: pl.DataFrame) -> Iterator[tuple[str, Codes, Numbers]]:
             continue
         for order in permutations(group) if len(group) <= MOST_ORDERED else [group]:
             aside = [list(each) for each in zip(*(each.to_list() for each in order), strict=True)]
-            if (found := _table(aside)) is not None:
+            if (found := _make_table(aside)) is not None:
                 names = ", ".join(each.name for each in order)
                 yield names, *found
                 yield names, found[0], found[1].swapaxes(1, 2)
 
 
-def _table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None:
+def _make_table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None:
     """Return the rows of the most frequent shape, as numbers; None if too few have it."""
     shapes = [
         (len(each), len(each[0])) if each and len({*map(len, each)}) == 1 else (0, 0)
@@ -301,7 +306,7 @@ def _table(values: list[list[list[float]]]) -> tuple[Codes, Numbers] | None:
         return None
 
 
-def _place_agreement(raw: Numbers, encoded: Numbers) -> Numbers:
+def _correlate_places(raw: Numbers, encoded: Numbers) -> Numbers:
     """Return the correlation over rows of each number with the one in its place, if both vary."""
     one, other = (each.reshape(len(each), -1) for each in (raw, encoded))
     one, other = (each - each.mean(axis=0) for each in (one, other))

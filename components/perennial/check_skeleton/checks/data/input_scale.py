@@ -17,10 +17,10 @@ from perennial.check_skeleton.checks.data.signals import Numbers
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Subject,
-    distinct_examples,
+    build_noisy_model,
+    find_distinct_examples,
     is_sequence,
-    rows_of,
-    stirred_model,
+    select_rows,
 )
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.skeleton import CheckResult
@@ -51,13 +51,13 @@ EXACT, OWN, NEAR = 0.05, 0.3, 0.15
 def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the inputs are finite, informative and of a scale that trains well."""
     inputs = inputs_of(subject.train)
-    distinct = len(distinct_examples(inputs))
-    if found := _broken(judge, subject) or _constant(judge, subject, distinct):
+    distinct = len(find_distinct_examples(inputs))
+    if found := _judge_broken(judge, subject) or _judge_constants(judge, subject, distinct):
         return found
     if other := describe_other_unit(subject):
         return judge.failed(other[0], hint=other[1])
     names = [name for name, tensor in inputs.items() if not _is_additive_mask(tensor)]
-    columns = [column for name in names for column in _columns(name, subject.train)]
+    columns = [column for name in names for column in _list_columns(name, subject.train)]
     constant = [name for name, values in columns if bool((values == values[0]).all())]
     large = {
         name: [round(float(values.mean()), 4), round(float(values.std()), 4)]
@@ -85,7 +85,7 @@ def check_input_scale(subject: Subject, judge: Judge) -> CheckResult:
     )
 
 
-def _constant(judge: Judge, subject: Subject, distinct: int) -> CheckResult | None:
+def _judge_constants(judge: Judge, subject: Subject, distinct: int) -> CheckResult | None:
     """Judge rows that are all equal; None if they differ."""
     inputs = inputs_of(subject.train)
     if distinct == 1:
@@ -108,7 +108,7 @@ def _constant(judge: Judge, subject: Subject, distinct: int) -> CheckResult | No
     return None
 
 
-def _broken(judge: Judge, subject: Subject) -> CheckResult | None:
+def _judge_broken(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge NaN and infinite values; None if there are none."""
     inputs = inputs_of(subject.train)
     broken = {
@@ -136,7 +136,7 @@ def _are_accepted(subject: Subject) -> bool:
     inputs = inputs_of(subject.train)
     missing = [(~torch.isfinite(t.double())).flatten(1).any(dim=1) for t in inputs.values()]
     index = torch.stack(missing).any(dim=0).nonzero().flatten()[:PROBED_ROWS]
-    batch, model = rows_of(subject.train, index), stirred_model(subject)
+    batch, model = select_rows(subject.train, index), build_noisy_model(subject)
     loss = subject.task.losses(model(**inputs_of(batch)), batch).sum()
     if not bool(torch.isfinite(loss)) or not loss.requires_grad:
         return False
@@ -145,7 +145,7 @@ def _are_accepted(subject: Subject) -> bool:
     return all(each is None or bool(torch.isfinite(each).all()) for each in gradients)
 
 
-def _columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
+def _list_columns(name: str, batch: Batch) -> Iterator[tuple[str, Tensor]]:
     """Yield the columns of a table; anything else, such as images or tokens, is one column."""
     tensor = batch[name]
     if tensor.ndim == 2 and not is_sequence(name, batch):
@@ -187,14 +187,14 @@ class Scaling:
 
 def describe_other_unit(subject: Subject) -> tuple[str, str] | None:
     """Describe a column normalised with another unit's or column's statistics, with a hint."""
-    found = _scalings(subject)
+    found = _find_scalings(subject)
     for each in found:
-        if problem := _of_another_unit(each):
+        if problem := _describe_unit(each):
             return f"{each.used}: {problem}", (
                 "the statistics are of numbers in another unit (0 to 255 and 0 to 1, cents and "
                 "euros): scale numbers the same way in `fit` and in `encode`"
             )
-    label = _label(subject)
+    label = _find_label_scaling(subject)
     for other in found if label else []:
         if label and _is_taken_from(label, other) and _has_own(label, other, found):
             return f"{label.used}, the statistics of {other.column}", (
@@ -204,7 +204,7 @@ def describe_other_unit(subject: Subject) -> tuple[str, str] | None:
     return None
 
 
-def _of_another_unit(each: Scaling) -> str:
+def _describe_unit(each: Scaling) -> str:
     if not np.isfinite(each.centre) or each.centre == 0 or each.scale <= 0:
         return ""
     by_mean, by_deviation = each.mean / each.centre, each.deviation / each.scale
@@ -249,7 +249,7 @@ def _has_own(label: Scaling, other: Scaling, found: list[Scaling]) -> bool:
     )
 
 
-def _label(subject: Subject) -> Scaling | None:
+def _find_label_scaling(subject: Subject) -> Scaling | None:
     """Return the label's normalisation; None if it is not a number, or not normalised."""
     raw, encoded = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if subject.task.kind != "regression" or not raw.dtype.is_numeric() or raw.null_count():
@@ -273,18 +273,20 @@ def _label(subject: Subject) -> Scaling | None:
     )
 
 
-def _scalings(subject: Subject) -> list[Scaling]:
+def _find_scalings(subject: Subject) -> list[Scaling]:
     """Return the normalisation of features that are numbers, lists or pictures."""
     label = subject.task.columns.label
     names = [name for name in subject.task.columns.features if name != label]
-    return [each for name in names[:MOST_COLUMNS] if (each := _scaling(subject, name)) is not None]
+    return [
+        each for name in names[:MOST_COLUMNS] if (each := _find_scaling(subject, name)) is not None
+    ]
 
 
-def _scaling(subject: Subject, name: str) -> Scaling | None:
+def _find_scaling(subject: Subject, name: str) -> Scaling | None:
     column = subject.train_rows[name]
     if column.null_count():
         return None
-    raw = _raw(column)
+    raw = _read_numbers(column)
     if raw is None:
         return None
     numbers = np.concatenate([each.reshape(-1) for each in raw])
@@ -292,7 +294,7 @@ def _scaling(subject: Subject, name: str) -> Scaling | None:
     if deviation < 1e-12 or not np.isfinite(deviation):
         return None
     try:
-        centre, scale = _affine(subject, column, raw[:ROWS])
+        centre, scale = _find_statistics(subject, column, raw[:ROWS])
     except Exception:  # a task may refuse values of other rows
         centre, scale = np.nan, np.nan
     low, middle, high = (float(np.quantile(numbers, each)) for each in (0, 0.5, 1))
@@ -301,7 +303,7 @@ def _scaling(subject: Subject, name: str) -> Scaling | None:
     return Scaling(name, is_list, low, high, middle, mean, deviation, centre, scale)
 
 
-def _raw(column: pl.Series) -> list[Numbers] | None:
+def _read_numbers(column: pl.Series) -> list[Numbers] | None:
     """Return the numbers of each row; None if the column has none."""
     kind = column.dtype
     if kind == pl.Binary:
@@ -316,7 +318,9 @@ def _raw(column: pl.Series) -> list[Numbers] | None:
     return [np.asarray([each], dtype=np.float64) for each in column.to_list()]
 
 
-def _affine(subject: Subject, column: pl.Series, raw: list[Numbers]) -> tuple[float, float]:
+def _find_statistics(
+    subject: Subject, column: pl.Series, raw: list[Numbers]
+) -> tuple[float, float]:
     """Return the mean and deviation used to normalise numbers; NaN if they are not."""
     rows, places = subject.train_rows.head(len(raw)), np.random.default_rng(0)
     changed, steps = [], []
@@ -328,18 +332,18 @@ def _affine(subject: Subject, column: pl.Series, raw: list[Numbers]) -> tuple[fl
         changed.append(whole)
         steps.append((old, new))
     before, after = (
-        inputs_of(subject.task.encode(rows.with_columns(_column(column, each))))
+        inputs_of(subject.task.encode(rows.with_columns(_make_column(column, each))))
         for each in (raw, changed)
     )
     for name, tensor in before.items():
         if tensor.is_floating_point():
             pair = [each[name].reshape(len(raw), -1).double().numpy() for each in (before, after)]
-            if found := _line(np.array(steps), *pair):
+            if found := _fit_line(np.array(steps), *pair):
                 return found
     return np.nan, np.nan
 
 
-def _line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float] | None:
+def _fit_line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float] | None:
     """Return the mean and deviation that explain how one number changed in each row."""
     moved = before != after
     is_single = (moved.sum(axis=1) == 1) & (steps[:, 0] != steps[:, 1])
@@ -358,7 +362,7 @@ def _line(steps: Numbers, before: Numbers, after: Numbers) -> tuple[float, float
     return (-start / slope if abs(start) > 1e-4 * size else 0.0), 1 / slope
 
 
-def _column(column: pl.Series, raw: list[Numbers]) -> pl.Series:
+def _make_column(column: pl.Series, raw: list[Numbers]) -> pl.Series:
     """Return the numbers of each row in the column's own type."""
     if column.dtype == pl.Binary:
         files = [encode_png(each.astype(np.uint8)) for each in raw]

@@ -17,21 +17,21 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.data.signals import (
     are_equal,
-    groups_of,
-    probed_rows,
-    signal_of,
+    group_values,
+    measure_signal,
+    probe_rows,
 )
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     SEQUENCE_LENGTH,
     Subject,
-    distinct_examples,
+    compute_example_keys,
     evaluated,
-    example_keys,
-    head_of,
-    padding_of,
-    rows_of,
+    find_distinct_examples,
+    find_padding,
     run_model,
+    select_head,
+    select_rows,
 )
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
@@ -97,11 +97,13 @@ def check_repeated_inputs(subject: Subject, judge: Judge) -> CheckResult:
         return found
     features = list(subject.task.columns.features)
     raw, encoded = subject.train_rows.select(features), inputs_of(subject.train)
-    different, left = raw.n_unique(), len(distinct_examples(encoded))
+    different, left = raw.n_unique(), len(find_distinct_examples(encoded))
     if left == 1:
         return judge.skipped("all inputs are the same: see `input_scale`")
     shown = f"{different} different rows became {left} different inputs"
-    stand_in = _most_common(example_keys(encoded)) - _most_common(raw.hash_rows().to_list())
+    stand_in = _measure_most_common(compute_example_keys(encoded)) - _measure_most_common(
+        raw.hash_rows().to_list()
+    )
     evidence = {"rows": different, "inputs": left, "stand_in": round(stand_in, 4)}
     if left < KEPT_SHARE * different:
         return judge.warned(
@@ -150,7 +152,7 @@ def _judge_cuts(judge: Judge, subject: Subject) -> CheckResult | None:
 def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
     """Check that codes fit the embeddings, types fit the model, and most positions are used."""
     samples = {"training": subject.train, "validation": subject.validation}
-    if outside := next(_codes_outside(subject, samples), ""):
+    if outside := next(_find_codes_outside(subject, samples), ""):
         return judge.failed(
             outside,
             hint="map values that training did not have to a reserved code in encode; compare the "
@@ -171,7 +173,9 @@ def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
             hint="these are raw pixels: subtract the mean and divide by the standard deviation, "
             "both from fit(train)",
         )
-    padding = {name: _padding(tensor) for name, tensor in inputs.items() if _is_sequence(tensor)}
+    padding = {
+        name: _measure_padding(tensor) for name, tensor in inputs.items() if _is_sequence(tensor)
+    }
     if wasted := {name: share for name, share in padding.items() if share > MOST_PADDING}:
         name = max(wasted, key=lambda each: wasted[each])
         return judge.warned(
@@ -185,18 +189,20 @@ def check_input_form(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(", ".join([*types, *([shown] if shown else [])]), padding=padding)
 
 
-def _most_common(keys: "list[bytes] | list[int]") -> float:
+def _measure_most_common(keys: "list[bytes] | list[int]") -> float:
     """Return the share of the most frequent key."""
     return float(pl.Series(keys).value_counts()["count"].to_numpy().max() / len(keys))
 
 
-def _codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]:
+def _find_codes_outside(subject: Subject, samples: dict[str, Batch]) -> Iterator[str]:
     """Yield embeddings that get codes without a vector, with the sample that contains them."""
     model = evaluated(subject.build_model())
     for sample, batch in samples.items():
         codes: dict[str, list[Tensor]] = {}
         sizes = {}
-        for name, table, some in _lookups(model, rows_of(batch, _extremes(inputs_of(batch)))):
+        for name, table, some in _lookups(
+            model, select_rows(batch, _find_extremes(inputs_of(batch)))
+        ):
             codes.setdefault(name, []).append(some.flatten())
             sizes[name] = table.num_embeddings
         for name, parts in codes.items():
@@ -233,7 +239,7 @@ def _lookups(
     return found
 
 
-def _extremes(inputs: Batch) -> Tensor:
+def _find_extremes(inputs: Batch) -> Tensor:
     """Return rows with the smallest and largest code of each column or sequence; at least one."""
     rows = {0}
     for tensor in inputs.values():
@@ -260,9 +266,9 @@ def _is_sequence(tensor: Tensor) -> bool:
     return is_integer and tensor.ndim == 2 and tensor.shape[1] >= SEQUENCE_LENGTH
 
 
-def _padding(tensor: Tensor) -> float:
+def _measure_padding(tensor: Tensor) -> float:
     """Return the share of positions that repeat one code up to the end, minus the first."""
-    found = padding_of(tensor)
+    found = find_padding(tensor)
     if found is not None and found.is_left:
         tensor = tensor.flip(1)
     code = tensor[:, -1].mode().values
@@ -339,7 +345,7 @@ def find_cuts(subject: Subject) -> Iterator[Cut]:
         column = subject.train_rows[name]
         if _holds_elements(column) and not (name == label and subject.train[LABEL].ndim < 2):
             try:
-                found = _cut(subject, column, of_label=name == label)
+                found = _find_cut(subject, column, of_label=name == label)
             except Exception:  # a task may take no elements of other rows
                 continue
             if found:
@@ -350,12 +356,12 @@ def describe_lost_end(subject: Subject, cut: Cut) -> str:
     """Describe the cut element's signal for the label, if far above that of all kept ones."""
     if subject.task.kind == "statistic" or subject.train[LABEL].ndim > 1:
         return ""
-    rows, labels = probed_rows(subject)
-    parts = [_parts(each) for each in rows[cut.column].to_list()]
+    rows, labels = probe_rows(subject)
+    parts = [_split_parts(each) for each in rows[cut.column].to_list()]
 
     def explained(place: int) -> float:
         held = [str(each[place]) if -len(each) <= place < len(each) else "" for each in parts]
-        signal = signal_of(groups_of(pl.Series(held)), labels)
+        signal = measure_signal(group_values(pl.Series(held)), labels)
         return signal.share if signal.errors > CLEAR_ERRORS else 0.0
 
     ends = range(cut.kept) if cut.is_front else range(-cut.kept, 0)
@@ -392,18 +398,18 @@ def _holds_elements(column: pl.Series) -> bool:
     return kind == pl.String and not column.null_count()
 
 
-def _parts(value: "str | Sequence[object]", by_word: bool = False) -> Parts:
+def _split_parts(value: "str | Sequence[object]", by_word: bool = False) -> Parts:
     if isinstance(value, str):
         return list(value.split(" ")) if by_word else list(value)
     return list(value)
 
 
-def _cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
+def _find_cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
     is_text = column.dtype == pl.String
     by_word = is_text and float(np.mean([each.count(" ") for each in column])) >= WORDS
-    parts = [_parts(each, by_word) for each in column.to_list()]
+    parts = [_split_parts(each, by_word) for each in column.to_list()]
     probes, rows, changed = [], [], []
-    for index in _chosen([len(each) for each in parts]):
+    for index in _choose_rows([len(each) for each in parts]):
         own, other = parts[index], parts[(index + 1) % len(parts)]
         for place in np.unique(np.linspace(0, len(own) - 1, MOST_PLACES).astype(int)).tolist():
             spare = [*other[place : place + 1], *other, *own]
@@ -415,7 +421,9 @@ def _cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
     most = BUDGET // max(size, 1)
     if len(probes) < FEWEST_PROBES or most < FEWEST_PROBES:
         return None
-    moved = _moved(subject, column, rows[:most], changed[:most], by_word=by_word, of_label=of_label)
+    moved = _find_moved(
+        subject, column, rows[:most], changed[:most], by_word=by_word, of_label=of_label
+    )
     flat = [each.reshape(len(each), -1).any(axis=1) for each in moved.values()]
     read: Moves = np.any(np.stack(flat), axis=0)
     places = np.array(probes)[:most]
@@ -426,7 +434,7 @@ def _cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
         kept = int(place[read].max()) + 1
         is_read = float(np.mean(read[place < kept])) > READ_SHARE
         if is_read and float(np.mean(place[~read] >= kept)) > READ_SHARE:
-            room = max(_room(subject, name, each, kept) for name, each in moved.items())
+            room = max(_count_room(subject, name, each, kept) for name, each in moved.items())
             if kept == 1 and is_text and not of_label:
                 room = 0  # the first letter of a code is often taken
             is_roomy = (lengths[lengths > kept] - kept <= room).mean() >= ROOMY_ROWS
@@ -434,14 +442,14 @@ def _cut(subject: Subject, column: pl.Series, *, of_label: bool) -> Cut | None:
     return None
 
 
-def _chosen(lengths: list[int]) -> list[int]:
+def _choose_rows(lengths: list[int]) -> list[int]:
     """Return indices of some of the longest rows and some of all, none of them empty."""
     order = sorted((place for place, size in enumerate(lengths) if size), key=lambda i: -lengths[i])
     half = CUT_ROWS // 2
     return list(dict.fromkeys([*order[:half], *order[:: max(len(order) // half, 1)]]))[:CUT_ROWS]
 
 
-def _moved(
+def _find_moved(
     subject: Subject, column: pl.Series, rows: list[int], changed: list[Parts], *,
     by_word: bool, of_label: bool,
 ) -> dict[str, Moves]:  # fmt: skip
@@ -456,7 +464,7 @@ def _moved(
     return {name: (one[name] != two[name]).numpy() for name in names}
 
 
-def _room(subject: Subject, name: str, moved: Moves, kept: int) -> int:
+def _count_room(subject: Subject, name: str, moved: Moves, kept: int) -> int:
     """Count positions at one end that are padding in every row, one position per element."""
     tensor, room = subject.train[name], 0
     for axis in range(1, min(tensor.ndim, 3)):
@@ -479,7 +487,7 @@ def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
         # Few rows do not show how many codes each field has.
         lookups = _record_lookups(subject, LOOKUP_ROWS)
     for name, table, codes in lookups:
-        if shared := _shared_fields(table, codes):
+        if shared := _describe_shared_fields(table, codes):
             yield (
                 f"{name}: {shared}",
                 (
@@ -487,7 +495,7 @@ def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
                     "another, so different values share a vector: add each field's offset"
                 ),
             )
-        if untrained := _untrained_token(table, codes):
+        if untrained := _describe_untrained_token(table, codes):
             yield (
                 f"{name}: {untrained}",
                 (
@@ -500,7 +508,7 @@ def find_misused_tables(subject: Subject) -> Iterator[tuple[str, str]]:
 def _record_lookups(subject: Subject, rows: int) -> list[tuple[str, nn.Embedding, Tensor]]:
     """Return each table with the first codes [B, T] looked up in it for so many examples."""
     first: dict[str, tuple[str, nn.Embedding, Tensor]] = {}
-    batch = head_of(subject.train, min(rows, subject.task.scoring_rows))
+    batch = select_head(subject.train, min(rows, subject.task.scoring_rows))
     for name, table, codes in _lookups(evaluated(subject.build_model()), batch):
         if isinstance(table, nn.Embedding) and codes.ndim == 2:
             first.setdefault(name, (name, table, codes))
@@ -513,7 +521,7 @@ def _has_room(table: nn.Embedding, codes: Tensor) -> bool:
     return is_few and int(codes.max()) + 1 < FULL * table.num_embeddings
 
 
-def _shared_fields(table: nn.Embedding, codes: Tensor) -> str:
+def _describe_shared_fields(table: nn.Embedding, codes: Tensor) -> str:
     """Describe fields of different ranges whose codes all begin at 0; empty if none."""
     fields = codes.shape[1]
     if not 2 <= fields <= MOST_FIELDS or len(codes) < LOOKUP_ROWS // 4:
@@ -532,11 +540,11 @@ def _shared_fields(table: nn.Embedding, codes: Tensor) -> str:
     )
 
 
-def _untrained_token(table: nn.Embedding, codes: Tensor) -> str:
+def _describe_untrained_token(table: nn.Embedding, codes: Tensor) -> str:
     """Describe a token that is padding_idx although another code pads texts; empty if none."""
     if table.padding_idx is None or codes.shape[1] < SHORTEST_SEQUENCE:
         return ""
-    padding = padding_of(codes)
+    padding = find_padding(codes)
     if padding is None or padding.code == table.padding_idx:
         return ""
     content = codes[~padding.covers(codes.shape[1])]

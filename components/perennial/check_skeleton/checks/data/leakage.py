@@ -18,19 +18,24 @@ import torch
 from perennial.check_skeleton.checks.data.encoding import REBUILT
 from perennial.check_skeleton.checks.data.signals import (
     Numbers,
-    groups_of,
+    group_values,
     is_cut_at_borders,
     is_free_text,
     is_plain,
-    probed_rows,
-    signal_of,
+    measure_signal,
+    probe_rows,
 )
 from perennial.check_skeleton.checks.training.input_independence import POWER_MARGIN, z_score
-from perennial.check_skeleton.free_outputs import best_constant, constant_losses, output_of, probe
+from perennial.check_skeleton.free_outputs import (
+    compute_constant_losses,
+    compute_output,
+    find_best_constant,
+    probe,
+)
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
-from perennial.check_skeleton.subject import Subject, example_keys, rows_of
+from perennial.check_skeleton.short_training import shuffle_batches, simplify, updates
+from perennial.check_skeleton.subject import Subject, compute_example_keys, select_rows
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
@@ -100,8 +105,8 @@ def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
         len(columns.features) == 1 or subject.task.kind != "statistic"
     ):
         return judge.skipped("the label is a feature by design: shuffling moves both")
-    fitted = _shuffled(subject)
-    leads = _leads(fitted)
+    fitted = _shuffle_labels(subject)
+    leads = _measure_leads(fitted)
     shown = ", ".join(f"{lead:+.1f} on {name}" for name, lead in leads.items())
     shown = f"standard errors better than the constant: {shown}"
     validation, training = leads.values()
@@ -134,7 +139,9 @@ def check_shuffled_labels(subject: Subject, judge: Judge) -> CheckResult:
 )
 def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
     """Check that validation examples are not copies of training examples."""
-    train, validation = (Counter(example_keys(b)) for b in (subject.train, subject.validation))
+    train, validation = (
+        Counter(compute_example_keys(b)) for b in (subject.train, subject.validation)
+    )
     rows, held = subject.num_rows(), len(subject.validation[LABEL])
     # Tables of few values repeat by chance, within a split as often as across.
     chance = sum(count for count in train.values() if count > 1) / rows
@@ -151,7 +158,7 @@ def check_split_overlap(subject: Subject, judge: Judge) -> CheckResult:
             overlap=overlap,
             chance=chance,
         )
-    expected = expected_by_chance(subject) if overlap > COPIED_SHARE else 1.0
+    expected = estimate_chance_share(subject) if overlap > COPIED_SHARE else 1.0
     if copied := _judge_copies(judge, subject, overlap, expected):
         return copied
     if excess > COPIED_SHARE and excess > CLEAR_ERRORS * error:
@@ -181,10 +188,10 @@ def _judge_copies(
     if overlap < max(COPIED_ROWS, BEYOND_CHANCE * expected):
         return None
     is_clear = expected < NO_CHANCE or overlap >= SAME_DATA_SHARE
-    copied = copied_share(subject) if is_clear else 0.0
+    copied = measure_copied_share(subject) if is_clear else 0.0
     # Short texts may come in pairs for other reasons.
     is_text = any(map(is_free_text, subject.train_rows[list(subject.task.columns.features)]))
-    multiplied = 0.0 if is_text and overlap < SAME_DATA_SHARE else multiplied_share(subject)
+    multiplied = 0.0 if is_text and overlap < SAME_DATA_SHARE else measure_multiplied_share(subject)
     if max(copied, multiplied) < COPIED_ROWS:
         return None
     trace = (
@@ -251,10 +258,10 @@ def _judge_entities(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
-def _shuffled(subject: Subject) -> Subject:
+def _shuffle_labels(subject: Subject) -> Subject:
     """Return the rows with labels shuffled within each split, and a task fitted on them."""
     train, validation = (
-        _permuted(rows, subject.task.columns, subject.seed + number)
+        _permute_labels(rows, subject.task.columns, subject.seed + number)
         for number, rows in enumerate((subject.train_rows, subject.validation_rows))
     )
     task = subject.make_task()
@@ -263,7 +270,7 @@ def _shuffled(subject: Subject) -> Subject:
     return replace(subject, task=task, train_rows=train, validation_rows=validation)
 
 
-def _permuted(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFrame:
+def _permute_labels(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFrame:
     """Permute the labels among rows, with the columns that belong to them, such as a censoring."""
     label = columns.label
     along = [name for name in rows.columns if name == label or name not in columns.features]
@@ -271,36 +278,36 @@ def _permuted(rows: pl.DataFrame, columns: TaskColumns, seed: int) -> pl.DataFra
     return rows.with_columns(rows.select(along)[order].get_columns())
 
 
-def _leads(fitted: Subject) -> dict[str, float]:
+def _measure_leads(fitted: Subject) -> dict[str, float]:
     """Return by how many standard errors a short training beats the constant, by sample."""
     generator = torch.Generator().manual_seed(fitted.seed)
     order = torch.randperm(fitted.num_rows(), generator=generator)
     held = int(HELD_OUT_SHARE * len(order))
     steps = max(int(STEPS_SHARE * fitted.settings.training_steps), 1)
-    batches = shuffled_batches(fitted, rows_of(fitted.train, order[held:]), steps)
-    model = simplified(fitted.build_model())
+    batches = shuffle_batches(fitted, select_rows(fitted.train, order[held:]), steps)
+    model = simplify(fitted.build_model())
     for _ in updates(fitted.task, model, batches, fitted.settings.learning_rates[0]):
         pass
-    output = output_of(fitted, probe(fitted))
+    output = compute_output(fitted, probe(fitted))
     leads = {}
     for name, batch in (
         ("validation rows", fitted.validation),
-        ("training rows held out", rows_of(fitted.train, order[:held])),
+        ("training rows held out", select_rows(fitted.train, order[:held])),
     ):
         losses = score_in_parts(fitted.task, model, batch).losses
         # The held-out rows' own best constant: only information about single rows beats it, not
         # a drift of the label's mean or a good start.
-        constant, _ = best_constant(fitted, output, batch)
-        rival = constant_losses(fitted.task, constant, batch).double().numpy()
-        leads[name] = round(z_score(_weights(batch) * (rival - losses)), 2)
+        constant, _ = find_best_constant(fitted, output, batch)
+        rival = compute_constant_losses(fitted.task, constant, batch).double().numpy()
+        leads[name] = round(z_score(_read_weights(batch) * (rival - losses)), 2)
     return leads
 
 
-def _weights(batch: Batch) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | float":
+def _read_weights(batch: Batch) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | float":
     return batch[WEIGHT].double().numpy() if WEIGHT in batch else 1.0
 
 
-def expected_by_chance(subject: Subject) -> float:
+def estimate_chance_share(subject: Subject) -> float:
     """Return the share of examples that repeat a training example by chance.
 
     From how often different rows agree in each column that no other column determines; for texts,
@@ -308,19 +315,19 @@ def expected_by_chance(subject: Subject) -> float:
     """
     rows = subject.train_rows.select(list(subject.task.columns.features)).unique()
     plain = [each.name for each in rows if is_plain(each)][:MOST_COLUMNS]
-    decided = set(plain) - set(independent_columns(rows, plain))
+    decided = set(plain) - set(find_independent_columns(rows, plain))
     rows = rows.drop(decided)
     bits = 0.0
     for column in rows:
         if column.dtype == pl.String and (words := column.drop_nulls().str.split(" ")).len():
             typical = float(words.list.len().median() or 1.0)  # type: ignore[arg-type]
-            bits += typical * -math.log2(max(_agreement(words.explode()), 1e-12))
+            bits += typical * -math.log2(max(_measure_agreement(words.explode()), 1e-12))
         else:
-            bits += -math.log2(max(_agreement(column), 1e-12))
+            bits += -math.log2(max(_measure_agreement(column), 1e-12))
     return float(min(1.0, subject.num_rows() * 2.0 ** (-BITS_COUNTED * bits)))
 
 
-def _agreement(column: pl.Series) -> float:
+def _measure_agreement(column: pl.Series) -> float:
     """Return how often two different entries of a column are equal."""
     counts = column.to_frame("value").group_by("value").len()["len"].to_numpy().astype(float)
     total = float(counts.sum())
@@ -337,7 +344,7 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
     data, none = subject.data, ("", 0.0, 0.0)
     if data is None or data.group is not None or subject.task.kind == "statistic":
         return none
-    rows, labels = probed_rows(subject)
+    rows, labels = probe_rows(subject)
     for name in dict.fromkeys((*data.meta, *data.ids, *subject.task.columns.features)):
         column = rows[name] if name in rows.columns else None
         if column is None or not (column.dtype.is_integer() or column.dtype == pl.String):
@@ -348,9 +355,11 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
         ranks = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy()
         # The share that as many random groups leave to explain.
         left = 1 - (values - 1) / (rows.height - 1)
-        explained = signal_of(ranks, labels).share / left
+        explained = measure_signal(ranks, labels).share / left
         # An amount that predicts the label does so in bins, too; an entity's name does not.
-        in_order = signal_of(groups_of(column), labels).share if column.dtype.is_integer() else 0.0
+        in_order = (
+            measure_signal(group_values(column), labels).share if column.dtype.is_integer() else 0.0
+        )
         held = subject.validation_rows[name]
         shared = float(held.is_in(column.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
         if explained > SAME_LABEL and in_order < SAME_LABEL / 2 and shared > SHARED_SHARE:
@@ -358,7 +367,7 @@ def find_shared_entity(subject: Subject) -> tuple[str, float, float]:
     return none
 
 
-def copied_share(subject: Subject) -> float:
+def measure_copied_share(subject: Subject) -> float:
     """Return the share of validation rows that copy training rows, including the label.
 
     0 if rows hold texts or lists, if few are copied, if a few rows make all copies, or if more
@@ -369,19 +378,19 @@ def copied_share(subject: Subject) -> float:
     train, held = (rows.select(names) for rows in (subject.train_rows, subject.validation_rows))
     if not FEWEST_COLUMNS <= len(names) - 1 <= MOST_COLUMNS or not all(map(is_plain, train)):
         return 0.0
-    copies = _shared(held, train, names)
+    copies = _find_shared(held, train, names)
     found = copies.height
     if found < FEWEST_COPIES or copies.n_unique() < max(DIFFERENT_SHARE * found, FEWEST_COPIES):
         return 0.0
-    basis = [*independent_columns(train, list(columns.features)), columns.label]
+    basis = [*find_independent_columns(train, list(columns.features)), columns.label]
     for name in basis:
         others = [each for each in basis if each != name]
-        if not others or _shared(held, train, others).height > (1 + NEARLY_SHARE) * found:
+        if not others or _find_shared(held, train, others).height > (1 + NEARLY_SHARE) * found:
             return 0.0
     return found / held.height
 
 
-def multiplied_share(subject: Subject) -> float:
+def measure_multiplied_share(subject: Subject) -> float:
     """Return the share of validation rows that copy training rows, if counts are too equal.
 
     Rows drawn at random from a pool occur once, twice or five times, as in a Poisson distribution,
@@ -405,7 +414,7 @@ def multiplied_share(subject: Subject) -> float:
     return float(held.is_in(train.unique().implode()).mean() or 0.0)  # type: ignore[arg-type]
 
 
-def independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
+def find_independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
     """Return columns without those that another determines, as a station its latitude."""
     different = rows.select(names).unique()
     values = {name: different[name].n_unique() for name in names}
@@ -422,7 +431,7 @@ def independent_columns(rows: pl.DataFrame, names: list[str]) -> list[str]:
     return kept
 
 
-def _shared(held: pl.DataFrame, train: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+def _find_shared(held: pl.DataFrame, train: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """Return held-out rows that agree with a training row in these columns."""
     known = train.select(names).unique()
     return held.join(known, on=names, how="semi", nulls_equal=True)
@@ -446,7 +455,7 @@ def are_interleaved(subject: Subject) -> bool:
 def find_shared_windows(subject: Subject) -> tuple[str, float]:
     """Return the list column whose windows overlap most across the splits, and their share."""
     found = [("", 0.0)]
-    for name, train, held in _windows(subject):
+    for name, train, held in _list_windows(subject):
         size = train.shape[1] // 2
         known: set[int] = set()
         for start in range(train.shape[1] - size + 1):
@@ -466,7 +475,7 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
     """
     found = [("", 0.0)]
     labels = subject.validation[LABEL].double().reshape(len(subject.validation[LABEL]), -1).numpy()
-    for name, train, held in _windows(subject):
+    for name, train, held in _list_windows(subject):
         size = min(train.shape[1] // 2, LONGEST_END)
         places: dict[int, tuple[int, int]] = {}
         for start in range(train.shape[1] - size):
@@ -483,13 +492,13 @@ def find_known_targets(subject: Subject) -> tuple[str, float]:
             share = len(pairs) / max(len(held), 1)
             if len(pairs) < FEWEST_PAIRS or share <= max(each[1] for each in found):
                 break
-            if _follow(*np.array(pairs).T, is_number=subject.task.kind == "regression"):
+            if _is_following(*np.array(pairs).T, is_number=subject.task.kind == "regression"):
                 found.append((name, share))
                 break
     return max(found, key=lambda each: each[1])
 
 
-def _follow(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool) -> bool:
+def _is_following(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool) -> bool:
     """Whether labels are the values in another unit, or classes of their change."""
     if not is_number:
         return is_cut_at_borders(values - last, labels)
@@ -500,7 +509,7 @@ def _follow(values: Numbers, last: Numbers, labels: Numbers, *, is_number: bool)
     return bool(np.mean(left < ROUNDING) >= AGREEING)
 
 
-def _windows(subject: Subject) -> Iterator[tuple[str, Numbers, Numbers]]:
+def _list_windows(subject: Subject) -> Iterator[tuple[str, Numbers, Numbers]]:
     """Yield lists of numbers, and tables of eight or more columns, of both splits, [N, L]."""
     splits = (subject.train_rows, subject.validation_rows)
     single = []

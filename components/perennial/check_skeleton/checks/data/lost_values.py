@@ -17,15 +17,20 @@ from perennial.check_skeleton.checks.data.merged_values import describe_merged_v
 from perennial.check_skeleton.checks.data.signals import (
     Numbers,
     Signal,
-    groups_of,
+    group_values,
     is_plain,
     join_names,
+    measure_signal,
     needs_column,
-    probed_rows,
-    signal_of,
+    probe_rows,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, example_keys, head_of, stirred_model
+from perennial.check_skeleton.subject import (
+    Subject,
+    build_noisy_model,
+    compute_example_keys,
+    select_head,
+)
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.skeleton import CheckResult
 from perennial.data.pictures import decode_picture
@@ -101,12 +106,14 @@ def check_lost_values(subject: Subject, judge: Judge) -> CheckResult:
         return lost
     if subject.task.kind == "statistic":
         return judge.skipped("the task measures examples: there is no single label to predict")
-    rows, labels = probed_rows(subject)
+    rows, labels = probe_rows(subject)
     names = [each for each in subject.task.columns.features if is_plain(rows[each])]
     if subject.task.columns.label in names or not names:
         return judge.skipped("no feature other than the label holds single values")
     found = [
-        each for name in names[:MOST_COLUMNS] if (each := _column(subject, rows, labels, name))
+        each
+        for name in names[:MOST_COLUMNS]
+        if (each := _encode_column(subject, rows, labels, name))
     ]
     evidence = {
         each.name: {"values": each.values, "inputs": each.codes, "lost": round(each.lost.share, 4)}
@@ -138,20 +145,21 @@ def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
     if lossy := [each for each in found if each.is_loss]:
         worst = max(lossy, key=lambda each: each.lost.share)
         return judge.warned(
-            f"{worst.values} values of {worst.name} become {worst.codes} inputs; {_part(worst)} of "
+            f"{worst.values} values of {worst.name} become {worst.codes} inputs; "
+            f"{_format_lost_part(worst)} of "
             f"its signal for the label is lost ({worst.lost.errors:.0f} standard errors)"
             + (
                 f"; also {join_names([e.name for e in lossy if e is not worst])}"
                 if lossy[1:]
                 else ""
             ),
-            hint=_cause(worst),
+            hint=_explain_loss(worst),
         )
     if broken := [each for each in found if each.period]:
         return judge.warned(
             f"values wrap around after {broken[0].period:.6g}: "
             f"{join_names([each.name for each in broken])}",
-            hint=_cause(broken[0]),
+            hint=_explain_loss(broken[0]),
         )
     if replaced := [each for each in found if each.stand_in > STAND_IN_SHARE]:
         worst = max(replaced, key=lambda each: each.stand_in)
@@ -164,11 +172,11 @@ def _judge_loss(judge: Judge, found: list[Column]) -> CheckResult | None:
     return None
 
 
-def _part(column: Column) -> str:
+def _format_lost_part(column: Column) -> str:
     return f"{min(column.lost.share / max(column.signal.share, 1e-9), 1.0):.0%}"
 
 
-def _cause(column: Column) -> str:
+def _explain_loss(column: Column) -> str:
     if column.codes == 1:
         return (
             "encode does not use the column: is it forgotten, overwritten by another one, or "
@@ -185,22 +193,24 @@ def _cause(column: Column) -> str:
     )
 
 
-def _column(subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str) -> Column | None:
+def _encode_column(
+    subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str
+) -> Column | None:
     """Encode a column's values, each in the same row; None if `encode` does not accept them."""
     column = rows[name]
     if column.n_unique() < 2:
         return None
     known = column.drop_nulls()
     base = rows[[int(column.is_not_null().arg_max() or 0)] * rows.height]
-    groups, different = groups_of(column), known.n_unique()
+    groups, different = group_values(column), known.n_unique()
     try:
         encoded = inputs_of(subject.task.encode(base.with_columns(column)))
-        keys = example_keys(encoded)
+        keys = compute_example_keys(encoded)
     except Exception:  # values of one row in another may contradict its other columns
         return None
     _, codes = np.unique(keys, return_inverse=True)
-    signal = signal_of(groups, labels)
-    lost = signal_of(groups, labels, codes)
+    signal = measure_signal(groups, labels)
+    lost = measure_signal(groups, labels, codes)
     values = pl.DataFrame({"value": column, "code": codes}).drop_nulls().unique()
     counts = values["code"].value_counts()["count"]
     stand_in = float(counts.max()) / values.height  # type: ignore[arg-type]
@@ -208,7 +218,7 @@ def _column(subject: Subject, rows: pl.DataFrame, labels: Numbers, name: str) ->
     is_stand_in = different > FEWEST_VALUES and others > 0.5 and _is_ordered(column)
     return Column(
         name, different, len(set(codes)), signal, lost, stand_in if is_stand_in else 0.0,
-        _period(column, encoded),
+        _find_period(column, encoded),
         is_read=len(set(codes.tolist())) == 1 and _is_read(subject, base, column),
     )  # fmt: skip
 
@@ -234,7 +244,7 @@ def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
 
     def inputs(values: pl.Series) -> set[bytes]:
         changed = base.with_columns(values.cast(column.dtype, strict=False).alias(column.name))
-        return set(example_keys(inputs_of(subject.task.encode(changed))))
+        return set(compute_example_keys(inputs_of(subject.task.encode(changed))))
 
     try:
         before = inputs(column)
@@ -243,7 +253,7 @@ def _is_read(subject: Subject, base: pl.DataFrame, column: pl.Series) -> bool:
         return True
 
 
-def _period(column: pl.Series, encoded: Batch) -> float:
+def _find_period(column: pl.Series, encoded: Batch) -> float:
     """Return the interval after which an input wraps around; 0 if none does."""
     if not column.dtype.is_numeric():
         return 0.0
@@ -259,7 +269,7 @@ def _period(column: pl.Series, encoded: Batch) -> float:
         for each in tensor[first].reshape(len(first), -1).double().numpy().T[:MOST_COLUMNS]:
             if (np.diff(each) > 0).all() or (np.diff(each) < 0).all():
                 return 0.0  # another input keeps the order, as hours do beside minutes
-            found.append(sawtooth(values, each))
+            found.append(find_sawtooth_period(values, each))
     return max(found)
 
 
@@ -284,12 +294,12 @@ class NumberMap:
 
 def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge what becomes of numbers in lists; None if they keep their information."""
-    for found in _maps(subject):
+    for found in _map_lists(subject):
         shown = (
             f"{len(found.values)} different numbers in {found.column} become "
             f"{len(np.unique(found.inputs))}, {found.kept:.0%} of their bits"
         )
-        if period := sawtooth(found.values, found.inputs):
+        if period := find_sawtooth_period(found.values, found.inputs):
             return judge.failed(
                 f"the numbers in {found.column} wrap around after {period:.6g}",
                 hint="they overflow a type of too few bits (bytes, for example): cast to float32 "
@@ -304,19 +314,19 @@ def judge_lists(judge: Judge, subject: Subject) -> CheckResult | None:
     return None
 
 
-def _maps(subject: Subject) -> Iterator[NumberMap]:
+def _map_lists(subject: Subject) -> Iterator[NumberMap]:
     """Yield a map for each list column of which each number becomes one input number."""
     columns = subject.task.columns
     rows = subject.train_rows.head(LIST_ROWS)
-    tensors = inputs_of(head_of(subject.train, LIST_ROWS)).values()
+    tensors = inputs_of(select_head(subject.train, LIST_ROWS)).values()
     encoded = [each.reshape(len(each), -1).double().numpy() for each in tensors]
     for name in columns.features:
-        for raw in (_matrix(rows[name]), *_pictures(rows[name])):
+        for raw in (_read_matrix(rows[name]), *_read_pictures(rows[name])):
             if raw is not None:
-                yield from _map(name, raw, encoded)
+                yield from _map_numbers(name, raw, encoded)
 
 
-def _map(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[NumberMap]:
+def _map_numbers(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[NumberMap]:
     """Yield the mapping into each input that has one number for each of the column's."""
     values, places = np.unique(raw, return_inverse=True)
     if len(values) < FEWEST_NUMBERS:
@@ -328,11 +338,11 @@ def _map(name: str, raw: Numbers, encoded: Sequence[Numbers]) -> Iterator[Number
         first = np.zeros(len(values))
         first[places.reshape(-1)] = each.reshape(-1)
         if np.allclose(first[places].reshape(raw.shape), each, rtol=1e-4, atol=1e-6):
-            kept = bits_of(each) / max(bits_of(raw), 1e-9)
-            yield NumberMap(name, values, first, kept, commonest(each))
+            kept = count_bits(each) / max(count_bits(raw), 1e-9)
+            yield NumberMap(name, values, first, kept, measure_most_common(each))
 
 
-def _pictures(column: pl.Series) -> Iterator[Numbers]:
+def _read_pictures(column: pl.Series) -> Iterator[Numbers]:
     """Yield pictures of one size as rows of numbers, channels last and channels first."""
     if column.dtype != pl.Binary or column.null_count():
         return
@@ -347,7 +357,7 @@ def _pictures(column: pl.Series) -> Iterator[Numbers]:
             yield np.moveaxis(pixels, 3, 1).reshape(len(pixels), -1)
 
 
-def _matrix(column: pl.Series) -> Numbers | None:
+def _read_matrix(column: pl.Series) -> Numbers | None:
     """Return lists of one length as rows of numbers, [N, L]; None for anything else."""
     kind = column.dtype
     if not isinstance(kind, pl.List | pl.Array) or column.null_count() or not len(column):
@@ -361,14 +371,14 @@ def _matrix(column: pl.Series) -> Numbers | None:
     return inner.cast(pl.Float64).to_numpy().reshape(len(column), -1)
 
 
-def bits_of(numbers: Numbers) -> float:
+def count_bits(numbers: Numbers) -> float:
     """Return the entropy of the different numbers, in bits."""
     _, counts = np.unique(np.round(numbers, 9), return_counts=True)
     shares = counts / counts.sum()
     return float(-(shares * np.log2(shares)).sum())
 
 
-def commonest(numbers: Numbers) -> float:
+def measure_most_common(numbers: Numbers) -> float:
     """Return the share of the most frequent number."""
     _, counts = np.unique(np.round(numbers, 9), return_counts=True)
     return float(counts.max() / counts.sum())
@@ -383,16 +393,17 @@ def judge_levels(judge: Judge, subject: Subject) -> CheckResult | None:
         values = np.unique(tensor.double().numpy())
         if len(values) < BINS or not np.isfinite(values).all():
             continue
-        levels = _find_levels(stirred_model(subject), batch, name, values)
+        levels = _find_levels(build_noisy_model(subject), batch, name, values)
         if levels is None:
             continue
         numbers = tensor.double().numpy()
         read = np.searchsorted(levels, numbers, side="right").astype(np.float64)
-        kept = bits_of(read) / max(bits_of(numbers), 1e-9)
+        kept = count_bits(read) / max(count_bits(numbers), 1e-9)
         if kept < KEPT_BITS and len(levels) > 1:
-            return (judge.failed if commonest(read) > ALIKE else judge.warned)(
+            return (judge.failed if measure_most_common(read) > ALIKE else judge.warned)(
                 f"the model distinguishes {len(levels)} of {len(values)} different numbers in "
-                f"{name}, {kept:.0%} of their bits; {commonest(read):.0%} of them look the same to "
+                f"{name}, {kept:.0%} of their bits; {measure_most_common(read):.0%} of them look "
+                "the same to "
                 "it",
                 hint="an integer division, a cast or a limit before the first layer: divide with "
                 "`/`, after `float()`",
@@ -428,7 +439,7 @@ def _find_levels(model: nn.Module, batch: Batch, name: str, values: Numbers) -> 
     return groups
 
 
-def sawtooth(values: Numbers, inputs: Numbers) -> float:
+def find_sawtooth_period(values: Numbers, inputs: Numbers) -> float:
     """Return the period of numbers that rise evenly and fall back; 0 for others."""
     steps, rises = np.diff(values), np.diff(inputs)
     slopes = rises / steps

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.data.signals import ROWS, Codes, Numbers, signal_of
-from perennial.check_skeleton.subject import Subject, evaluated, example_keys, head_of
+from perennial.check_skeleton.checks.data.signals import ROWS, Codes, Numbers, measure_signal
+from perennial.check_skeleton.subject import Subject, compute_example_keys, evaluated, select_head
 from perennial.engine.task import inputs_of
 
 FEWEST_VALUES = 6
@@ -70,12 +70,12 @@ def describe_merged_values(
         return None
     base = rows[[0] * column.n_unique()]
     try:
-        values = _values_of(subject, base, column)
-        unknown = _unknown(subject, base, values)
+        values = _encode_values(subject, base, column)
+        unknown = _find_unknown(subject, base, values)
     except Exception:  # values of one row in another may contradict its other columns
         return None
     if 1 < values.inputs <= len(values.numbers) / 2:
-        return _reduced(subject, rows, labels, values, base)
+        return _describe_reduced(subject, rows, labels, values, base)
     if unknown.any() and (lost := _describe_loss(subject, rows, labels, values)):
         first, last = values.numbers[unknown][[0, -1]]
         return (
@@ -86,15 +86,15 @@ def describe_merged_values(
     return None
 
 
-def _values_of(subject: Subject, base: pl.DataFrame, column: pl.Series) -> Values:
+def _encode_values(subject: Subject, base: pl.DataFrame, column: pl.Series) -> Values:
     counts = column.value_counts().sort(column.name)
     encoded = inputs_of(subject.task.encode(base.with_columns(counts[column.name])))
-    _, codes = np.unique(np.array(example_keys(encoded), dtype=object), return_inverse=True)
+    _, codes = np.unique(np.array(compute_example_keys(encoded), dtype=object), return_inverse=True)
     shares = counts["count"].to_numpy() / len(column)
     return Values(column.name, counts[column.name].cast(pl.Int64).to_numpy(), codes, shares)
 
 
-def _unknown(subject: Subject, base: pl.DataFrame, values: Values) -> NDArray[np.bool_]:
+def _find_unknown(subject: Subject, base: pl.DataFrame, values: Values) -> NDArray[np.bool_]:
     """Return frequent values at one end with the same input as values that never occur."""
     kind, none = base[values.column].dtype, np.zeros(len(values.numbers), dtype=bool)
     low, high = values.numbers[0], values.numbers[-1]
@@ -107,7 +107,7 @@ def _unknown(subject: Subject, base: pl.DataFrame, values: Values) -> NDArray[np
         return none
     tried = pl.Series(values.column, [low, below, above, *values.numbers[1:]], dtype=kind)
     with_them = base[[0] * len(tried)].with_columns(tried)
-    keys = example_keys(inputs_of(subject.task.encode(with_them)))
+    keys = compute_example_keys(inputs_of(subject.task.encode(with_them)))
     if keys[1] != keys[2]:
         return none
     found = np.array([key == keys[1] for key in (keys[0], *keys[3:])])
@@ -119,13 +119,13 @@ def _unknown(subject: Subject, base: pl.DataFrame, values: Values) -> NDArray[np
     return found if is_frequent and values.shares[found].sum() >= UNKNOWN else none
 
 
-def _reduced(
+def _describe_reduced(
     subject: Subject, rows: pl.DataFrame, labels: Numbers, values: Values, base: pl.DataFrame
 ) -> tuple[str, str] | None:
     """Describe a modulo, or one input for nearly all values, with a hint; None otherwise."""
     count, inputs = len(values.numbers), values.inputs
     shown = f"{count} values of {values.column} become {inputs} inputs"
-    period = _period(values)
+    period = _find_modulus(values)
     common = np.bincount(values.codes).argmax()
     is_common = values.codes == common
     is_one = min(is_common.mean(), values.shares[is_common].sum()) >= SHARED
@@ -137,7 +137,7 @@ def _reduced(
         else f", {is_common.mean():.0%} of them the same"
     )
     hint = "look for a modulo or a limit meant for another column, or left over from an experiment"
-    if _vectors(subject, base, values) >= RESERVED * count:
+    if _count_vectors(subject, base, values) >= RESERVED * count:
         return f"{shown}; the embedding has a vector for each", hint
     lost = _describe_loss(subject, rows, labels, values) if period else ""
     return (f"{shown}; {lost}", hint) if lost else None
@@ -148,7 +148,7 @@ def _is_calendar(period: int, numbers: Codes) -> bool:
     return is_clock or any(period % each == 0 for each in CALENDAR)
 
 
-def _period(values: Values) -> int:
+def _find_modulus(values: Values) -> int:
     """Return the modulus by which exactly the congruent values share an input; 0 if none."""
     inputs = values.inputs
     for period in range(inputs, 4 * inputs):
@@ -172,7 +172,7 @@ def _describe_loss(subject: Subject, rows: pl.DataFrame, labels: Numbers, values
     ).fit(wide[:, :WIDEST].numpy(), labels[:, 0] if labels.shape[1] == 1 else labels)
     predicted = forest.oob_prediction_.reshape(labels.shape)
     places = np.searchsorted(values.numbers, rows[values.column].cast(pl.Int64).to_numpy())
-    lost = signal_of(places, labels - predicted, values.codes[places])
+    lost = measure_signal(places, labels - predicted, values.codes[places])
     if lost.errors < CLEAR_ERRORS or lost.share < WORTH_SHARE:
         return ""
     return (
@@ -181,7 +181,7 @@ def _describe_loss(subject: Subject, rows: pl.DataFrame, labels: Numbers, values
     )
 
 
-def _vectors(subject: Subject, base: pl.DataFrame, values: Values) -> int:
+def _count_vectors(subject: Subject, base: pl.DataFrame, values: Values) -> int:
     """Count an embedding's vectors for the column; 0 if no embedding looks it up."""
     model, seen = evaluated(subject.build_model()), list[tuple[int, Tensor]]()
 
@@ -197,7 +197,7 @@ def _vectors(subject: Subject, base: pl.DataFrame, values: Values) -> int:
         model(**varied)
         calls = seen.copy()
         seen.clear()
-        model(**inputs_of(head_of(subject.train, PROBED_ROWS)))
+        model(**inputs_of(select_head(subject.train, PROBED_ROWS)))
     found = [0]
     for (vectors, codes), (_, usual) in zip(calls, seen, strict=False):
         if len(codes) != len(values.numbers):

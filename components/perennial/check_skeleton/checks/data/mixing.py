@@ -8,7 +8,7 @@ from torch import Tensor
 
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge
-from perennial.check_skeleton.subject import Subject, head_of, rows_of
+from perennial.check_skeleton.subject import Subject, select_head, select_rows
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
 
@@ -83,9 +83,9 @@ def judge_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | No
         subject: The subject whose augmentation mixes rows.
         mixed: Number of examples that seem to mix several rows while their label is of one.
     """
-    batch, other = exchanged_rows(subject)
+    batch, other = exchange_rows(subject)
     with made_up("batches with one row exchanged in one tensor"):
-        mixing = observed_mixing(subject.task, batch, other, subject.seed)
+        mixing = observe_mixing(subject.task, batch, other, subject.seed)
     if mixing and mixing.is_backwards:
         return judge.failed(
             f"{mixing.turned} of {mixing.turned + mixing.ordered} augmented examples contain most "
@@ -98,7 +98,7 @@ def judge_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | No
     )
     if mixing and mixing.is_unlabelled:
         with made_up("augmented labels of other rows"):
-            is_in_loss = losses_see_others(subject, batch, subject.seed)
+            is_in_loss = is_other_label_in_loss(subject, batch, subject.seed)
         if not is_in_loss:
             return judge.failed(
                 f"{mixing.unlabelled} of {mixing.blended} augmented examples blend two rows with "
@@ -115,17 +115,17 @@ def judge_mixing(judge: Judge, subject: Subject, mixed: int) -> CheckResult | No
     return None
 
 
-def exchanged_rows(subject: Subject) -> tuple[Batch, Batch]:
+def exchange_rows(subject: Subject) -> tuple[Batch, Batch]:
     """Return examples, and as many others, each with another label."""
     batch = subject.balanced(2 * TRACED_ROWS)
     rows = min(TRACED_ROWS, len(batch[LABEL]) // 2)
-    other = rows_of(batch, slice(rows, 2 * rows))
+    other = select_rows(batch, slice(rows, 2 * rows))
     if batch[LABEL].ndim == 1:
-        other[LABEL] = _other_labels(batch[LABEL])[:rows]
-    return head_of(batch, rows), other
+        other[LABEL] = _find_other_labels(batch[LABEL])[:rows]
+    return select_head(batch, rows), other
 
 
-def _other_labels(labels: Tensor) -> Tensor:
+def _find_other_labels(labels: Tensor) -> Tensor:
     """Return for each label the next different one; itself if there is none."""
     differs = labels[None, :] != labels[:, None]
     turns = torch.arange(len(labels))
@@ -133,7 +133,7 @@ def _other_labels(labels: Tensor) -> Tensor:
     return labels[torch.where(differs, ahead, len(labels)).argmin(dim=1)]
 
 
-def observed_mixing(task: Task, batch: Batch, other: Batch, seed: int) -> Mixing | None:
+def observe_mixing(task: Task, batch: Batch, other: Batch, seed: int) -> Mixing | None:
     """Measure how rows and labels are mixed over several draws; None if shares are unknown.
 
     Args:
@@ -148,10 +148,10 @@ def observed_mixing(task: Task, batch: Batch, other: Batch, seed: int) -> Mixing
         return None
     counts, smaller = torch.zeros(4, dtype=torch.long), list[float]()
     for draw in range(DRAWS):
-        found = _shares(task, batch, other, (name, seed + draw))
+        found = _measure_shares(task, batch, other, (name, seed + draw))
         if found is None:
             return None
-        seen, parts = _counted(found, batch[LABEL])
+        seen, parts = _count_mixed(found, batch[LABEL])
         counts += seen
         smaller += parts
     ordered, turned, blended, unlabelled = counts.tolist()
@@ -159,7 +159,9 @@ def observed_mixing(task: Task, batch: Batch, other: Batch, seed: int) -> Mixing
     return Mixing(ordered, turned, blended, unlabelled, halves)
 
 
-def _shares(task: Task, batch: Batch, other: Batch, drawn: tuple[str, int]) -> Shares | None:
+def _measure_shares(
+    task: Task, batch: Batch, other: Batch, drawn: tuple[str, int]
+) -> Shares | None:
     name, seed = drawn
     rows, generator = len(batch[LABEL]), torch.Generator()
 
@@ -175,7 +177,7 @@ def _shares(task: Task, batch: Batch, other: Batch, drawn: tuple[str, int]) -> S
     is_blend = torch.zeros(rows, rows, dtype=torch.bool)
     for row in range(rows):
         is_it = torch.arange(rows) == row
-        moved = augmented({**batch, name: _exchanged(batch[name], other[name], is_it)})[name]
+        moved = augmented({**batch, name: _exchange(batch[name], other[name], is_it)})[name]
         if torch.equal(generator.get_state(), state):
             given = (other[name][row] - batch[name][row]).double().flatten().abs().sort().values
             taken = (moved - first[name]).double().flatten(1).abs().sort(dim=1).values
@@ -183,7 +185,7 @@ def _shares(task: Task, batch: Batch, other: Batch, drawn: tuple[str, int]) -> S
             inputs[:, row] = share.float()
             off = (taken - share[:, None] * given).norm(dim=1) / taken.norm(dim=1).clamp_min(1e-12)
             is_blend[:, row] = off < ROUNDING
-        moved = augmented({**batch, LABEL: _exchanged(batch[LABEL], other[LABEL], is_it)})[LABEL]
+        moved = augmented({**batch, LABEL: _exchange(batch[LABEL], other[LABEL], is_it)})[LABEL]
         step = float((other[LABEL][row] - batch[LABEL][row]).abs())
         if torch.equal(generator.get_state(), state) and step:
             change = (moved - first[LABEL]).double().reshape(rows, -1).norm(dim=1)
@@ -192,11 +194,11 @@ def _shares(task: Task, batch: Batch, other: Batch, drawn: tuple[str, int]) -> S
     return Shares(inputs, labels, is_blend)
 
 
-def _exchanged(tensor: Tensor, other: Tensor, is_it: Tensor) -> Tensor:
+def _exchange(tensor: Tensor, other: Tensor, is_it: Tensor) -> Tensor:
     return torch.where(is_it.reshape(-1, *[1] * (tensor.ndim - 1)), other, tensor)
 
 
-def _counted(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
+def _count_mixed(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
     """Count ordered, turned, blended and unlabelled examples; list blends' smaller shares."""
     counts, smaller = torch.zeros(4, dtype=torch.long), list[float]()
     for row in range(len(labels)):
@@ -221,7 +223,7 @@ def _counted(found: Shares, labels: Tensor) -> tuple[Tensor, list[float]]:
     return counts, smaller
 
 
-def losses_see_others(subject: Subject, batch: Batch, seed: int) -> bool:
+def is_other_label_in_loss(subject: Subject, batch: Batch, seed: int) -> bool:
     """Whether the training loss of an augmented example changes with the labels of others.
 
     A task may keep its random shares, and mix losses instead of labels.
@@ -232,9 +234,9 @@ def losses_see_others(subject: Subject, batch: Batch, seed: int) -> bool:
     output = subject.build_model()(**inputs_of(augmented)).detach()
     measured: Callable[[Batch], Tensor] = lambda some: task.training_losses(output, some)  # noqa: E731
     before, rows = measured(augmented), torch.arange(len(output))
-    turned = rows_of(augmented, rows.roll(1))[LABEL]
+    turned = select_rows(augmented, rows.roll(1))[LABEL]
     for row in range(min(COMPARED_LOSSES, len(rows))):
-        labels = _exchanged(turned, augmented[LABEL], rows == row)
+        labels = _exchange(turned, augmented[LABEL], rows == row)
         if not torch.isclose(measured({**augmented, LABEL: labels})[row], before[row]):
             return True
     return False

@@ -42,7 +42,7 @@ class Signal:
     errors: float
 
 
-def probed_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
+def probe_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
     """Return rows from the whole training sample, and their labels as columns of numbers."""
     every = max(subject.num_rows() // ROWS, 1)
     rows = subject.train_rows.gather_every(every).head(ROWS)
@@ -55,7 +55,7 @@ def probed_rows(subject: Subject) -> tuple[pl.DataFrame, Numbers]:
     return rows, (labels[:, None] == common).astype(np.float64)
 
 
-def groups_of(column: pl.Series, most: int = BINS) -> Codes:
+def group_values(column: pl.Series, most: int = BINS) -> Codes:
     """Return a code for each value, or for each bin of numbers; missing values have their own."""
     bins_used = max(min(most, len(column) // FEWEST_IN_BIN), BINS)
     if column.dtype.is_numeric() or column.dtype.is_temporal():
@@ -70,7 +70,7 @@ def groups_of(column: pl.Series, most: int = BINS) -> Codes:
     return ranks.fill_null(NONE).to_numpy()
 
 
-def signal_of(groups: Codes, labels: Numbers, given: Codes | None = None) -> Signal:
+def measure_signal(groups: Codes, labels: Numbers, given: Codes | None = None) -> Signal:
     """Measure how far the groups' mean labels lie apart, compared with random groups.
 
     Args:
@@ -81,26 +81,26 @@ def signal_of(groups: Codes, labels: Numbers, given: Codes | None = None) -> Sig
     given = np.zeros(len(groups), dtype=np.int64) if given is None else given
     random, (_, codes) = np.random.default_rng(0), np.unique(groups, return_inverse=True)
     own = np.argsort(given, kind="stable")
-    centred = labels - _means(given, labels)[given]
-    found = _between(codes, centred)
+    centred = labels - _average_by_group(given, labels)[given]
+    found = _sum_between_groups(codes, centred)
     drawn = []
     for _ in range(DRAWS):
         exchanged = np.empty_like(codes)
         # Permute the groups among rows of the same `given` code.
         exchanged[own] = codes[np.lexsort((random.random(len(codes)), given))]
-        drawn.append(_between(exchanged, centred))
+        drawn.append(_sum_between_groups(exchanged, centred))
     variance = float(((labels - labels.mean(axis=0)) ** 2).sum())
     error = float(np.std(drawn, ddof=1))
     lead = found - float(np.mean(drawn))
     return Signal(lead / max(variance, 1e-12), lead / error if error > 1e-9 * variance else 0.0)
 
 
-def _between(codes: Codes, centred: Numbers) -> float:
+def _sum_between_groups(codes: Codes, centred: Numbers) -> float:
     """Return the sum of squares between groups."""
-    return float((_means(codes, centred)[codes] ** 2).sum())
+    return float((_average_by_group(codes, centred)[codes] ** 2).sum())
 
 
-def _means(codes: Codes, labels: Numbers) -> Numbers:
+def _average_by_group(codes: Codes, labels: Numbers) -> Numbers:
     counts = np.maximum(np.bincount(codes), 1)
     means: Numbers = np.stack(
         [np.bincount(codes, weights=each) / counts for each in labels.T], axis=1
@@ -134,10 +134,10 @@ def is_cut_at_borders(values: Numbers, codes: Numbers) -> bool:
         values: One for each row.
         codes: The classes of the rows.
     """
-    return bool(cut_columns(values[:, None], codes).any())
+    return bool(find_cut_columns(values[:, None], codes).any())
 
 
-def cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
+def find_cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
     """Return whether `is_cut_at_borders` holds, for each of the columns [N, D]."""
     found = np.zeros(values.shape[1], dtype=np.bool_)
     classes, counts = np.unique(codes, return_counts=True)
@@ -149,11 +149,11 @@ def cut_columns(values: Numbers, codes: Numbers) -> NDArray[np.bool_]:
     low, high = (np.take_along_axis(each, order, axis=0) for each in (low, high))
     apart = (high[:-1] < low[1:]).all(axis=0)
     for column in np.flatnonzero(apart):
-        found[column] = _touch(values[:, column], codes)
+        found[column] = _are_adjacent(values[:, column], codes)
     return found
 
 
-def _touch(values: Numbers, codes: Numbers) -> bool:
+def _are_adjacent(values: Numbers, codes: Numbers) -> bool:
     parts = sorted((np.sort(values[codes == each]) for each in np.unique(codes)), key=min)
     steps = np.diff(np.unique(values))
     step = float(np.median(steps)) if len(steps) > 1 else 0.0
@@ -168,8 +168,8 @@ def _touch(values: Numbers, codes: Numbers) -> bool:
 
 def is_read(subject: Subject, name: str) -> bool:
     """Whether the inputs of some rows change with the values of a column."""
-    rows = _spread(subject)
-    return _is_changed(subject, rows, rows[name].gather(_others(rows[name])))
+    rows = _spread_rows(subject)
+    return _is_changed(subject, rows, rows[name].gather(_choose_others(rows[name])))
 
 
 def needs_column(subject: Subject, rows: pl.DataFrame, name: str) -> bool:
@@ -183,11 +183,11 @@ def needs_column(subject: Subject, rows: pl.DataFrame, name: str) -> bool:
 
 def is_position_read(subject: Subject, name: str, position: int) -> bool:
     """Whether the inputs change with one position of a column's lists; below 0, from the end."""
-    rows = _spread(subject)
+    rows = _spread_rows(subject)
     lists = rows[name].to_list()
     held = pl.Series([each[position] for each in lists])
     changed = [list(each) for each in lists]
-    for each, value in zip(changed, held.gather(_others(held)).to_list(), strict=True):
+    for each, value in zip(changed, held.gather(_choose_others(held)).to_list(), strict=True):
         each[position] = value
     return _is_changed(subject, rows, pl.Series(name, changed, dtype=rows[name].dtype))
 
@@ -210,12 +210,12 @@ def are_equal(before: Batch, after: Batch) -> bool:
     )
 
 
-def _spread(subject: Subject) -> pl.DataFrame:
+def _spread_rows(subject: Subject) -> pl.DataFrame:
     every = max(subject.train_rows.height // READ_ROWS, 1)
     return subject.train_rows.gather_every(every).head(READ_ROWS)
 
 
-def _others(values: pl.Series) -> pl.Series:
+def _choose_others(values: pl.Series) -> pl.Series:
     """Return places of values to take instead, shifted by half the sorted order."""
     order = values.arg_sort().to_numpy()
     places = np.empty_like(order)

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from perennial.check_skeleton.checks.data.signals import (
     NONE,
     Numbers,
-    cut_columns,
-    groups_of,
+    find_cut_columns,
+    group_values,
     is_cut_at_borders,
     is_plain,
     is_position_read,
     is_read,
     join_names,
-    probed_rows,
-    signal_of,
+    measure_signal,
+    probe_rows,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.subject import Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, inputs_of
 
@@ -104,14 +104,15 @@ def check_telling_columns(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("the label is a feature by design")
     if subject.task.kind == "statistic":
         return _judge_position(judge, subject) or judge.skipped("there is no single label")
-    frame, labels = probed_rows(subject)
+    frame, labels = probe_rows(subject)
     codes = subject.train[LABEL][:: max(subject.num_rows() // len(frame), 1)][: len(frame)]
     rows = Rows(
         subject, frame, labels, codes.double().numpy(),
         [name for name in columns.features if is_plain(frame[name])],
     )  # fmt: skip
     found = {
-        name: signal_of(groups_of(frame[name], FINE_BINS), labels).share for name in rows.names
+        name: measure_signal(group_values(frame[name], FINE_BINS), labels).share
+        for name in rows.names
     }
     best = max(found, key=lambda name: found[name], default="")
     return (
@@ -133,7 +134,7 @@ def _judge_copies(judge: Judge, rows: Rows) -> CheckResult | None:
     same = [name for name in rows.names if _is_label(rows.frame[name], label, rows.labels)]
     if not same:
         return None
-    report = judge.failed if _matters(rows, same) else judge.warned
+    report = judge.failed if _is_relevant(rows, same) else judge.warned
     return report(
         f"the label of every row is determined by {join_names(same)}",
         hint="it is the label under another name or in another unit: remove it from the features",
@@ -157,12 +158,12 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
         (
             name
             for name, share in found.items()
-            if share > NUMBERED_SHARE and not _follows_time(rows, name)
+            if share > NUMBERED_SHARE and not _is_following_time(rows, name)
         ),
         key=lambda name: -found[name],
     )
-    if counted := [n for n in telling if not rows.is_number and _numbers(rows, n)]:
-        if _matters(rows, counted):
+    if counted := [n for n in telling if not rows.is_number and _is_numbering(rows, n)]:
+        if _is_relevant(rows, counted):
             return judge.failed(
                 f"{found[counted[0]]:.1%} of the label's variance is explained by "
                 f"{join_names(counted)} alone, and each row has a different number",
@@ -170,9 +171,9 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
                 "the column under data.ids, and shuffle the export",
             )
         return None
-    defining = [name for name in telling if not rows.is_number and _defines(rows, name)]
+    defining = [name for name in telling if not rows.is_number and _is_defining(rows, name)]
     absent = [name for name in rows.names if not rows.is_number and _is_absent(rows, name)]
-    if (defining or absent) and _matters(rows, defining + absent):
+    if (defining or absent) and _is_relevant(rows, defining + absent):
         return judge.failed(
             (
                 "the class of every row is determined by "
@@ -184,8 +185,10 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
             "it from the features",
         )
     if rows.is_number:
-        late = [n for n in telling if follows_from_label(rows.frame, rows.names, n, rows.codes)]
-        if late and _matters(rows, late):
+        late = [
+            n for n in telling if is_consequence_of_label(rows.frame, rows.names, n, rows.codes)
+        ]
+        if late and _is_relevant(rows, late):
             return judge.failed(
                 f"{found[late[0]]:.1%} of the label's variance is explained by {join_names(late)} "
                 "alone; the label explains it, and no other column does",
@@ -198,7 +201,7 @@ def _judge_definition(judge: Judge, rows: Rows, found: dict[str, float]) -> Chec
 def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckResult | None:
     frame = rows.frame
     empty = {
-        name: signal_of(np.where(frame[name].is_null().to_numpy(), NONE, 0), rows.labels).share
+        name: measure_signal(np.where(frame[name].is_null().to_numpy(), NONE, 0), rows.labels).share
         for name in rows.names
         if frame[name].null_count()
     }
@@ -211,7 +214,7 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
             hint="is it known when the prediction is made? If it is written after the outcome is "
             "known, remove it from the features, or declare data.available_at",
         )
-    if counting := [name for name in rows.names if _counts(frame[name])]:
+    if counting := [name for name in rows.names if _is_counting(frame[name])]:
         return judge.warned(
             f"row numbers among the features: {join_names(counting)}",
             hint="a row's number is its position, and labels may be sorted: list the column under "
@@ -220,7 +223,7 @@ def _judge_shares(judge: Judge, rows: Rows, found: dict[str, float]) -> CheckRes
     return None
 
 
-def _matters(rows: Rows, names: Sequence[str]) -> bool:
+def _is_relevant(rows: Rows, names: Sequence[str]) -> bool:
     """Whether `encode` reads one of the columns, and other features exist."""
     return len(rows.names) > 1 and any(is_read(rows.subject, name) for name in names)
 
@@ -237,7 +240,7 @@ def _is_label(column: pl.Series, label: pl.Series, labels: Numbers) -> bool:
     return is_paired and pairs.height > 1
 
 
-def _defines(rows: Rows, name: str) -> bool:
+def _is_defining(rows: Rows, name: str) -> bool:
     """Whether values, or thresholds among many rows, determine every class."""
     column = rows.frame[name]
     if column.null_count() or column.len() < FEWEST_ROWS:
@@ -267,7 +270,7 @@ def _is_split(parts: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]", codes: N
     return not set(codes[parts].tolist()) & set(codes[~parts].tolist())
 
 
-def _follows_time(rows: Rows, name: str) -> bool:
+def _is_following_time(rows: Rows, name: str) -> bool:
     """Whether a column rises with a stream's time, over which labels may change permanently."""
     time = rows.subject.data.time if rows.subject.data else None
     column = rows.frame[name]
@@ -281,7 +284,7 @@ def _is_ordered(column: pl.Series) -> bool:
     return column.dtype.is_numeric() or column.dtype.is_temporal()
 
 
-def _numbers(rows: Rows, name: str) -> bool:
+def _is_numbering(rows: Rows, name: str) -> bool:
     """Whether integers are all different and dense, as row numbers are."""
     column = rows.frame[name]
     if not column.dtype.is_integer() or column.null_count() or column.len() < FEWEST_ROWS:
@@ -290,7 +293,7 @@ def _numbers(rows: Rows, name: str) -> bool:
     return column.n_unique() == column.len() and reach <= DENSE * rows.subject.train_split_rows
 
 
-def _counts(column: pl.Series) -> bool:
+def _is_counting(column: pl.Series) -> bool:
     """Whether integers, all different, rise evenly with the rows."""
     if not column.dtype.is_integer() or column.n_unique() < column.len() or column.len() < 64:
         return False
@@ -298,7 +301,9 @@ def _counts(column: pl.Series) -> bool:
     return bool(places > 0.999 and (column.diff().drop_nulls() > 0).all())
 
 
-def follows_from_label(rows: pl.DataFrame, names: list[str], name: str, labels: Numbers) -> bool:
+def is_consequence_of_label(
+    rows: pl.DataFrame, names: list[str], name: str, labels: Numbers
+) -> bool:
     """Whether the label, and no other column, explains a column that predicts it.
 
     Args:
@@ -310,37 +315,37 @@ def follows_from_label(rows: pl.DataFrame, names: list[str], name: str, labels: 
     column = rows[name]
     if not column.dtype.is_numeric() or column.null_count() or len(labels) < FEWEST_COMPARED:
         return False
-    others = [part for each in names if each != name for part in _number_columns(rows[each])]
-    values, truth = _standard(column.cast(pl.Float64).to_numpy()), _standard(labels)
-    if not others or np.var(_residuals(truth, values)) > 1 - TELLING:
+    others = [part for each in names if each != name for part in _make_number_columns(rows[each])]
+    values, truth = _standardise(column.cast(pl.Float64).to_numpy()), _standardise(labels)
+    if not others or np.var(_compute_residuals(truth, values)) > 1 - TELLING:
         return False
     features = np.stack(others, axis=1)
     predicted = _predict_out_of_fold(features, truth)
     if 1 - np.var(truth - predicted) > MOST_OF_OTHERS:
         return False
-    of_label, of_column = _residuals(truth, values), _residuals(values, truth)
-    adds = _correlation_errors(_residuals(predicted, values), of_label)
-    lacks = _correlation_errors(_residuals(predicted, truth), of_column)
-    biased = _correlation_errors(_predict_out_of_fold(features, of_column), of_column)
+    of_label, of_column = _compute_residuals(truth, values), _compute_residuals(values, truth)
+    adds = _measure_correlation(_compute_residuals(predicted, values), of_label)
+    lacks = _measure_correlation(_compute_residuals(predicted, truth), of_column)
+    biased = _measure_correlation(_predict_out_of_fold(features, of_column), of_column)
     return adds > CLEAR and abs(lacks) < NOTHING and biased < NOTHING_OF_MANY
 
 
-def _number_columns(column: pl.Series) -> list[Numbers]:
+def _make_number_columns(column: pl.Series) -> list[Numbers]:
     if column.dtype.is_numeric() or column.dtype.is_temporal():
         numbers = column.to_physical().cast(pl.Float64).fill_nan(None)
-        filled = _standard(numbers.fill_null(strategy="mean").fill_null(0.0).to_numpy())
+        filled = _standardise(numbers.fill_null(strategy="mean").fill_null(0.0).to_numpy())
         return [filled, filled**2]
     values = column.cast(pl.String).value_counts(sort=True)[column.name][:MOST_VALUES]
-    return [_standard((column.cast(pl.String) == each).fill_null(value=False).to_numpy() * 1.0)
+    return [_standardise((column.cast(pl.String) == each).fill_null(value=False).to_numpy() * 1.0)
             for each in values]  # fmt: skip
 
 
-def _standard(values: Numbers) -> Numbers:
+def _standardise(values: Numbers) -> Numbers:
     result: Numbers = (values - values.mean()) / max(float(values.std()), 1e-12)
     return result
 
 
-def _residuals(values: Numbers, given: Numbers) -> Numbers:
+def _compute_residuals(values: Numbers, given: Numbers) -> Numbers:
     """Return the residuals of a polynomial of the third degree."""
     powers = np.vander(np.clip(given, -4, 4), 4)
     powers = np.column_stack([powers, given])
@@ -361,7 +366,7 @@ def _predict_out_of_fold(features: Numbers, values: Numbers) -> Numbers:
     return predicted
 
 
-def _correlation_errors(first: Numbers, second: Numbers) -> float:
+def _measure_correlation(first: Numbers, second: Numbers) -> float:
     """Return a correlation in standard errors."""
     if min(first.std(), second.std()) < 1e-9:
         return 0.0
@@ -380,12 +385,12 @@ def describe_label_position(subject: Subject) -> str:
     )
     if columns.label in columns.features or is_single or subject.num_rows() < FEWEST_ROWS:
         return ""
-    return _in_lists(subject) or _in_inputs(subject)
+    return _describe_list_position(subject) or _describe_input_position(subject)
 
 
-def _in_inputs(subject: Subject) -> str:
+def _describe_input_position(subject: Subject) -> str:
     """Describe a number of the encoded inputs, or a difference, that determines the label."""
-    batch = head_of(subject.train, ROWS)
+    batch = select_head(subject.train, ROWS)
     labels = batch[LABEL].double().reshape(len(batch[LABEL]), -1).numpy()
     tensors = {
         name: each.double().numpy()
@@ -398,33 +403,33 @@ def _in_inputs(subject: Subject) -> str:
     for name, values in tensors.items():
         for shown, numbers in (
             (f"{name}[{{}}] is the label", values.reshape(len(values), -1)),
-            *_differences(name, values),
+            *_make_differences(name, values),
         ):
-            if (place := _place(numbers, labels, is_class=is_class)) is not None:
+            if (place := _find_place(numbers, labels, is_class=is_class)) is not None:
                 return shown.format(place)
     return ""
 
 
-def _differences(name: str, values: Numbers) -> Iterator[tuple[str, Numbers]]:
+def _make_differences(name: str, values: Numbers) -> Iterator[tuple[str, Numbers]]:
     for axis in range(1, values.ndim):
         if values.shape[axis] >= FEWEST_NUMBERS:
             steps = np.diff(values, axis=axis).reshape(len(values), -1)
             yield f"a difference of neighbours in {name} (number {{}}) is the label", steps
 
 
-def _place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
+def _find_place(numbers: Numbers, labels: Numbers, *, is_class: bool) -> int | None:
     """Return the last of the columns that determine all labels; None if none does."""
-    found = [_following(numbers, each) for each in labels.T]
+    found = [_find_following(numbers, each) for each in labels.T]
     if all(len(each) for each in found):
         return int(found[-1][-1])
     if is_class and labels.shape[1] == 1:
-        cut = np.flatnonzero(cut_columns(numbers, labels[:, 0]))
+        cut = np.flatnonzero(find_cut_columns(numbers, labels[:, 0]))
         if 0 < len(cut) <= max(MOST_EQUAL * numbers.shape[1], 1):
             return int(cut[-1])
     return None
 
 
-def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
+def _find_following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
     """Return columns of which the label is a multiple plus a constant."""
     none = np.zeros(0, dtype=np.int_)
     if len(np.unique(label)) < FEWEST_NUMBERS or not np.isfinite(label).all():
@@ -440,7 +445,7 @@ def _following(numbers: Numbers, label: Numbers) -> NDArray[np.int_]:
     return found if len(found) <= max(MOST_EQUAL * numbers.shape[1], 1) else none
 
 
-def _in_lists(subject: Subject) -> str:
+def _describe_list_position(subject: Subject) -> str:
     """Describe a list position that is the label, or whose step from its neighbour is."""
     rows = subject.train_rows.head(ROWS)
     label = rows[subject.task.columns.label]
@@ -456,18 +461,20 @@ def _in_lists(subject: Subject) -> str:
             continue
         positions = range(-1, -min(shortest, MOST_POSITIONS) - 1, -1)
         places = [*positions, *range(min(shortest, MOST_POSITIONS))]
-        shares = {place: _equal(column.list.get(place), label) for place in places}
+        shares = {place: _measure_equal(column.list.get(place), label) for place in places}
         for place in places if label.n_unique() >= FEWEST_NUMBERS else ():
             beside = [shares.get(place + step, 0.0) for step in (-1, 1) if place + step in shares]
             moves = all(share < 1 - MOST_EQUAL / 2 for share in beside)
             if shares[place] == 1.0 and moves and is_position_read(subject, name, place):
                 return f"{name}[{place}] is the label"
-        if (place := _moving(column, label, positions)) and is_position_read(subject, name, place):
+        if (place := _find_moving_place(column, label, positions)) and is_position_read(
+            subject, name, place
+        ):
             return f"whether {name}[{place}] is above {name}[{place - 1}] is the label"
     return ""
 
 
-def _equal(values: pl.Series, label: pl.Series) -> float:
+def _measure_equal(values: pl.Series, label: pl.Series) -> float:
     """Return how often two columns agree; 0 if they cannot be compared."""
     numbers = values.dtype.is_numeric() and label.dtype.is_numeric()
     if values.dtype != label.dtype and not numbers:
@@ -475,7 +482,7 @@ def _equal(values: pl.Series, label: pl.Series) -> float:
     return float((values == label).fill_null(value=False).mean() or 0.0)  # type: ignore[arg-type]
 
 
-def _moving(column: pl.Series, label: pl.Series, positions: range) -> int:
+def _find_moving_place(column: pl.Series, label: pl.Series, positions: range) -> int:
     """Return the position, from the end, whose step has the label's sign; 0 if none.
 
     For two classes, in every row; a step of zero may belong to either class.

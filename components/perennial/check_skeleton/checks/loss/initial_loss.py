@@ -5,9 +5,14 @@ import math
 import numpy as np
 
 from perennial.check_skeleton.config import INITIAL_LOSS_TOLERANCE
-from perennial.check_skeleton.free_outputs import is_per_token, output_of, probe, training_constant
+from perennial.check_skeleton.free_outputs import (
+    compute_output,
+    is_per_token,
+    probe,
+    training_constant,
+)
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.subject import Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
 from perennial.engine.task import LABEL, WEIGHT, inputs_of
@@ -47,7 +52,7 @@ def check_initial_loss(subject: Subject, judge: Judge) -> CheckResult:
     size = max(abs(theory), float(losses.std())) if losses.min() < 0 else abs(theory)
     if abs(measured - theory) > INITIAL_LOSS_TOLERANCE * size + NOISE_ERRORS * error:
         return judge.failed(
-            shown, hint=_cause(subject, measured, theory), initial_loss=measured, theory=theory
+            shown, hint=_explain(subject, measured, theory), initial_loss=measured, theory=theory
         )
     return judge.passed(shown, initial_loss=measured, theory=theory)
 
@@ -60,9 +65,11 @@ def check_initial_loss(subject: Subject, judge: Judge) -> CheckResult:
 )
 def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the initial output matches the label's prior."""
-    if is_per_token(output_of(subject, head_of(subject.train, 2)), subject.train[LABEL][:2]):
+    if is_per_token(
+        compute_output(subject, select_head(subject.train, 2)), subject.train[LABEL][:2]
+    ):
         return judge.skipped("models of tokens usually have no bias in their last layer")
-    constant, best = _constant(subject)
+    constant, best = _find_constant(subject)
     measured = score_in_parts(subject.task, subject.build_model(), subject.train).mean_loss()
     shown = f"{measured:.4g}, best constant {best:.4g}"
     if best <= 0:
@@ -80,12 +87,12 @@ def check_initial_bias(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(shown, bias=constant, best_constant=best)
 
 
-def _cause(subject: Subject, measured: float, theory: float) -> str:
+def _explain(subject: Subject, measured: float, theory: float) -> str:
     """Return the most likely cause of the initial loss."""
-    constant, best = _constant(subject)
+    constant, best = _find_constant(subject)
     fact = f"; the best constant is {constant} with loss {best:.4g}"
     batch = probe(subject)
-    spread = float(output_of(subject, batch).std(dim=0).max())
+    spread = float(compute_output(subject, batch).std(dim=0).max())
     if spread > WILD_OUTPUTS and measured > theory:
         inputs = [t for t in inputs_of(batch).values() if t.is_floating_point()]
         largest = max((float(each.abs().max()) for each in inputs), default=0.0)
@@ -97,7 +104,7 @@ def _cause(subject: Subject, measured: float, theory: float) -> str:
             f"the last layer's initial weights are too large: outputs vary by {spread:.3g} between "
             f"examples before training{fact}"
         )
-    if cause := _recognise_number(subject, measured, theory):
+    if cause := _explain_number(subject, measured, theory):
         return f"{cause}{fact}"
     if abs(measured - best) <= abs(theory - best):
         return (
@@ -109,9 +116,9 @@ def _cause(subject: Subject, measured: float, theory: float) -> str:
     )
 
 
-def _recognise_number(subject: Subject, measured: float, theory: float) -> str:
+def _explain_number(subject: Subject, measured: float, theory: float) -> str:
     """Explain a loss that is another dimension's logarithm, or a multiple of theory."""
-    sizes = output_of(subject, head_of(subject.train, 2)).shape[1:]
+    sizes = compute_output(subject, select_head(subject.train, 2)).shape[1:]
     for dimension, size in enumerate(sizes[:-1], start=1):
         if size > 1 and math.isclose(measured, math.log(size), rel_tol=SAME_NUMBER):
             return f"this is ln {size}: does a softmax run over dimension {dimension}?"
@@ -121,7 +128,7 @@ def _recognise_number(subject: Subject, measured: float, theory: float) -> str:
     return ""
 
 
-def _constant(subject: Subject) -> tuple[list[float], float]:
+def _find_constant(subject: Subject) -> tuple[list[float], float]:
     """Return the best constant output for the sampled rows, and its loss."""
     constant, loss = training_constant(subject)
     return [round(value, 4) for value in constant.flatten().tolist()[:16]], loss

@@ -8,17 +8,22 @@ from perennial.check_skeleton.free_outputs import (
     FreeOutputs,
     Losses,
     OutputDomain,
-    asked_domain,
-    best_outputs,
+    choose_domain,
+    compute_output,
+    find_best_outputs,
+    find_output_domain,
     is_per_token,
-    labels_off,
-    minimised,
-    output_domain,
-    output_of,
+    measure_label_error,
+    minimise,
     probe,
 )
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, mean_loss, rows_of, stirred_model
+from perennial.check_skeleton.subject import (
+    Subject,
+    build_noisy_model,
+    compute_mean_loss,
+    select_rows,
+)
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 
@@ -53,7 +58,7 @@ def check_per_example_losses(subject: Subject, judge: Judge) -> CheckResult:
     task, batch = subject.task, probe(subject)
     rows = len(batch[LABEL])
     with torch.no_grad():
-        output = stirred_model(subject)(**inputs_of(batch))
+        output = build_noisy_model(subject)(**inputs_of(batch))
     if not isinstance(output, Tensor) or output.shape[:1] != (rows,):
         return judge.failed(
             f"the model returns {list(getattr(output, 'shape', ())) or type(output).__name__} for "
@@ -68,7 +73,7 @@ def check_per_example_losses(subject: Subject, judge: Judge) -> CheckResult:
         )
     if not bool(torch.isfinite(losses).all()):
         # The noise on the weights may overflow exponentials; what matters is the model itself.
-        output = output_of(subject, batch)
+        output = compute_output(subject, batch)
         losses = task.losses(output, batch)
     if not bool(torch.isfinite(losses).all()):
         return judge.failed(
@@ -85,23 +90,23 @@ def _judge_mixing(judge: Judge, subject: Subject, output: Tensor, batch: Batch) 
     group = task.scored_together
     half = rows // 2 // group * group
     ends = slice(0, half), slice(half, rows)
-    halves = torch.cat([task.losses(output[e], rows_of(batch, e)) for e in ends])
-    if difference := _difference(halves, losses):
+    halves = torch.cat([task.losses(output[e], select_rows(batch, e)) for e in ends])
+    if difference := _measure_difference(halves, losses):
         return judge.failed(
             f"losses of a batch and of its halves differ by up to {difference:.3g}",
             hint="the loss mixes examples: look for batch means, sorting or a wrong dimension"
             + ("; or it compares more than `scored_together` examples" if group > 1 else ""),
         )
     first = slice(0, group)
-    alone = task.losses(output[first], rows_of(batch, first))
-    if difference := _difference(alone, losses[first]):
+    alone = task.losses(output[first], select_rows(batch, first))
+    if difference := _measure_difference(alone, losses[first]):
         return judge.failed(
             f"losses of the first {group} examples differ by up to {difference:.3g} without the "
             "rest",
             hint="the loss compares examples with each other: set `scored_together` to their "
             "number",
         )
-    if difference := _order_matters(task.losses, output, batch, group):
+    if difference := _measure_order_effect(task.losses, output, batch, group):
         return judge.failed(
             f"losses differ by up to {difference:.3g} when the same examples come in reverse order",
             hint="each output is compared with another example's label: look for a shift, an "
@@ -125,7 +130,7 @@ def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
     if type(task).training_losses is Task.training_losses:
         return judge.skipped("training minimises `losses` itself")
     with torch.no_grad():
-        output = stirred_model(subject)(**inputs_of(batch))
+        output = build_noisy_model(subject)(**inputs_of(batch))
     losses = task.training_losses(output, batch)
     if losses.shape != (len(batch[LABEL]),) or not bool(torch.isfinite(losses).all()):
         return judge.failed(
@@ -133,8 +138,8 @@ def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
             "are not finite",
             hint="use reduction='none' and keep one loss per example; the engine averages",
         )
-    draws = bool(_difference(task.training_losses(output, batch), losses))
-    difference = _order_matters(task.training_losses, output, batch, group=1)
+    draws = bool(_measure_difference(task.training_losses(output, batch), losses))
+    difference = _measure_order_effect(task.training_losses, output, batch, group=1)
     if difference and not draws:
         return judge.failed(
             f"training losses differ by up to {difference:.3g} when the same examples come in "
@@ -150,14 +155,14 @@ def check_training_losses(subject: Subject, judge: Judge) -> CheckResult:
 def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch) -> CheckResult:
     """Judge outputs that minimise the training loss by the measured loss."""
     task = subject.task
-    free = best_outputs(subject)
+    free = find_best_outputs(subject)
     if not free.is_bound:
         return judge.passed("outputs that are all alike leave no loss: nothing to compare with")
     # Examples that are compared get no gradient if all outputs are equal.
     start = output if task.scored_together > 1 else free.constant.expand_as(output)
-    reached, least = minimised(subject, task.training_losses, (start.clone(),), batch)
+    reached, least = minimise(subject, task.training_losses, (start.clone(),), batch)
     with torch.no_grad():
-        loss = float(mean_loss(task.losses(reached, batch), batch))
+        loss = float(compute_mean_loss(task.losses(reached, batch), batch))
     share = (loss - free.floor) / max(free.constant_loss - free.floor, 1e-12)
     most = free.constant_loss
     shown = f"at the training loss's minimum the loss is {loss:.4g}, best constant {most:.4g}"
@@ -170,15 +175,17 @@ def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
     if task.scored_together > 1:
         return judge.passed(shown)
     if all(
-        _leaves_silent(subject, free, batch, domain)
-        for domain in (subject.once(asked_domain), subject.once(output_domain))
+        _has_silent_examples(subject, free, batch, domain)
+        for domain in (subject.once(choose_domain), subject.once(find_output_domain))
     ):
         return judge.failed(
             f"{shown}, but some badly wrong examples have no gradient",
             hint="the training loss is clipped or saturates; use training.clipping instead",
         )
     with torch.no_grad():
-        most = float(mean_loss(task.training_losses(free.constant.expand_as(output), batch), batch))
+        most = float(
+            compute_mean_loss(task.training_losses(free.constant.expand_as(output), batch), batch)
+        )
     if least > HIGHEST_FLOOR * most:
         return judge.warned(
             f"{shown}, but the training loss falls only from {most:.4g} to {least:.4g}",
@@ -188,18 +195,20 @@ def _judge_minimum(judge: Judge, subject: Subject, output: Tensor, batch: Batch)
     return judge.passed(shown)
 
 
-def _difference(first: Tensor, second: Tensor) -> float:
+def _measure_difference(first: Tensor, second: Tensor) -> float:
     """Return the largest difference; 0 if it is rounding."""
     largest = float((first - second).abs().max())
     return largest if largest > ROUNDING * (1 + float(second.abs().max())) else 0.0
 
 
-def _order_matters(losses: Losses, output: Tensor, batch: Batch, group: int) -> float:
+def _measure_order_effect(losses: Losses, output: Tensor, batch: Batch, group: int) -> float:
     """Return how much losses depend on the examples' order; groups stay together."""
     rows = max(len(output) // group, 1) * group
-    batch, output = rows_of(batch, slice(rows)), output[:rows]
+    batch, output = select_rows(batch, slice(rows)), output[:rows]
     back = torch.arange(len(output)).flip(0)
-    return _difference(losses(output[back], rows_of(batch, back))[back], losses(output, batch))
+    return _measure_difference(
+        losses(output[back], select_rows(batch, back))[back], losses(output, batch)
+    )
 
 
 @check(
@@ -211,14 +220,14 @@ def _order_matters(losses: Losses, output: Tensor, batch: Batch, group: int) -> 
 )
 def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the loss can reach zero, whatever the model."""
-    free = best_outputs(subject)
+    free = find_best_outputs(subject)
     share = free.floor / max(free.constant_loss, 1e-12)
     measured = f"floor {free.floor:.4g} of {free.constant_loss:.4g} ({share:.0%})"
     if not np.isfinite(free.floor) or free.constant_loss == 0:
         return judge.failed(measured, hint="the loss is zero or not finite, whatever the output")
     if free.constant_loss < 0 or free.floor < 0:
         shown = f"floor {free.floor:.4g}, best constant {free.constant_loss:.4g}"
-        if subject.task.kind == "regression" and labels_off(subject, free.ideal) < AGREED:
+        if subject.task.kind == "regression" and measure_label_error(subject, free.ideal) < AGREED:
             return judge.passed(f"{shown}: below zero, and minimal where the labels are predicted")
         return judge.warned(
             shown,
@@ -247,13 +256,13 @@ def check_loss_floor(subject: Subject, judge: Judge) -> CheckResult:
 )
 def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
     """Check that badly wrong examples still have a gradient."""
-    free = best_outputs(subject)
-    domain = subject.once(asked_domain)
-    norms, most = _gradients(subject, subject.task.losses, free, probe(subject), domain)
+    free = find_best_outputs(subject)
+    domain = subject.once(choose_domain)
+    norms, most = _measure_gradients(subject, subject.task.losses, free, probe(subject), domain)
     silent = {distance: float((norm == 0).double().mean()) for distance, norm in norms.items()}
     shown = ", ".join(f"{share:.0%} at {distance:g}" for distance, share in silent.items())
     near = max(share for distance, share in silent.items() if distance < FAR)
-    if near > 0 or (silent.get(FAR, 0.0) > 0 and not _ends_late(norms, most, free)):
+    if near > 0 or (silent.get(FAR, 0.0) > 0 and not _is_ending_late(norms, most, free)):
         return judge.failed(
             f"examples without gradient by distance from the label: {shown}",
             hint="the loss is clipped or saturates; use training.clipping instead",
@@ -267,13 +276,15 @@ def check_loss_not_clipped(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed("every example has a gradient at 3, 10 and 30 times the usual distance")
 
 
-def _leaves_silent(subject: Subject, free: FreeOutputs, batch: Batch, domain: OutputDomain) -> bool:
+def _has_silent_examples(
+    subject: Subject, free: FreeOutputs, batch: Batch, domain: OutputDomain
+) -> bool:
     """Whether the training loss has no gradient for some badly wrong outputs of a domain."""
-    norms, _ = _gradients(subject, subject.task.training_losses, free, batch, domain)
+    norms, _ = _measure_gradients(subject, subject.task.training_losses, free, batch, domain)
     return any(bool((norm == 0).any()) for distance, norm in norms.items() if distance < FAR)
 
 
-def _gradients(
+def _measure_gradients(
     subject: Subject, losses: Losses, free: FreeOutputs, batch: Batch, domain: OutputDomain
 ) -> tuple[dict[float, Tensor], float]:
     """Measure gradients of outputs moved away from their labels.
@@ -305,7 +316,7 @@ def _gradients(
     return norms, most
 
 
-def _ends_late(norms: dict[float, Tensor], most: float, free: FreeOutputs) -> bool:
+def _is_ending_late(norms: dict[float, Tensor], most: float, free: FreeOutputs) -> bool:
     """Whether gradients vanish only for numerical reasons, at a very large loss.
 
     Logarithms clipped at 1e-7 cost many times the best constant by then; squared probabilities
@@ -320,11 +331,11 @@ def _is_inner(subject: Subject, free: FreeOutputs) -> bool:
 
     After a second sigmoid or a clip it stays constant, however far outputs go.
     """
-    domain = subject.once(asked_domain)
+    domain = subject.once(choose_domain)
     constant, ideal = domain.free(free.constant), domain.free(free.ideal)
     beyond = domain.outputs(constant + 3.0 * (ideal - constant))
     batch = probe(subject)
-    loss = float(mean_loss(subject.task.losses(beyond, batch), batch))
+    loss = float(compute_mean_loss(subject.task.losses(beyond, batch), batch))
     return loss > free.floor + 0.05 * (free.constant_loss - free.floor)
 
 
@@ -349,7 +360,7 @@ def check_class_weights(subject: Subject, judge: Judge) -> CheckResult:
             f"the sample has {len(codes)} classes, 2 to {MOST_CLASSES} can be compared"
         )
     try:
-        pulls = np.array([_pull(subject, int(code)) for code in codes])
+        pulls = np.array([_measure_pull(subject, int(code)) for code in codes])
     except Exception as error:  # a loss may reject outputs of zero, as one of probabilities
         return judge.skipped(f"the loss rejects outputs of zero: {type(error).__name__}: {error}")
     if not np.isfinite(pulls).all() or pulls.min() <= 0:
@@ -412,10 +423,10 @@ def _judge_weights(
     return judge.passed(shown, **found)
 
 
-def _pull(subject: Subject, code: int) -> float:
+def _measure_pull(subject: Subject, code: int) -> float:
     """Return the gradient's norm at outputs of zero for a label, times its mean weight."""
     task, batch = subject.task, probe(subject)
-    free = torch.zeros_like(output_of(subject, batch)).requires_grad_()
+    free = torch.zeros_like(compute_output(subject, batch)).requires_grad_()
     labelled = {**batch, LABEL: torch.full_like(batch[LABEL], code)}
     losses = task.training_losses(free, labelled)
     (gradient,) = torch.autograd.grad(losses.sum(), free)

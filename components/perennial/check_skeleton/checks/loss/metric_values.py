@@ -15,10 +15,10 @@ from sklearn import metrics
 from torch import Tensor
 
 from perennial.check_skeleton.checks.loss.predictions import describe_miscounted_bytes
-from perennial.check_skeleton.free_outputs import is_per_token, output_of, wanted_tokens
+from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.subject import Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 
@@ -114,7 +114,7 @@ class Trial:
 )
 def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
     """Check that each metric computes what its name means, over all examples at once."""
-    if subject.task.kind != "statistic" and len(np.unique(_labels(subject))) < 2:
+    if subject.task.kind != "statistic" and len(np.unique(_sample_labels(subject))) < 2:
         return judge.skipped("the training sample holds only one label")
     if bytes_counted := describe_miscounted_bytes(subject):
         return judge.failed(
@@ -122,26 +122,28 @@ def check_metric_values(subject: Subject, judge: Judge) -> CheckResult:
             hint="bits per byte are too low: count the bytes of the text that each token stands "
             "for, not those of another tokenizer's tokens",
         )
-    return _compared(judge, subject)
+    return _judge_metrics(judge, subject)
 
 
-def _compared(judge: Judge, subject: Subject) -> CheckResult:
+def _judge_metrics(judge: Judge, subject: Subject) -> CheckResult:
     """Judge the task's metrics against independent code."""
     with made_up(MADE_UP):
-        trials = _trials(subject)
+        trials = _make_trials(subject)
     names = [name for name in subject.task.metrics if name in trials[0].measured]
-    known = [name for name in names if _meanings(name, trials)]
+    known = [name for name in names if _list_meanings(name, trials)]
     if not known:
         return judge.skipped(f"no reference implementation of {', '.join(subject.task.metrics)}")
-    wrong = [name for name in known if not _fits(name, trials, SAME)]
+    wrong = [name for name in known if not _is_fitting(name, trials, SAME)]
     left = sorted(set(names) - set(known))
     unknown = f"; not compared: {', '.join(left)}" if left else ""
     if not wrong:
         shown = ", ".join(f"{name} {trials[0].measured[name]:.4g}" for name in known)
         return judge.passed(f"{shown} on {len(trials)} sets of predictions{unknown}")
-    measured = "; ".join(_difference(name, trials) for name in wrong)
+    measured = "; ".join(_describe_difference(name, trials) for name in wrong)
     evidence = {name: [trial.measured[name] for trial in trials] for name in wrong}
-    if thresholds := {name: at for name in wrong if (at := _threshold(name, trials)) is not None}:
+    if thresholds := {
+        name: at for name in wrong if (at := _find_threshold(name, trials)) is not None
+    }:
         name, at = next(iter(thresholds.items()))
         if len(thresholds) == len(wrong):
             return judge.warned(
@@ -150,62 +152,62 @@ def _compared(judge: Judge, subject: Subject) -> CheckResult:
                 "or use 0.5",
                 **evidence,
             )
-    if all(_fits(name, trials, CLOSE) for name in wrong):
+    if all(_is_fitting(name, trials, CLOSE) for name in wrong):
         return judge.warned(
             measured,
             hint="close, but not exact: averaged over parts instead of all examples, or binned?",
             **evidence,
         )
-    return judge.failed(measured, hint=_cause(wrong[0], trials), **evidence)
+    return judge.failed(measured, hint=_explain(wrong[0], trials), **evidence)
 
 
-def _labels(subject: Subject) -> Floats:
+def _sample_labels(subject: Subject) -> Floats:
     """Return labels from the whole training sample: validation may lack a rare class."""
     every = max(subject.num_rows() // TRIAL_ROWS, 1)
     labels: Floats = subject.train[LABEL][::every][:TRIAL_ROWS].double().numpy()
     return labels
 
 
-def _trials(subject: Subject) -> list[Trial]:
+def _make_trials(subject: Subject) -> list[Trial]:
     task = subject.task
     if task.kind == "statistic":
-        return [_statistic_trial(subject)]
-    labels = _labels(subject)
+        return [_make_statistic_trial(subject)]
+    labels = _sample_labels(subject)
     generator = np.random.default_rng(subject.seed)
     if task.kind == "regression":
         # Labels may have shape [B, 1], predictions have [B].
         flat = labels.reshape(-1) if labels.size == len(labels) else labels
         return [
-            Trial(name, task.score(each, labels), number_quantities(each, flat))
-            for name, each in _numbers(flat, generator).items()
+            Trial(name, task.score(each, labels), measure_numbers(each, flat))
+            for name, each in _make_numbers(flat, generator).items()
         ]
     width = 2
     if task.kind == "multiclass":
-        width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
-    noisy = _chances(labels, width, generator)
+        width = task.predict(compute_output(subject, select_head(subject.validation, 2))).shape[-1]
+    noisy = _make_probabilities(labels, width, generator)
     # Few different predictions, each repeated: definitions differ in how they count ties.
     few = noisy[:DISTINCT_ANSWERS]
     far = (few**2).sum(axis=1) - 2 * noisy @ few.T  # squared distances, up to a constant per row
-    kept = _thinned(labels)
+    kept = _choose_kept(labels)
     made = {
         "noisy": (noisy, labels),
         "tied": (noisy[far.argmin(axis=1)], labels),
         "imbalanced": (noisy[kept], labels[kept]),
     }
-    return [_class_trial(task, name, *each) for name, each in made.items()]
+    return [_make_class_trial(task, name, *each) for name, each in made.items()]
 
 
-def _class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> Trial:
+def _make_class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> Trial:
     is_binary = task.kind == "binary"
     return Trial(
         name,
         task.score(chances[:, 1].copy() if is_binary else chances, labels),
-        class_quantities(chances, labels),
+        measure_classes(chances, labels),
         (chances[:, 1], labels) if is_binary else None,
     )
 
 
-def _chances(labels: Floats, width: int, generator: np.random.Generator) -> Floats:
+def _make_probabilities(labels: Floats, width: int, generator: np.random.Generator) -> Floats:
     """Return noisy probabilities [N, C], biased towards some classes."""
     lean = np.minimum(0.4 * np.arange(width), MOST_LEAN)
     logits = generator.normal(scale=1.2, size=(len(labels), width)) - lean
@@ -214,7 +216,7 @@ def _chances(labels: Floats, width: int, generator: np.random.Generator) -> Floa
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _numbers(labels: Floats, generator: np.random.Generator) -> dict[str, Floats]:
+def _make_numbers(labels: Floats, generator: np.random.Generator) -> dict[str, Floats]:
     scale = max(float(labels.std()), 1e-12)
     noisy = labels + scale * generator.normal(scale=0.7, size=len(labels))
     tied = labels.mean() + scale * np.round((noisy - labels.mean()) / scale)
@@ -223,7 +225,7 @@ def _numbers(labels: Floats, generator: np.random.Generator) -> dict[str, Floats
     return {name: np.maximum(each, labels.min()) for name, each in made.items()}
 
 
-def _thinned(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+def _choose_kept(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
     """Return which rows to keep so that every second class is rare, but present."""
     kept = np.ones(len(labels), dtype=np.bool_)
     for code in np.unique(labels)[1::2]:
@@ -232,12 +234,12 @@ def _thinned(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
     return kept
 
 
-def _statistic_trial(subject: Subject) -> Trial:
+def _make_statistic_trial(subject: Subject) -> Trial:
     """Score noisy outputs, with the task and with independent code (tokens, retrieval)."""
     task, group = subject.task, subject.task.scored_together
     rows = max(min(MEASURED_ROWS, task.scoring_rows) // group, 1) * group
-    batch = head_of(subject.validation, rows)
-    output = output_of(subject, batch)
+    batch = select_head(subject.validation, rows)
+    output = compute_output(subject, batch)
     generator = torch.Generator().manual_seed(subject.seed)
     # Outputs of an untrained model are all similar; to compare definitions, they must differ.
     spread = 2.0 * max(float(output.std()), 1.0)
@@ -246,18 +248,18 @@ def _statistic_trial(subject: Subject) -> Trial:
     statistics = task.statistic(output, batch).double().numpy()
     weights = batch.get(WEIGHT, torch.ones(len(batch[LABEL]))).double()
     if is_per_token(output, batch[LABEL]):
-        quantities |= _token_quantities(task, output, batch, statistics)
+        quantities |= _measure_tokens(task, output, batch, statistics)
     one_answer = "gain" not in task.statistics
     if one_answer and group > 1 and output.ndim == 3 and output.shape[1] == 2:
-        quantities |= _retrieval_quantities(output, weights, group)
+        quantities |= _measure_retrieval(output, weights, group)
     return Trial("noisy", task.score(statistics, weights.numpy()), quantities)
 
 
-def _token_quantities(
+def _measure_tokens(
     task: Task, output: Tensor, batch: Batch, statistics: Floats
 ) -> dict[str, float]:
     """Compute quantities from the loss of every token that counts."""
-    labels = wanted_tokens(task, output, batch)
+    labels = find_wanted_tokens(task, output, batch)
     counts = (labels >= 0) & (labels < output.shape[-1])
     chances = torch.log_softmax(output.double(), dim=-1)
     losses = -chances.gather(2, labels.clamp(0, output.shape[-1] - 1).unsqueeze(2)).squeeze(2)
@@ -280,7 +282,7 @@ def _token_quantities(
     return found
 
 
-def _retrieval_quantities(output: Tensor, weights: Tensor, group: int) -> dict[str, float]:
+def _measure_retrieval(output: Tensor, weights: Tensor, group: int) -> dict[str, float]:
     """Compute quantities from ranks within groups, in both directions; output [B, 2, D]."""
     ranks: dict[str, list[Tensor]] = {"texts": [], "pictures": []}
     for part in torch.split(output.double(), group):
@@ -300,13 +302,13 @@ def _retrieval_quantities(output: Tensor, weights: Tensor, group: int) -> dict[s
     return found
 
 
-def _meanings(metric: str, trials: Sequence[Trial]) -> list[str]:
+def _list_meanings(metric: str, trials: Sequence[Trial]) -> list[str]:
     """Return the quantities that the metric may be and that every trial has."""
-    return [name for name in meanings_of(metric) if all(name in t.quantities for t in trials)]
+    return [name for name in find_meanings(metric) if all(name in t.quantities for t in trials)]
 
 
-def _fits(metric: str, trials: Sequence[Trial], tolerance: float) -> bool:
-    return any(_is(metric, name, trials, tolerance) for name in _meanings(metric, trials))
+def _is_fitting(metric: str, trials: Sequence[Trial], tolerance: float) -> bool:
+    return any(_is(metric, name, trials, tolerance) for name in _list_meanings(metric, trials))
 
 
 def _is(metric: str, quantity: str, trials: Sequence[Trial], tolerance: float = SAME) -> bool:
@@ -319,29 +321,29 @@ def _is(metric: str, quantity: str, trials: Sequence[Trial], tolerance: float = 
     )
 
 
-def _threshold(metric: str, trials: Sequence[Trial]) -> float | None:
+def _find_threshold(metric: str, trials: Sequence[Trial]) -> float | None:
     """Return the threshold for class 1 that explains the metric; None if none does."""
 
     def fits(trial: Trial, at: float) -> bool:
         if trial.given is None:
             return False
         chance, labels = trial.given
-        found = answer_quantities((chance >= at).astype(np.int64), labels.astype(np.int64), 2)
-        return _fits(metric, [Trial(trial.name, trial.measured, found)], SAME)
+        found = measure_answers((chance >= at).astype(np.int64), labels.astype(np.int64), 2)
+        return _is_fitting(metric, [Trial(trial.name, trial.measured, found)], SAME)
 
-    kinds = {name.split(" of ")[0].split()[-1] for name in _meanings(metric, trials)}
+    kinds = {name.split(" of ")[0].split()[-1] for name in _list_meanings(metric, trials)}
     if kinds.isdisjoint(ANSWERED):
         return None
     return next((at for at in THRESHOLDS if all(fits(trial, at) for trial in trials)), None)
 
 
-def _difference(metric: str, trials: Sequence[Trial]) -> str:
+def _describe_difference(metric: str, trials: Sequence[Trial]) -> str:
     """Describe the largest difference from the most similar quantity."""
 
     def gap(trial: Trial, name: str) -> float:
         return abs(trial.measured[metric] - trial.quantities[name])
 
-    names = _meanings(metric, trials)
+    names = _list_meanings(metric, trials)
     nearest = min(names, key=lambda name: sum(gap(trial, name) for trial in trials))
     worst = max(trials, key=lambda trial: gap(trial, nearest))
     return (
@@ -350,7 +352,7 @@ def _difference(metric: str, trials: Sequence[Trial]) -> str:
     )
 
 
-def _cause(metric: str, trials: Sequence[Trial]) -> str:
+def _explain(metric: str, trials: Sequence[Trial]) -> str:
     # Its own kind first: the ROC area of predicted classes equals the balanced accuracy.
     for name in sorted(trials[0].quantities, key=lambda name: metric not in name):
         if _is(metric, name, trials):
@@ -361,7 +363,7 @@ def _cause(metric: str, trials: Sequence[Trial]) -> str:
     )
 
 
-def meanings_of(metric: str) -> tuple[str, ...]:
+def find_meanings(metric: str) -> tuple[str, ...]:
     """Return the quantities that a metric of this name may be."""
     name = metric.lower().replace("-", "_").replace(" ", "_")
     for average in AVERAGES:
@@ -374,7 +376,7 @@ def meanings_of(metric: str) -> tuple[str, ...]:
     return _MEANINGS.get(name, (name,))
 
 
-def class_quantities(chances: Floats, labels: Floats) -> Quantities:
+def measure_classes(chances: Floats, labels: Floats) -> Quantities:
     """Return scikit-learn's metrics of class probabilities [N, C]."""
     truth, classes = labels.astype(np.int64), chances.shape[1]
     answers = chances.argmax(axis=1) if classes > 2 else (chances[:, 1] >= 0.5).astype(np.int64)
@@ -386,19 +388,19 @@ def class_quantities(chances: Floats, labels: Floats) -> Quantities:
         "brier per class": float(np.mean(squares)) / classes,
     }
     found["log_loss in bits"] = found["log_loss"] / np.log(2)
-    found |= _areas(chances, truth)
+    found |= _measure_areas(chances, truth)
     if classes == 2:
-        found |= _of_second_class(chances[:, 1], truth, answers)
+        found |= _measure_second_class(chances[:, 1], truth, answers)
     else:
         order = np.argsort(-chances, axis=1, kind="stable")
         for k in _TOP:
             hits = (order[:, :k] == truth[:, None]).any(axis=1)
             found[f"accuracy in the first {k}"] = float(hits.mean())
-    answered = answer_quantities(answers, truth, classes)
+    answered = measure_answers(answers, truth, classes)
     return {**answered, **{name: float(value) for name, value in found.items()}}
 
 
-def answer_quantities(answers: Codes, truth: Codes, classes: int) -> Quantities:
+def measure_answers(answers: Codes, truth: Codes, classes: int) -> Quantities:
     """Return scikit-learn's metrics of predicted classes [N], without probabilities."""
     found = {
         "accuracy": metrics.accuracy_score(truth, answers),
@@ -420,7 +422,7 @@ def answer_quantities(answers: Codes, truth: Codes, classes: int) -> Quantities:
     return {name: float(value) for name, value in found.items()}
 
 
-def number_quantities(predicted: Floats, labels: Floats) -> Quantities:
+def measure_numbers(predicted: Floats, labels: Floats) -> Quantities:
     """Return scikit-learn's metrics of predicted numbers [N]."""
     squared = float(metrics.mean_squared_error(labels, predicted))
     found = {
@@ -438,7 +440,7 @@ def number_quantities(predicted: Floats, labels: Floats) -> Quantities:
     return {name: float(value) for name, value in found.items()}
 
 
-def _of_second_class(chance: Floats, truth: Codes, answers: Codes) -> (
+def _measure_second_class(chance: Floats, truth: Codes, answers: Codes) -> (
     dict[str, float]
 ):  # fmt: skip
     precision, recall, _ = metrics.precision_recall_curve(truth, chance)
@@ -451,7 +453,7 @@ def _of_second_class(chance: Floats, truth: Codes, answers: Codes) -> (
     }
 
 
-def _areas(chances: Floats, truth: Codes) -> dict[str, float]:
+def _measure_areas(chances: Floats, truth: Codes) -> dict[str, float]:
     """Return areas averaged over the classes that occur, one against the rest, and over pairs."""
     counts = np.bincount(truth, minlength=chances.shape[1])
     present = np.flatnonzero(counts)
@@ -461,11 +463,11 @@ def _areas(chances: Floats, truth: Codes) -> dict[str, float]:
         found[f"macro {name}"] = float(np.mean(areas))
         found[f"weighted {name}"] = float(np.average(areas, weights=counts[present]))
     if len(present) == chances.shape[1] > 2:
-        found["one-vs-one roc_auc"] = _one_vs_one(chances, truth)
+        found["one-vs-one roc_auc"] = _measure_one_vs_one(chances, truth)
     return found
 
 
-def _one_vs_one(chances: Floats, truth: Codes) -> float:
+def _measure_one_vs_one(chances: Floats, truth: Codes) -> float:
     """Return the one-vs-one ROC AUC by definition; scikit-learn takes 30 s for 100 classes."""
     members = [chances[truth == code] for code in range(chances.shape[1])]
     areas = []

@@ -14,24 +14,24 @@ from torch.nn import functional
 from perennial.check_skeleton.free_outputs import (
     DOMAIN_ROWS,
     ROUNDING,
-    asked_domain,
-    best_outputs,
-    free_outputs,
+    choose_domain,
+    compute_output,
+    find_best_outputs,
+    find_free_outputs,
+    find_output_domain,
     has_row_per_label,
     is_per_token,
-    output_domain,
-    output_of,
     probe,
-    pushed_outputs,
+    push_outputs,
 )
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Subject,
-    head_of,
-    mean_loss,
-    rows_of,
+    build_noisy_model,
+    compute_mean_loss,
     run_model,
-    stirred_model,
+    select_head,
+    select_rows,
 )
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, WEIGHT, Batch
@@ -121,8 +121,8 @@ BOUNDS = (
 )
 def check_output_form(subject: Subject, judge: Judge) -> CheckResult:
     """Check that outputs fit the loss: enough for the labels, without an extra activation."""
-    batch = head_of(probe(subject), max(DOMAIN_ROWS, subject.task.scored_together))
-    output = output_of(subject, batch)
+    batch = select_head(probe(subject), max(DOMAIN_ROWS, subject.task.scored_together))
+    output = compute_output(subject, batch)
     if not isinstance(output, Tensor) or output.shape[:1] != (len(batch[LABEL]),):
         return judge.skipped(
             "the model does not return one row per example: see per_example_losses"
@@ -131,7 +131,7 @@ def check_output_form(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("the output is not finite: see activations")
     if subject.task.scored_together > 1:
         return _judge_pairs(judge, subject, batch, output)
-    narrow = _too_narrow(subject, output)
+    narrow = _describe_missing_outputs(subject, output)
     if narrow:
         return judge.failed(
             narrow,
@@ -145,17 +145,17 @@ def _judge_bounds(
     judge: Judge, subject: Subject, batch: Batch, output: Tensor
 ) -> CheckResult | None:
     """Judge an activation after the last layer; None if there is none."""
-    pushed = pushed_outputs(subject, batch)
+    pushed = push_outputs(subject, batch)
     if pushed is None:
         return None
     bounds = next((each for each in BOUNDS if each.hold(torch.cat(pushed))), None)
     if bounds is None:
         return None
-    targets = _targets(subject, output, batch)
+    targets = _make_targets(subject, output, batch)
     if targets is None:
-        share, shown, is_doubtful = *_regression_share(subject, bounds, output, batch), True
+        share, shown, is_doubtful = *_measure_regression_share(subject, bounds, output, batch), True
     else:
-        share, shown = _classes_share(subject, bounds, targets, output, batch)
+        share, shown = _measure_classes_share(subject, bounds, targets, output, batch)
         is_doubtful = False  # the floor of label smoothing is not the model's fault
     measured = f"outputs are always {bounds.name}, where the loss is at least {shown} ({share:.0%})"
     if share > FAILING_SHARE:
@@ -165,7 +165,7 @@ def _judge_bounds(
     return judge.passed(f"outputs are always {bounds.name}, as the loss expects")
 
 
-def _targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | None:
+def _make_targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | None:
     """Return one-hot targets for outputs that are classes; None for other outputs."""
     labels = batch[LABEL]
     if is_per_token(output, labels):
@@ -178,7 +178,7 @@ def _targets(subject: Subject, output: Tensor, batch: Batch) -> Tensor | None:
     return functional.one_hot(labels.long(), output.shape[1]).to(output.dtype)
 
 
-def _classes_share(
+def _measure_classes_share(
     subject: Subject, bounds: Bounds, targets: Tensor, output: Tensor, batch: Batch
 ) -> tuple[float, str]:
     """Return the least loss within the bounds over the untrained model's, and a description."""
@@ -186,21 +186,21 @@ def _classes_share(
     width = min(bounds.highest, LARGE_LOGIT) - bounds.lowest
     best = math.inf
     with torch.no_grad():
-        at_start = float(mean_loss(subject.task.losses(output, batch), batch))
+        at_start = float(compute_mean_loss(subject.task.losses(output, batch), batch))
         for softness in SOFTNESS:
             shares = targets * (1 - softness) + middle * softness
             losses = subject.task.losses(bounds.lowest + width * shares, batch)
-            best = min(best, float(mean_loss(losses, batch)))
+            best = min(best, float(compute_mean_loss(losses, batch)))
     return best / max(at_start, 1e-12), f"{best:.4g} of {at_start:.4g}"
 
 
-def _regression_share(
+def _measure_regression_share(
     subject: Subject, bounds: Bounds, output: Tensor, batch: Batch
 ) -> tuple[float, str]:
     """Return the share of the possible improvement that bounds prevent, and a description."""
-    free = free_outputs(subject, output, batch)
+    free = find_free_outputs(subject, output, batch)
     within = free.ideal.clamp(bounds.lowest, bounds.highest)
-    best = float(mean_loss(subject.task.losses(within, batch), batch))
+    best = float(compute_mean_loss(subject.task.losses(within, batch), batch))
     room = free.constant_loss - free.floor
     if not room > 0 or not math.isfinite(best):
         return 0.0, ""  # as where the loss takes logarithms of outputs: `loss_floor` judges those
@@ -210,14 +210,14 @@ def _regression_share(
 def _judge_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
     """Judge outputs that are not needed."""
     shape = f"shape [B{''.join(f', {size}' for size in output.shape[1:])}]"
-    unused = _unused_columns(subject, output)
+    unused = _find_unused_columns(subject, output)
     if unused:
         return judge.warned(
             f"{len(unused)} of {output.shape[1]} outputs never enter the loss: {unused[:8]}",
             hint="the last layer has too many outputs, or the loss uses the wrong ones",
         )
-    extra = _classes_without_labels(subject, output)
-    if extra and (merged := _merged_values(subject, output.shape[1])):
+    extra = _find_classes_without_labels(subject, output)
+    if extra and (merged := _find_merged_values(subject, output.shape[1])):
         return judge.failed(
             f"{output.shape[1]} outputs for as many values of the label column, but {merged} have "
             f"one code, and no label is {extra[:8]}",
@@ -234,14 +234,14 @@ def _judge_width(judge: Judge, subject: Subject, output: Tensor) -> CheckResult:
     return judge.passed(f"{shape}, free to take any value")
 
 
-def _too_narrow(subject: Subject, output: Tensor) -> str:
+def _describe_missing_outputs(subject: Subject, output: Tensor) -> str:
     """Describe labels without an output; empty if there are none."""
     task, labels = subject.task, subject.train[LABEL]
     per_token = has_row_per_label(output, labels[: len(output)]) and not labels.is_floating_point()
     if task.kind != "multiclass" and not per_token:
         return ""
     largest = max(int(subject.train[LABEL].max()), int(subject.validation[LABEL].max()))
-    if per_token and largest >= output.shape[-1] and _takes_any_label(subject, output):
+    if per_token and largest >= output.shape[-1] and _is_any_label_accepted(subject, output):
         return ""  # forecasts with a row of quantiles for each number
     # Ordinal models have one output fewer than classes, so predictions are counted.
     width = output.shape[-1] if per_token else task.predict(output).shape[-1]
@@ -250,24 +250,24 @@ def _too_narrow(subject: Subject, output: Tensor) -> str:
     return f"labels go up to {largest}, the {width} outputs to {width - 1}"
 
 
-def _takes_any_label(subject: Subject, output: Tensor) -> bool:
+def _is_any_label_accepted(subject: Subject, output: Tensor) -> bool:
     """Whether the loss accepts labels beyond the last output, which then is not a class."""
     labels = subject.train[LABEL]
     large = (labels == labels.max()).flatten(1).any(dim=1).nonzero().flatten()[:1]
     try:
-        found = subject.task.losses(output[:1], rows_of(subject.train, large))
+        found = subject.task.losses(output[:1], select_rows(subject.train, large))
     except (IndexError, RuntimeError):  # as cross-entropy does
         return False
     return bool(torch.isfinite(found).all())
 
 
-def _unused_columns(subject: Subject, output: Tensor) -> list[int]:
+def _find_unused_columns(subject: Subject, output: Tensor) -> list[int]:
     """Return columns of outputs [B, O] that get no gradient from any example."""
     if output.ndim != 2:
         return []
-    task, batch = subject.task, head_of(probe(subject), len(output))
+    task, batch = subject.task, select_head(probe(subject), len(output))
     free = (output + 0.1 * torch.randn_like(output)).requires_grad_()
-    if subject.once(asked_domain).kind != "free":
+    if subject.once(choose_domain).kind != "free":
         free = output.clone().requires_grad_()
     # A separate head may be used only by the training loss.
     total = task.losses(free, batch).sum() + task.training_losses(free, batch).sum()
@@ -275,7 +275,7 @@ def _unused_columns(subject: Subject, output: Tensor) -> list[int]:
     return (~(gradient != 0).any(dim=0)).nonzero().flatten().tolist()
 
 
-def _classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
+def _find_classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
     """Return classes that the model considers likely but that no sampled label has."""
     if subject.task.kind != "multiclass" or output.ndim != 2:
         return []
@@ -291,7 +291,7 @@ def _classes_without_labels(subject: Subject, output: Tensor) -> list[int]:
     return ((counts == 0) & (expected > SURELY_SEEN)).nonzero().flatten().tolist()
 
 
-def _merged_values(subject: Subject, width: int) -> list[object]:
+def _find_merged_values(subject: Subject, width: int) -> list[object]:
     """Return values of the label column that share a code although each has an output."""
     raw, codes = subject.train_rows[subject.task.columns.label], subject.train[LABEL]
     if raw.dtype.is_nested() or raw.n_unique() != width or codes.ndim != 1:
@@ -310,8 +310,8 @@ def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -
     if output.ndim != 3 or output.shape[1] != 2 or width < group or rows % group:
         return judge.skipped("the task compares examples, but its outputs are not pairs of vectors")
     lengths = output.norm(dim=2, keepdim=True)
-    stirred = run_model(stirred_model(subject), batch).norm(dim=2, keepdim=True)
-    bounded = _spread(lengths) < ROUNDING and _spread(stirred) < ROUNDING
+    stirred = run_model(build_noisy_model(subject), batch).norm(dim=2, keepdim=True)
+    bounded = _measure_spread(lengths) < ROUNDING and _measure_spread(stirred) < ROUNDING
     if not bounded:
         return judge.passed(f"pairs of vectors of {width} numbers, of any length")
     # Every pair on its own axis: nearly as far apart as directions can be.
@@ -329,7 +329,7 @@ def _judge_pairs(judge: Judge, subject: Subject, batch: Batch, output: Tensor) -
     return judge.passed(shown)
 
 
-def _spread(lengths: Tensor) -> float:
+def _measure_spread(lengths: Tensor) -> float:
     """Return the range of each side's lengths, relative to their mean."""
     return float(((lengths.amax(dim=0) - lengths.amin(dim=0)) / lengths.mean(dim=0)).max())
 
@@ -348,13 +348,13 @@ def find_flattered_statistic(
     is_ranked = task.scored_together > 1
     if not is_ranked and len(np.unique(batch[LABEL].numpy())) < 2:
         return ""  # one prediction is right for all
-    if not best_outputs(subject).is_bound:
+    if not find_best_outputs(subject).is_bound:
         return ""
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
     found: list[dict[str, float]] = []
     try:
-        for constant in _constants(output_of(subject, batch), batch[LABEL]):
-            outputs = subject.once(output_domain).outputs(constant)
+        for constant in _make_constants(compute_output(subject, batch), batch[LABEL]):
+            outputs = subject.once(find_output_domain).outputs(constant)
             statistics = task.statistic(outputs, batch).double().numpy()
             found.append(task.score(statistics, weights))
     except Exception:  # a task may reject outputs that its model cannot give
@@ -373,7 +373,7 @@ def find_flattered_statistic(
     return ""
 
 
-def _constants(output: Tensor, labels: Tensor) -> Sequence[Tensor]:
+def _make_constants(output: Tensor, labels: Tensor) -> Sequence[Tensor]:
     """Return constant outputs with exact products and distances: ones, and a unit vector."""
     ones, unit = torch.ones_like(output), torch.zeros_like(output)
     unit[..., 0] = 1.0
@@ -395,7 +395,7 @@ def find_flattered_metric(
     """
     task, flattered = subject.task, set(scores)
     try:
-        for constant, kept in _predictions(task.kind, labels, perfect):
+        for constant, kept in _make_predictions(task.kind, labels, perfect):
             whole = kept.all()
             right = scores if whole else task.score(perfect[kept], labels[kept])
             found = task.score(constant[kept], labels[kept])
@@ -412,7 +412,7 @@ def find_flattered_metric(
     return shown and f"{shown} for any constant prediction"
 
 
-def _predictions(
+def _make_predictions(
     kind: str, labels: Floats, perfect: Floats
 ) -> list[tuple[Floats, NDArray[np.bool_]]]:
     """Return constant predictions, each with the rows on which it is scored."""

@@ -14,15 +14,15 @@ from perennial.check_skeleton.checks.loss.output_form import (
     find_flattered_statistic,
 )
 from perennial.check_skeleton.free_outputs import (
-    best_constant,
-    best_outputs,
-    minimised,
-    output_of,
+    compute_output,
+    find_best_constant,
+    find_best_outputs,
+    minimise,
     probe,
 )
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.subject import Subject, select_head
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.metrics.catalogue import find_metric
 from perennial.engine.metrics.metric import UndefinedMetricError
@@ -66,12 +66,12 @@ BLIND = frozenset({"accuracy", "top_1_accuracy", "error_rate"})
 def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
     """Check that predictions have the declared form and agree with the loss."""
     task, batch = subject.task, probe(subject)
-    output = output_of(subject, batch)
+    output = compute_output(subject, batch)
     if task.kind == "statistic":
         return _judge_statistics(judge, subject, output)
     predicted = task.predict(output).detach().double().numpy()
     labels = batch[LABEL].double().numpy()
-    wrong = _wrong_form(task, predicted, len(labels))
+    wrong = _describe_wrong_form(task, predicted, len(labels))
     if problem := wrong or _describe_other_names(subject):
         return judge.failed(
             problem,
@@ -80,9 +80,9 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
             else "prediction_names must follow the codes that encode gives: answers are served "
             "under the names of other classes",
         )
-    best = task.predict(best_outputs(subject).ideal).detach().double().numpy()
+    best = task.predict(find_best_outputs(subject).ideal).detach().double().numpy()
     if task.kind == "regression":
-        off = best - _one_each(labels)
+        off = best - _take_one_each(labels)
         error = float(np.sqrt(np.mean(off**2)) / max(float(np.std(labels)), 1e-12))
         agree, shown = (
             error < 0.1,
@@ -95,7 +95,7 @@ def check_predictions(subject: Subject, judge: Judge) -> CheckResult:
         shown = (
             f"the predicted probability of the right class is {float(own.mean()):.2f} on average"
         )
-    if not agree and task.kind == "regression" and _scored_as_well(task, best, labels):
+    if not agree and task.kind == "regression" and _is_scored_as_well(task, best, labels):
         return judge.warned(
             f"at the loss's minimum {shown}, which does not affect any metric",
             hint="correct for a median, a rank or a censored time; otherwise scale the predictions "
@@ -134,10 +134,10 @@ def _describe_other_names(subject: Subject) -> str:
     return ""
 
 
-def _scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.float64]) -> bool:
+def _is_scored_as_well(task: Task, best: NDArray[np.float64], labels: NDArray[np.float64]) -> bool:
     """Whether predictions at the loss's minimum score no worse than the labels themselves."""
     with made_up("predictions at the loss's minimum"):
-        right = _one_each(labels)
+        right = _take_one_each(labels)
         scores, perfect = (task.score(np.nan_to_num(each), labels) for each in (best, right))
     gains = [
         (scores[name] - perfect[name]) * (1 if task.metrics[name] == "maximize" else -1)
@@ -161,8 +161,8 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
     if task.kind == "statistic":
         return _judge_measures(judge, subject)
     labels = subject.validation[LABEL].double().numpy()
-    width = task.predict(output_of(subject, head_of(subject.validation, 2))).shape[-1]
-    perfect = _perfect_predictions(task, labels, width)
+    width = task.predict(compute_output(subject, select_head(subject.validation, 2))).shape[-1]
+    perfect = _make_perfect_predictions(task, labels, width)
     order = generator.permutation(len(labels))
     if len(np.unique(labels)) == 1:
         return judge.skipped("the validation sample holds only one label")
@@ -180,7 +180,7 @@ def check_metric_direction(subject: Subject, judge: Judge) -> CheckResult:
         gain = values[0] - values[1] if direction == "maximize" else values[1] - values[0]
         if gain == 0:
             # A total or a bias does not depend on the pairing, but must react to wrong predictions.
-            wrong = task.score(_moved_predictions(task, perfect), labels)[name]
+            wrong = task.score(_move_predictions(task, perfect), labels)[name]
             gain = values[0] - wrong if direction == "maximize" else wrong - values[0]
         if not np.isfinite(values).all() or gain <= 0:
             return judge.failed(
@@ -218,7 +218,7 @@ def _judge_statistics(judge: Judge, subject: Subject, output: Tensor) -> CheckRe
             hint="return one number per example, or a row of numbers",
         )
     group = task.scored_together
-    alone = task.statistic(output[:group], head_of(batch, group))
+    alone = task.statistic(output[:group], select_head(batch, group))
     if not torch.allclose(alone, found[:group], rtol=1e-4, atol=1e-6):
         return judge.failed(
             "the statistic of an example depends on other examples in its batch",
@@ -231,7 +231,7 @@ def _judge_measures(judge: Judge, subject: Subject) -> CheckResult:
     """Judge metrics at the loss's minimum, at the start, in another order and with weights."""
     task, batch = subject.task, probe(subject)
     weights = batch[WEIGHT].double().numpy() if WEIGHT in batch else np.ones(len(batch[LABEL]))
-    outputs = best_outputs(subject).ideal, output_of(subject, batch)
+    outputs = find_best_outputs(subject).ideal, compute_output(subject, batch)
     best, start = (task.statistic(each, batch).double().numpy() for each in outputs)
     scores, worse = task.score(best, weights), task.score(start, weights)
     if not _are_declared(task, scores, best, weights):
@@ -295,7 +295,7 @@ def _are_declared(
     return not missing and not scores.keys() - task.metrics.keys() and "loss" not in scores
 
 
-def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:
+def _move_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return predictions that are wrong for every example."""
     moved: NDArray[np.float64] = 1.0 - perfect
     if task.kind == "regression":
@@ -305,7 +305,7 @@ def _moved_predictions(task: Task, perfect: NDArray[np.float64]) -> NDArray[np.f
     return moved
 
 
-def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
+def _describe_wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
     """Describe what is wrong with the initial model's predictions; empty if nothing."""
     dimensions = 2 if task.kind == "multiclass" else 1
     if predicted.ndim != dimensions or len(predicted) != rows:
@@ -319,16 +319,16 @@ def _wrong_form(task: Task, predicted: NDArray[np.float64], rows: int) -> str:
     return ""
 
 
-def _one_each(labels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _take_one_each(labels: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return labels of shape [B, 1] as [B], which is the form of predictions."""
     return labels.reshape(-1) if labels.size == len(labels) else labels
 
 
-def _perfect_predictions(
+def _make_perfect_predictions(
     task: Task, labels: NDArray[np.float64], classes: int
 ) -> NDArray[np.float64]:
     if task.kind == "regression":
-        return _one_each(labels)
+        return _take_one_each(labels)
     if task.kind == "binary":
         return np.where(labels > 0.5, 0.999, 0.001)
     chance = np.full((len(labels), classes), 0.001 / classes)
@@ -354,7 +354,7 @@ def check_prediction_detail(subject: Subject, judge: Judge) -> CheckResult:
         return judge.skipped("the task measures examples and makes no predictions")
     batch = probe(subject)
     try:
-        outputs = _different_outputs(subject, batch)
+        outputs = _make_different_outputs(subject, batch)
         with torch.no_grad():
             predicted = task.predict(outputs)
             part = task.predict(outputs[: len(outputs) // 3])
@@ -371,11 +371,11 @@ def check_prediction_detail(subject: Subject, judge: Judge) -> CheckResult:
     )
 
 
-def _different_outputs(subject: Subject, batch: Batch) -> Tensor:
+def _make_different_outputs(subject: Subject, batch: Batch) -> Tensor:
     """Return as many outputs as examples, all different and none extreme."""
-    template = output_of(subject, batch)
+    template = compute_output(subject, batch)
     if subject.task.kind == "regression":
-        ideal = best_outputs(subject).ideal.reshape(len(template), -1)
+        ideal = find_best_outputs(subject).ideal.reshape(len(template), -1)
         places = torch.linspace(0.02, 0.98, len(template), dtype=ideal.dtype)
         spread = torch.quantile(ideal, places, dim=0)
         # Labels that repeat, such as star ratings, would make outputs equal.
@@ -420,11 +420,11 @@ def _judge_odds(
     kept = judge.passed(f"{len(outputs)} different outputs give as many different predictions")
     if subject.task.kind == "regression" or outputs.ndim > 2:
         return kept
-    balanced = _balanced_probabilities(subject, outputs, batch)
+    balanced = _find_balanced_probabilities(subject, outputs, batch)
     if balanced is None:
         return kept
     given = predicted if predicted.ndim == 2 else torch.stack([1 - predicted, predicted], dim=1)
-    ratio = _ratio_of_odds(given.double(), balanced)
+    ratio = _measure_odds_ratio(given.double(), balanced)
     if ratio is None:
         return kept
     shown = f"the predictions' log odds are {ratio:.3g} times those that the loss implies"
@@ -438,7 +438,7 @@ def _judge_odds(
     )
 
 
-def _balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor | None:
+def _find_balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor | None:
     """Return label probabilities [B, C] for which each output is optimal; None if unknown.
 
     For these, the gradients for the labels, weighted by their probabilities, add up to zero.
@@ -472,7 +472,7 @@ def _balanced_probabilities(subject: Subject, outputs: Tensor, batch: Batch) -> 
     return balanced if float(is_likelihood.double().mean()) > 0.95 else None
 
 
-def _ratio_of_odds(given: Tensor, balanced: Tensor) -> float | None:
+def _measure_odds_ratio(given: Tensor, balanced: Tensor) -> float | None:
     """Return the slope between log odds of pairs of classes; None if too few are clear."""
     least, most = CLEAR_ODDS
     pairs = []
@@ -499,15 +499,15 @@ def describe_doubled_correction(subject: Subject) -> str:
     undo that shift or keep it; if they double it, the sign of the correction is wrong.
     """
     task, batch = subject.task, probe(subject)
-    output = output_of(subject, batch)
+    output = compute_output(subject, batch)
     is_weighted = type(task).training_losses is not Task.training_losses
     share = float(batch[LABEL].double().mean())
     if task.kind != "binary" or not is_weighted or output.ndim > 2 or not 0 < share < 1:
         return ""
     start = torch.zeros_like(output[:1])
     try:
-        plain, _ = best_constant(subject, output, batch)
-        weighted, _ = minimised(subject, task.training_losses, (start,), batch)
+        plain, _ = find_best_constant(subject, output, batch)
+        weighted, _ = minimise(subject, task.training_losses, (start,), batch)
         found = [float(task.predict(each.expand_as(output)).double().mean())
                  for each in (plain, weighted)]  # fmt: skip
     except RefusedInputsError:
@@ -540,7 +540,7 @@ def describe_miscounted_bytes(subject: Subject) -> str:
     texts = pl.Series(text, cut, dtype=pl.String)
     try:
         batch = task.encode(rows.with_columns(texts))
-        found = task.statistic(output_of(subject, batch), batch).double()
+        found = task.statistic(compute_output(subject, batch), batch).double()
     except Exception:  # a task may reject shorter texts
         return ""
     column = found.reshape(rows.height, -1)[:, list(task.statistics).index("bytes")]

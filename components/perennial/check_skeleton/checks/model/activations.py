@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffled_batches, simplified, updates
+from perennial.check_skeleton.short_training import shuffle_batches, simplify, updates
 from perennial.check_skeleton.subject import Subject
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
@@ -92,7 +92,7 @@ def check_activations(subject: Subject, judge: Judge) -> CheckResult:
     """Check that a signal of reasonable scale passes through every layer."""
     batch = subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows))
     seen = _Pass()
-    output = seen.run(simplified(subject.build_model()), batch)
+    output = seen.run(simplify(subject.build_model()), batch)
     if not isinstance(output, Tensor):
         return judge.skipped("the model does not return a tensor: see per_example_losses")
     if not bool(torch.isfinite(output).all()):
@@ -103,8 +103,8 @@ def check_activations(subject: Subject, judge: Judge) -> CheckResult:
             "positive, a division by zero, an overflow, or NaN among its weights and inputs",
             module=seen.broken,
         )
-    dead = _judged_slopes(judge, seen.activations)
-    return dead or _judged_scales(judge, seen.layers, _input_deviation(batch))
+    dead = _judge_slopes(judge, seen.activations)
+    return dead or _judge_scales(judge, seen.layers, _measure_input_deviation(batch))
 
 
 @check(
@@ -115,23 +115,23 @@ def check_activations(subject: Subject, judge: Judge) -> CheckResult:
 )
 def check_symmetric_units(subject: Subject, judge: Judge) -> CheckResult:
     """Check that units do not start as copies of each other and stay so."""
-    model = simplified(subject.build_model())
+    model = simplify(subject.build_model())
     weights = {
         name: weight
         for name, weight in model.named_parameters()
-        if weight.requires_grad and weight.ndim > 1 and _equal_axes(weight)
+        if weight.requires_grad and weight.ndim > 1 and _find_equal_axes(weight)
     }
     if not weights:
         return judge.passed("no matrix starts with equal units")
     before = {name: weight.detach().clone() for name, weight in weights.items()}
     constant = [name for name, value in before.items() if _is_constant(model, name, value)]
-    batches = shuffled_batches(subject, subject.train, STEPS)
+    batches = shuffle_batches(subject, subject.train, STEPS)
     for _ in updates(subject.task, model, batches, subject.settings.learning_rates[0]):
         pass
     alike = [
         name
         for name, weight in weights.items()
-        if _moves_as_one(weight.detach() - before[name], _equal_axes(before[name]))
+        if _is_moving_as_one(weight.detach() - before[name], _find_equal_axes(before[name]))
     ]
     if alike:
         return judge.failed(
@@ -152,7 +152,7 @@ def check_symmetric_units(subject: Subject, judge: Judge) -> CheckResult:
     return judge.passed(f"{', '.join(list(weights)[:6])} start with equal units, which diverge")
 
 
-def _judged_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | None:
+def _judge_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | None:
     """Judge dead and saturated activations; None if nothing is wrong."""
     evidence = {"flat": {each.name: round(each.flat, 4) for each in found[:SHOWN_LAYERS]}}
     for kind, limit, sure, word, cause in (
@@ -179,7 +179,7 @@ def _judged_slopes(judge: Judge, found: Sequence[Activation]) -> CheckResult | N
     return None
 
 
-def _judged_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> CheckResult:
+def _judge_scales(judge: Judge, layers: Sequence[Layer], at_input: float) -> CheckResult:
     """Judge the scales of the layers."""
     shown = {
         each.name: [round(each.deviation, 6), round(each.gain, 4)]
@@ -239,7 +239,7 @@ class _Pass(TorchFunctionMode):
             module.register_forward_hook(self._leave(name))
         with torch.no_grad(), self:
             output: object = model(**inputs_of(batch))
-        is_last = isinstance(output, Tensor) and _share_memory(output, self._last)
+        is_last = isinstance(output, Tensor) and _is_memory_shared(output, self._last)
         if is_last and self.activations[-1].is_two_sided:
             # Probabilities near 0 are right for rare labels: `output_form` checks outputs.
             self.activations.pop()
@@ -304,34 +304,34 @@ class _Pass(TorchFunctionMode):
             self._channels = 1 if weight.ndim > 2 else -1
             first = args[0] if isinstance(args, tuple) and args else None
             if isinstance(first, Tensor) and first.is_floating_point():
-                self.layers.append(_layer(name, first.detach(), output.detach()))
+                self.layers.append(_measure_layer(name, first.detach(), output.detach()))
 
         return note
 
 
-def _layer(name: str, inputs: Tensor, output: Tensor) -> Layer:
-    before, after = _deviation(inputs), _deviation(output)
+def _measure_layer(name: str, inputs: Tensor, output: Tensor) -> Layer:
+    before, after = _measure_deviation(inputs), _measure_deviation(output)
     size = float(inputs.float().square().mean().sqrt())
     gain = after / before if before > ROUNDING * size else 0.0
     return Layer(name, after, gain, before / size if size else 0.0)
 
 
-def _deviation(values: Tensor) -> float:
+def _measure_deviation(values: Tensor) -> float:
     """Return the deviation over the examples, root mean square over all else."""
     return float(values.float().var(dim=0, correction=0).mean().sqrt())
 
 
-def _input_deviation(batch: Batch) -> float:
+def _measure_input_deviation(batch: Batch) -> float:
     """Return the largest deviation of the float inputs."""
     tensors = [tensor for tensor in inputs_of(batch).values() if tensor.is_floating_point()]
-    return max((_deviation(tensor) for tensor in tensors if tensor.numel()), default=1.0)
+    return max((_measure_deviation(tensor) for tensor in tensors if tensor.numel()), default=1.0)
 
 
-def _share_memory(first: Tensor, second: Tensor) -> bool:
+def _is_memory_shared(first: Tensor, second: Tensor) -> bool:
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
-def _equal_axes(weight: Tensor) -> list[int]:
+def _find_equal_axes(weight: Tensor) -> list[int]:
     """Return the first and last axis, if all slices along it are equal and of several numbers."""
     value, axes = weight.detach(), []
     for axis in (0, -1):
@@ -352,7 +352,7 @@ def _is_constant(model: nn.Module, name: str, value: Tensor) -> bool:
     return is_matrix and not is_filter and bool(first != 0) and bool((value == first).all())
 
 
-def _moves_as_one(update: Tensor, axes: Sequence[int]) -> bool:
+def _is_moving_as_one(update: Tensor, axes: Sequence[int]) -> bool:
     """Whether all units of an axis got the same update, and it is not zero."""
     largest = float(update.abs().max())
     if largest == 0.0:

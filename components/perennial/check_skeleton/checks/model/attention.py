@@ -10,10 +10,16 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from perennial.check_skeleton.checks.model.token_positions import tokens_of
+from perennial.check_skeleton.checks.model.token_positions import find_tokens
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Padding, Subject, padding_of, rows_of, stirred_model
+from perennial.check_skeleton.subject import (
+    Padding,
+    Subject,
+    build_noisy_model,
+    find_padding,
+    select_rows,
+)
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import Batch, inputs_of
 
@@ -89,7 +95,9 @@ class _Watch(TorchFunctionMode):
         elif func is functional.scaled_dot_product_attention:
             self.seen.queries.append(tuple(cast("Tensor", args[0]).shape))
             self._joined.append(result)
-            self.seen.weights += cast("Callable[..., list[Tensor]]", _fused_weights)(*args, **given)
+            self.seen.weights += cast("Callable[..., list[Tensor]]", _compute_fused_weights)(
+                *args, **given
+            )
         elif func in SHAPINGS and isinstance(args[0], Tensor):
             is_joined = any(args[0] is each for each in self._joined)
             self.seen.shapings.append((tuple(args[0].shape), tuple(result.shape), is_joined))
@@ -115,7 +123,7 @@ class _Watch(TorchFunctionMode):
             self._joined.append(result)
 
 
-def _fused_weights(
+def _compute_fused_weights(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: object,
     is_causal: bool = False, scale: float | None = None, **others: object,
 ) -> list[Tensor]:  # fmt: skip
@@ -132,11 +140,11 @@ def _fused_weights(
     return [scores.softmax(dim=-1).nan_to_num()]
 
 
-def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
+def observe_attention(subject: Subject) -> tuple[Observed, Batch]:
     """Return the attention of a pass over a few examples, and the examples."""
     many = probe(subject)
-    batch = rows_of(many, _watched(many))
-    model, watch = stirred_model(subject), _Watch()
+    batch = select_rows(many, _choose_watched(many))
+    model, watch = build_noisy_model(subject), _Watch()
     with torch.no_grad(), watch:
         model(**inputs_of(batch))
     return watch.seen, batch
@@ -153,21 +161,21 @@ def observed_attention(subject: Subject) -> tuple[Observed, Batch]:
 )
 def check_attention(subject: Subject, judge: Judge) -> CheckResult:
     """Check that attention mixes positions by weights over the keys, separately in each head."""
-    found, batch = subject.once(observed_attention)
+    found, batch = subject.once(observe_attention)
     if not found.lengths:
         return judge.skipped("no attention between positions is found")
-    tokens = tokens_of(batch)
+    tokens = find_tokens(batch)
     length = batch[tokens].shape[1] if tokens else 0
     return (
-        _judged_heads(judge, found, length)
-        or _judged_axes(judge, found, len(next(iter(batch.values()))))
-        or _judged_weights(judge, found)
-        or _judged_padding(judge, subject, found, batch)
+        _judge_heads(judge, found, length)
+        or _judge_axes(judge, found, len(next(iter(batch.values()))))
+        or _judge_weights(judge, found)
+        or _judge_padding(judge, subject, found, batch)
         or judge.passed(f"{len(found.weights)} layers over {sorted(found.lengths)} positions")
     )
 
 
-def _judged_heads(judge: Judge, found: Observed, length: int) -> CheckResult | None:
+def _judge_heads(judge: Judge, found: Observed, length: int) -> CheckResult | None:
     """Judge whether heads attend to each other in place of positions."""
     for shape in [*found.queries, *(shape for shape, _ in found.softmaxes)]:
         if len(shape) == 4 and shape[1] == length and length not in shape[2:]:
@@ -179,7 +187,7 @@ def _judged_heads(judge: Judge, found: Observed, length: int) -> CheckResult | N
     return None
 
 
-def _judged_axes(judge: Judge, found: Observed, rows: int) -> CheckResult | None:
+def _judge_axes(judge: Judge, found: Observed, rows: int) -> CheckResult | None:
     for shape, axis in found.softmaxes:
         is_square = (
             len(shape) > 2 and shape[-1] == shape[-2] and shape[0] in (rows, rows * shape[1])
@@ -232,7 +240,7 @@ def _is_join_wrong(before: tuple[int, ...], after: tuple[int, ...], length: int)
     return is_plain and after == (rows, positions, heads * width)
 
 
-def _judged_weights(judge: Judge, found: Observed) -> CheckResult | None:
+def _judge_weights(judge: Judge, found: Observed) -> CheckResult | None:
     for number, weights in enumerate(found.weights, start=1):
         if weights.shape[-1] < SHORTEST:
             continue
@@ -268,10 +276,10 @@ def _are_even(weights: Tensor) -> bool:
     return bool(several.any()) and float(uneven[several].max()) < EVEN
 
 
-def _judged_padding(
+def _judge_padding(
     judge: Judge, subject: Subject, found: Observed, batch: Batch
 ) -> CheckResult | None:
-    for number, share in enumerate(_shares_of_padding(subject, found, batch), start=1):
+    for number, share in enumerate(_measure_padding_shares(subject, found, batch), start=1):
         if share > 1 - MASKED:
             return judge.failed(
                 f"words of layer {number} attend only to padding",
@@ -289,21 +297,21 @@ def _judged_padding(
     return None
 
 
-def masks_padding(subject: Subject, found: Observed, batch: Batch) -> bool:
+def is_padding_masked(subject: Subject, found: Observed, batch: Batch) -> bool:
     """Whether there is attention, and no word attends to padding."""
-    shares = _shares_of_padding(subject, found, batch)
+    shares = _measure_padding_shares(subject, found, batch)
     return bool(shares) and max(shares) <= MASKED
 
 
-def _shares_of_padding(subject: Subject, found: Observed, batch: Batch) -> list[float]:
+def _measure_padding_shares(subject: Subject, found: Observed, batch: Batch) -> list[float]:
     """Return, by layer, the share of attention to padding; empty where there is no padding."""
     many = probe(subject)
-    tokens = tokens_of(many)
-    padding = None if tokens is None else padding_of(many[tokens])
+    tokens = find_tokens(many)
+    padding = None if tokens is None else find_padding(many[tokens])
     if tokens is None or padding is None:
         return []
     rows, length = batch[tokens].shape
-    own = Padding(padding.code, padding.content[_watched(many)], padding.is_left)
+    own = Padding(padding.code, padding.content[_choose_watched(many)], padding.is_left)
     is_padding = own.covers(length)
     some = is_padding.any(dim=1) & ~is_padding.all(dim=1)
     shares = []
@@ -317,14 +325,14 @@ def _shares_of_padding(subject: Subject, found: Observed, batch: Batch) -> list[
     return shares
 
 
-def _watched(many: Batch) -> Tensor:
+def _choose_watched(many: Batch) -> Tensor:
     """Return positions of a few examples; half of them the shortest, where there is padding.
 
     The first ones alone may all be long.
     """
     rows = torch.arange(len(next(iter(many.values()))))
-    tokens = tokens_of(many)
-    padding = None if tokens is None else padding_of(many[tokens])
+    tokens = find_tokens(many)
+    padding = None if tokens is None else find_padding(many[tokens])
     if padding is None:
         return rows[:PROBED_ROWS]
     half = PROBED_ROWS // 2

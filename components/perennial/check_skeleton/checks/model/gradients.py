@@ -11,26 +11,26 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.attention import observed_attention
+from perennial.check_skeleton.checks.model.attention import observe_attention
 from perennial.check_skeleton.checks.model.silent_parameters import (
     Drawing,
     Silence,
-    copies_of_embeddings,
-    drawn_at_random,
     explain_silence,
+    find_copies_of_embeddings,
+    find_drawn_at_random,
 )
-from perennial.check_skeleton.checks.model.token_positions import shaded
+from perennial.check_skeleton.checks.model.token_positions import shade
 from perennial.check_skeleton.made_up_inputs import RefusedInputsError, made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffled_batches, updates
+from perennial.check_skeleton.short_training import shuffle_batches, updates
 from perennial.check_skeleton.subject import (
     Subject,
-    head_of,
+    build_noisy_model,
+    find_padding,
     is_sequence,
-    padding_of,
-    rows_of,
     seeded,
-    stirred_model,
+    select_head,
+    select_rows,
 )
 from perennial.check_skeleton.verdict import DEPENDENCIES
 from perennial.contracts.skeleton import CheckResult
@@ -59,7 +59,8 @@ MOVED = 1e-5
 @check(
     "example_independence",
     expects=lambda subject: (
-        f"the {_compared(subject)} of an example do not change when another one is replaced, or "
+        f"the {_name_compared(subject)} of an example do not change when another one is replaced, "
+        "or "
         "when the batch is reordered"
     ),
     source="guides: gradients must depend on their own example only (view instead of permute)",
@@ -69,28 +70,28 @@ def check_example_independence(subject: Subject, judge: Judge) -> CheckResult:
 
     Where the loss compares examples, as in retrieval, the outputs are checked.
     """
-    what = _compared(subject)
-    batch, model = subject.balanced(PROBED_ROWS), stirred_model(subject)
+    what = _name_compared(subject)
+    batch, model = subject.balanced(PROBED_ROWS), build_noisy_model(subject)
     rows = len(batch[LABEL])
-    measure = _outputs if what == "outputs" else partial(_losses, subject)
+    measure = _compute_outputs if what == "outputs" else partial(_compute_losses, subject)
     before, again = measure(model, batch), measure(model, batch)
     if float((again - before).abs().max()) > MIXING:
         return judge.skipped("outputs are random in evaluation mode: see `modes`")
     with Drawing() as drawing:
-        turned = measure(model, rows_of(batch, torch.arange(rows).flip(0))).flip(0)
+        turned = measure(model, select_rows(batch, torch.arange(rows).flip(0))).flip(0)
     moved = ((turned - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
     mixed: dict[str, float] = {}
     changes: list[Tensor] = []
     for replaced in range(rows):
         index = torch.arange(rows)
         index[replaced] = (replaced + rows // 2) % rows
-        after = measure(model, rows_of(batch, index))
+        after = measure(model, select_rows(batch, index))
         change = ((after - before).abs() / (1 + before.abs())).flatten(1).amax(dim=1)
         changes.append(change.clone())
         change[replaced] = 0.0
         if float(change.max()) > MIXING:
             mixed[f"{replaced} → {int(change.argmax())}"] = float(change.max())
-    seen = {DEPENDENCIES: shaded(torch.stack(changes, dim=1))}
+    seen = {DEPENDENCIES: shade(torch.stack(changes, dim=1))}
     if mixed:
         pair = max(mixed, key=lambda name: mixed[name])
         return judge.failed(
@@ -121,7 +122,7 @@ def check_example_independence(subject: Subject, judge: Judge) -> CheckResult:
 )
 def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
     """Check that every input tensor, and every column of a table, reaches the loss."""
-    batch, model = subject.balanced(4 * PROBED_ROWS), stirred_model(subject)
+    batch, model = subject.balanced(4 * PROBED_ROWS), build_noisy_model(subject)
     unused: list[str] = []
     columns: list[str] = []
     for name, tensor in inputs_of(batch).items():
@@ -130,9 +131,11 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
         try:
             with made_up(f"{name} of other examples"):
                 is_used = _is_used(subject, model, batch, {name: tensor.roll(1, 0)})
-                columns += list(_unused_columns(subject, model, batch, name)) if is_used else []
+                columns += (
+                    list(_find_unused_columns(subject, model, batch, name)) if is_used else []
+                )
         except RefusedInputsError:  # lengths or edges belong to their own tokens and nodes
-            is_used = _follows_real_rows(model, batch, name)
+            is_used = _is_following_real_rows(model, batch, name)
         if not is_used:
             unused.append(name)
     if unused:
@@ -140,14 +143,14 @@ def check_input_use(subject: Subject, judge: Judge) -> CheckResult:
             f"no loss changes with {', '.join(unused)} of other examples",
             hint="the model's forward ignores it, or multiplies it by zero",
         )
-    if step := single_step(subject, model):
+    if step := find_single_step(subject, model):
         return judge.failed(
             f"the answer depends on only one position of a sequence: {step}",
             hint="look for a causal mask with the wrong triangle, and for a state that is taken "
             "from the first step in place of the last",
         )
-    if blind := blind_to_positions(subject, model, batch):
-        told = told_by_places(subject, *blind)
+    if blind := find_blindness_to_positions(subject, model, batch):
+        told = describe_value_of_places(subject, *blind)
         return (judge.failed if told else judge.warned)(
             f"the output is the same wherever the parts of the picture are: {blind[0]}, parts of "
             f"{blind[1]} x {blind[1]}" + (f"; {told}" if told else ""),
@@ -181,7 +184,7 @@ def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
             )
         totals = dict.fromkeys(named, 0.0)
         strangers, own = 0, {id(parameter) for parameter in model.parameters()}
-        batches = shuffled_batches(subject, subject.train, STEPS)
+        batches = shuffle_batches(subject, subject.train, STEPS)
         rate = subject.settings.learning_rates[0]
         for loss in updates(subject.task, model, batches, rate, as_trained=True):
             if not loss.requires_grad:
@@ -195,18 +198,18 @@ def check_parameter_gradients(subject: Subject, judge: Judge) -> CheckResult:
                     totals[name] += float(parameter.grad.abs().sum())
         _seek_rare(subject, model, totals)
         silence = explain_silence(subject, model, totals)
-        chooses = bool(silence.harmful) and _chooses(subject, model)
+        chooses = bool(silence.harmful) and _is_choosing(subject, model)
     return (
-        _judged(judge, totals, strangers, silence, chooses=chooses)
-        or _judged_frozen(judge, subject, frozen)
-        or _judged_ties(judge, subject, totals, silence.cancelled)
+        _judge_totals(judge, totals, strangers, silence, chooses=chooses)
+        or _judge_frozen(judge, subject, frozen)
+        or _judge_ties(judge, subject, totals, silence.cancelled)
     )
 
 
 def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> None:
     """Add gradients from more batches, for parameters that few examples reach."""
     named = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    for batch in shuffled_batches(subject, subject.train, MORE_BATCHES):
+    for batch in shuffle_batches(subject, subject.train, MORE_BATCHES):
         silent = [name for name, size in totals.items() if size == 0.0]
         if not silent:
             return
@@ -217,7 +220,7 @@ def _seek_rare(subject: Subject, model: nn.Module, totals: dict[str, float]) -> 
                 totals[name] += float(gradient.abs().sum())
 
 
-def _chooses(subject: Subject, model: nn.Module) -> bool:
+def _is_choosing(subject: Subject, model: nn.Module) -> bool:
     """Whether different examples use different layers, as with a mixture of experts."""
     model.eval()
     called: set[str] = set()
@@ -236,7 +239,7 @@ def _chooses(subject: Subject, model: nn.Module) -> bool:
         for row in range(min(PROBED_ROWS, subject.num_rows() - 1)):
             called.clear()
             try:
-                model(**inputs_of(rows_of(subject.train, slice(row, row + 1))))
+                model(**inputs_of(select_rows(subject.train, slice(row, row + 1))))
             except Exception:  # not every model takes a single row
                 break
             seen.add(frozenset(called))
@@ -245,7 +248,7 @@ def _chooses(subject: Subject, model: nn.Module) -> bool:
     return len(seen) > 1
 
 
-def _judged(
+def _judge_totals(
     judge: Judge,
     totals: dict[str, float],
     strangers: int,
@@ -266,14 +269,14 @@ def _judged(
             "and checkpoint miss them",
         )
     if silence.harmful or silence.idle:
-        return _judged_silence(judge, len(totals), silence, chooses=chooses)
+        return _judge_silence(judge, len(totals), silence, chooses=chooses)
     return None
 
 
-def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckResult | None:
+def _judge_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckResult | None:
     if not frozen:
         return None
-    if drawn := drawn_at_random(subject, frozen):
+    if drawn := find_drawn_at_random(subject, frozen):
         return judge.failed(
             f"{len(drawn)} parameters are frozen at random initial values: {', '.join(drawn[:6])}",
             hint="requires_grad_(False) is right when fine-tuning: load the pretrained weights in "
@@ -285,7 +288,7 @@ def _judged_frozen(judge: Judge, subject: Subject, frozen: list[str]) -> CheckRe
     )
 
 
-def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool) -> CheckResult:
+def _judge_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool) -> CheckResult:
     silent = silence.harmful
     if silent and chooses and len(silent) < total / 2:
         return judge.warned(
@@ -308,12 +311,12 @@ def _judged_silence(judge: Judge, total: int, silence: Silence, *, chooses: bool
     )
 
 
-def _judged_ties(
+def _judge_ties(
     judge: Judge, subject: Subject, totals: dict[str, float], cancelled: Sequence[str]
 ) -> CheckResult:
     """Judge whether a parameter starts as a copy of an embedding and is trained separately."""
     model = subject.build_model()
-    copies = copies_of_embeddings(model, dict(model.named_parameters()))
+    copies = find_copies_of_embeddings(model, dict(model.named_parameters()))
     twins = [name for name, _ in copies]
     if twins:
         return judge.warned(
@@ -328,20 +331,20 @@ def _judged_ties(
     return judge.passed(measured)
 
 
-def _losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
+def _compute_losses(subject: Subject, model: nn.Module, batch: Batch) -> Tensor:
     """Return losses of shape [B, 1]."""
     with torch.no_grad():
         return subject.task.losses(model(**inputs_of(batch)), batch).double().unsqueeze(1)
 
 
-def _outputs(model: nn.Module, batch: Batch) -> Tensor:
+def _compute_outputs(model: nn.Module, batch: Batch) -> Tensor:
     """Return outputs of shape [B, ...]."""
     with torch.no_grad():
         output: Tensor = model(**inputs_of(batch)).double()
     return output
 
 
-def _follows_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
+def _is_following_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
     """Whether the model reads a tensor at all, where no other values are possible."""
     inputs = inputs_of(batch)
     with torch.no_grad():
@@ -354,8 +357,8 @@ def _follows_real_rows(model: nn.Module, batch: Batch, name: str) -> bool:
 
 def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> bool:
     """Whether other values of some inputs change any loss, including the training loss."""
-    before = _losses(subject, model, batch)
-    if not torch.equal(_losses(subject, model, {**batch, **other}), before):
+    before = _compute_losses(subject, model, batch)
+    if not torch.equal(_compute_losses(subject, model, {**batch, **other}), before):
         return True
     task, losses = subject.task, []
     if type(task).training_losses is Task.training_losses:
@@ -366,11 +369,13 @@ def _is_used(subject: Subject, model: nn.Module, batch: Batch, other: Batch) -> 
     return not torch.equal(losses[0], losses[1])
 
 
-def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> Iterator[str]:
+def _find_unused_columns(
+    subject: Subject, model: nn.Module, batch: Batch, name: str
+) -> Iterator[str]:
     tensor = batch[name]
     if tensor.ndim != 2 or is_sequence(name, batch):
         return
-    for column in _doubtful_columns(subject, model, batch, name):
+    for column in _find_doubtful_columns(subject, model, batch, name):
         other = tensor.clone()
         other[:, column] = tensor[:, column].roll(1, 0)
         varies = not torch.equal(other, tensor)
@@ -378,7 +383,9 @@ def _unused_columns(subject: Subject, model: nn.Module, batch: Batch, name: str)
             yield f"{name}[{column}]"
 
 
-def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: str) -> list[int]:
+def _find_doubtful_columns(
+    subject: Subject, model: nn.Module, batch: Batch, name: str
+) -> list[int]:
     """Return columns without a gradient: one pass, where a table may have thousands."""
     tensor = batch[name]
     if not tensor.is_floating_point():
@@ -391,14 +398,16 @@ def _doubtful_columns(subject: Subject, model: nn.Module, batch: Batch, name: st
     return (gradient == 0).all(dim=0).nonzero().flatten().tolist()
 
 
-def _compared(subject: Subject) -> str:
+def _name_compared(subject: Subject) -> str:
     """Return what is compared: the loss of an example may depend on the others by design."""
     return "outputs" if subject.task.scored_together > 1 else "losses"
 
 
-def blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> tuple[str, int] | None:
+def find_blindness_to_positions(
+    subject: Subject, model: nn.Module, batch: Batch
+) -> tuple[str, int] | None:
     """Return an input whose square parts can change places without effect, and their side."""
-    few = rows_of(batch, slice(TILED_ROWS))
+    few = select_rows(batch, slice(TILED_ROWS))
     order = torch.Generator().manual_seed(subject.seed)
     for name, tensor in inputs_of(few).items():
         if tensor.ndim != 4 or not tensor.is_floating_point():
@@ -407,13 +416,13 @@ def blind_to_positions(subject: Subject, model: nn.Module, batch: Batch) -> tupl
         for side in range(1, min(height, width) + 1):
             if height % side or width % side or (height, width) == (side, side):
                 continue
-            moved = _tiles_moved(tensor, side, order)
+            moved = _move_tiles(tensor, side, order)
             if not torch.equal(moved, tensor) and _is_same(model, few, {name: moved}):
                 return name, side
     return None
 
 
-def _tiles_moved(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
+def _move_tiles(pictures: Tensor, side: int, order: torch.Generator) -> Tensor:
     """Return pictures [B, C, H, W] with their square parts in another order."""
     height, width = pictures.shape[2:]
     tiles = nn.functional.unfold(pictures, side, stride=side)  # [B, C * side * side, tiles]
@@ -428,14 +437,14 @@ def _is_same(model: nn.Module, batch: Batch, other: Batch) -> bool:
     return bool(((after - before).abs() <= SAME * (1 + before.abs())).all())
 
 
-def told_by_places(subject: Subject, name: str, side: int) -> str:
+def describe_value_of_places(subject: Subject, name: str, side: int) -> str:
     """Return the accuracy of a linear classifier on pictures and on their parts without places.
 
     Empty where the parts alone do as well, or nothing can be measured.
     """
     if subject.task.kind not in ("binary", "multiclass"):
         return ""
-    batch = head_of(subject.train, ROWS)
+    batch = select_head(subject.train, ROWS)
     pictures, labels = batch[name], batch[LABEL].numpy().astype(np.int64)
     tiles = nn.functional.unfold(pictures, side, stride=side)
     half = len(labels) // 2
@@ -444,7 +453,7 @@ def told_by_places(subject: Subject, name: str, side: int) -> str:
         return ""
     # A bag of parts contains, number by number, its values in sorted order.
     bag = tiles.sort(dim=2).values
-    right = [_right(each.flatten(1), labels, half) for each in (pictures, bag)]
+    right = [_find_right(each.flatten(1), labels, half) for each in (pictures, bag)]
     gain = right[0].astype(float) - right[1].astype(float)
     error = float(gain.std() / np.sqrt(len(gain)))
     if gain.mean() < CLEAR_ERRORS * max(error, 1e-12):
@@ -455,7 +464,7 @@ def told_by_places(subject: Subject, name: str, side: int) -> str:
     )
 
 
-def _right(
+def _find_right(
     numbers: Tensor, labels: "np.ndarray[tuple[int], np.dtype[np.int64]]", half: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Return which examples of the second half are right after a fit on the first half."""
@@ -467,25 +476,25 @@ def _right(
     return np.asarray(found.predict(values[half:]) == labels[half:])
 
 
-def single_step(subject: Subject, model: nn.Module) -> str:
+def find_single_step(subject: Subject, model: nn.Module) -> str:
     """Return the sequence of which the model reads only one position; empty where there is none.
 
     Models without recurrence and attention may take the last step by design, as simple forecasts.
 
     Args:
         subject: Its examples are changed, one position at a time.
-        model: A model from `stirred_model`.
+        model: A model from `build_noisy_model`.
     """
-    found, _ = subject.once(observed_attention)
+    found, _ = subject.once(observe_attention)
     kinds = (nn.RNNBase, nn.MultiheadAttention)
     if not (found.lengths or any(isinstance(each, kinds) for each in model.modules())):
         return ""
     for name, tensor in inputs_of(subject.train).items():
-        batch, content = _longest(subject.train, name)
+        batch, content = _find_longest(subject.train, name)
         if content < FEWEST_STEPS or tensor.shape[1] > MOST_STEPS:
             continue
         try:
-            seen = _seen(model, batch, name)
+            seen = _find_seen_positions(model, batch, name)
         except Exception:  # lengths or edges belong to their own tokens and nodes
             continue
         if seen is not None and int(seen.any()) and int(seen.sum(dim=0).max()) == 1:
@@ -495,24 +504,24 @@ def single_step(subject: Subject, model: nn.Module) -> str:
     return ""
 
 
-def _longest(batch: Batch, name: str) -> tuple[Batch, int]:
+def _find_longest(batch: Batch, name: str) -> tuple[Batch, int]:
     """Return the examples with the longest sequences, and their shortest length; 0 for none."""
     tensor = batch[name]
     is_steps = tensor.ndim == 3 and tensor.is_floating_point() and tensor.shape[1] > 1
     few = torch.arange(min(PROBED_ROWS, len(tensor)))
     if is_steps:
-        return rows_of(batch, few), tensor.shape[1]
+        return select_rows(batch, few), tensor.shape[1]
     if tensor.ndim != 2 or tensor.is_floating_point() or name == LABEL:
         return batch, 0
-    padding = padding_of(tensor)
+    padding = find_padding(tensor)
     if padding is None:
         return batch, 0
     rows = padding.content.argsort(descending=True)[: len(few)]
-    return rows_of(batch, rows), int(padding.content[rows].min())
+    return select_rows(batch, rows), int(padding.content[rows].min())
 
 
 @torch.no_grad()
-def _seen(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
+def _find_seen_positions(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
     """Return which answers move with which positions, [T, B]; None if each position has its own."""
     before: Tensor = model(**inputs_of(batch))
     length = batch[name].shape[1]
@@ -520,13 +529,15 @@ def _seen(model: nn.Module, batch: Batch, name: str) -> Tensor | None:
         return None
     seen: list[Tensor] = []
     for step in range(length):
-        seen.append(_sees(model, batch, (name, step), before))
+        seen.append(_find_moved_answers(model, batch, (name, step), before))
         if int(torch.stack(seen).sum(dim=0).max()) > 1:
             break  # several positions are seen, whatever the others do
     return torch.stack(seen)
 
 
-def _sees(model: nn.Module, batch: Batch, place: tuple[str, int], before: Tensor) -> Tensor:
+def _find_moved_answers(
+    model: nn.Module, batch: Batch, place: tuple[str, int], before: Tensor
+) -> Tensor:
     """Return which answers move when a position is taken from another example, [B]."""
     name, step = place
     changed = batch[name].clone()

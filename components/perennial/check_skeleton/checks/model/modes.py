@@ -9,10 +9,10 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.made_up_inputs import method_of
+from perennial.check_skeleton.made_up_inputs import find_method
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import BATCH_STATISTICS, DROPOUTS
-from perennial.check_skeleton.subject import Subject, run_model, seeded, stirred_model
+from perennial.check_skeleton.subject import Subject, build_noisy_model, run_model, seeded
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import predict_batch
 from perennial.engine.serving.pyfunc import ServedModel
@@ -57,21 +57,21 @@ def check_modes(subject: Subject, judge: Judge) -> CheckResult:
     """Check that evaluation mode is deterministic and training mode activates its layers."""
     inputs = inputs_of(subject.balanced(min(PROBED_ROWS, subject.task.scoring_rows)))
     with seeded(subject.seed):
-        model = stirred_model(subject)
+        model = build_noisy_model(subject)
         return (
-            _judged_evaluation(judge, model, inputs)
-            or _judged_statistics(judge, subject, model)
-            or _judged_dropout(judge, model)
-            or _judged_training(judge, model, inputs)
+            _judge_evaluation(judge, model, inputs)
+            or _judge_statistics(judge, subject, model)
+            or _judge_dropout(judge, model)
+            or _judge_training(judge, model, inputs)
         )
 
 
-def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult | None:
+def _judge_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult | None:
     """Judge evaluation mode; None if nothing is wrong."""
     model.eval()
-    before = {name: buffer.detach().clone() for name, buffer in _kept_buffers(model).items()}
-    first, again = _watched(model, inputs), _watched(model, inputs)
-    stuck = [name for name, module in _acting(model).items() if module.training]
+    before = {name: buffer.detach().clone() for name, buffer in _find_kept_buffers(model).items()}
+    first, again = _sum_outputs(model, inputs), _sum_outputs(model, inputs)
+    stuck = [name for name, module in _find_acting_layers(model).items() if module.training]
     if stuck:
         return judge.failed(
             f"evaluation mode leaves {len(stuck)} layers in training mode: {', '.join(stuck[:4])}",
@@ -79,7 +79,9 @@ def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRe
             "predictions, and batch norm learns from evaluation data",
             layers=stuck,
         )
-    different = [name for name, total in first.items() if not _agree(total, again.get(name))]
+    different = [
+        name for name, total in first.items() if not _are_equal_sums(total, again.get(name))
+    ]
     if different:
         place = different[0] or "forward"
         return judge.failed(
@@ -88,8 +90,8 @@ def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRe
             "nn.functional.dropout, and draw noise only if self.training",
             module=place,
         )
-    after = _kept_buffers(model)
-    changed = [name for name in before if _differs(after[name], before[name])]
+    after = _find_kept_buffers(model)
+    changed = [name for name in before if _is_different(after[name], before[name])]
     if changed:
         return judge.failed(
             f"a pass in evaluation mode changes {', '.join(changed[:4])}",
@@ -100,9 +102,11 @@ def _judged_evaluation(judge: Judge, model: nn.Module, inputs: Batch) -> CheckRe
     return None
 
 
-def _judged_statistics(judge: Judge, subject: Subject, model: nn.Module) -> CheckResult | None:
+def _judge_statistics(judge: Judge, subject: Subject, model: nn.Module) -> CheckResult | None:
     """Judge the settings of batch normalisation; None if nothing is wrong."""
-    found = {name: each for name, each in _acting(model).items() if _is_normalising(each)}
+    found = {
+        name: each for name, each in _find_acting_layers(model).items() if _is_normalising(each)
+    }
     batchwise = [name for name, each in found.items() if not each.track_running_stats]
     if batchwise:
         return judge.failed(
@@ -111,7 +115,7 @@ def _judged_statistics(judge: Judge, subject: Subject, model: nn.Module) -> Chec
             "statistics: a prediction then depends on its neighbours",
             layers=batchwise,
         )
-    passes = _forward_passes(subject)
+    passes = _count_forward_passes(subject)
     kept = {
         name: (1 - each.momentum) ** passes
         for name, each in found.items()
@@ -138,13 +142,13 @@ def _judged_statistics(judge: Judge, subject: Subject, model: nn.Module) -> Chec
     return None
 
 
-def _forward_passes(subject: Subject) -> int:
+def _count_forward_passes(subject: Subject) -> int:
     """The most forward passes that one process makes in the training."""
     training = subject.training
     return training.steps * -(-training.global_batch_size // training.micro_batch_size)
 
 
-def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
+def _judge_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
     """Judge the share that dropout drops; None if nothing is wrong."""
     shares = {name: each.p for name, each in model.named_modules() if isinstance(each, DROPOUTS)}
     most = max(shares, key=lambda name: shares[name], default="")
@@ -159,12 +163,12 @@ def _judged_dropout(judge: Judge, model: nn.Module) -> CheckResult | None:
     )
 
 
-def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
+def _judge_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResult:
     """Judge training mode."""
     evaluated = run_model(model, inputs)
     model.train()
     first, again = run_model(model, inputs), run_model(model, inputs)
-    acting = _acting(model)
+    acting = _find_acting_layers(model)
     idle = [name for name, module in acting.items() if not module.training]
     if acting and len(idle) == len(acting) and not model.training:
         return judge.failed(
@@ -181,10 +185,10 @@ def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResu
             layers=idle,
         )
     dropping = [name for name, module in acting.items() if not _is_normalising(module)]
-    is_random = _differs(first, again)
+    is_random = _is_different(first, again)
     dropped = [(evaluated != 0) & (output == 0) for output in (first, again)]
     share = float(torch.stack(dropped).double().mean())
-    if share >= DROPPED_OUTPUTS and _differs(dropped[0].double(), dropped[1].double()):
+    if share >= DROPPED_OUTPUTS and _is_different(dropped[0].double(), dropped[1].double()):
         return judge.failed(
             f"in training mode {share:.0%} of the outputs are exactly 0, others at each pass",
             hint="dropout acts on the model's answer: put it before the last layer, or predictions "
@@ -213,7 +217,7 @@ def _judged_training(judge: Judge, model: nn.Module, inputs: Batch) -> CheckResu
     )
 
 
-def _acting(model: nn.Module) -> Mapping[str, Any]:
+def _find_acting_layers(model: nn.Module) -> Mapping[str, Any]:
     """Return the layers that depend on the mode, by name: active dropout, batch normalisation."""
     return {
         name: module
@@ -222,7 +226,7 @@ def _acting(model: nn.Module) -> Mapping[str, Any]:
     }
 
 
-def _kept_buffers(model: nn.Module) -> dict[str, Tensor]:
+def _find_kept_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Return the float buffers that checkpoints contain; counters may change."""
     kept = model.state_dict().keys()
     return {
@@ -242,7 +246,7 @@ def _is_initial(layer: nn.Module) -> bool:
     return not bool(mean.any()) and bool((variance == 1).all())
 
 
-def _watched(model: nn.Module, inputs: Batch) -> dict[str, float]:
+def _sum_outputs(model: nn.Module, inputs: Batch) -> dict[str, float]:
     """Return the sum of every module's output, in order; the model's own is last."""
     sums: dict[str, float] = {}
 
@@ -260,13 +264,13 @@ def _watched(model: nn.Module, inputs: Batch) -> dict[str, float]:
     return sums
 
 
-def _agree(total: float, again: float | None) -> bool:
+def _are_equal_sums(total: float, again: float | None) -> bool:
     if again is None:
         return False
     return math.isclose(total, again, rel_tol=1e-6) or (math.isnan(total) and math.isnan(again))
 
 
-def _differs(value: Tensor, other: Tensor) -> bool:
+def _is_different(value: Tensor, other: Tensor) -> bool:
     return not torch.allclose(value, other, rtol=0.0, atol=0.0, equal_nan=True)
 
 
@@ -283,15 +287,15 @@ def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
     """Check that answers for one to three rows have the right shape and equal those among more."""
     together = subject.task.scored_together
     rows = subject.validation_rows.head(MANY * together)
-    model, refused = stirred_model(subject), list[str]()
-    ways = dict(_ways(subject, model))
+    model, refused = build_noisy_model(subject), list[str]()
+    ways = dict(_list_ways(subject, model))
     for way, answer in ways.items():
         try:
             whole = answer(rows)
         except Exception as error:  # user code may raise anything
             if way != WAYS[-1]:
                 raise
-            refused.append(f"{way}, {len(rows)}: {method_of(error)} raises {error}")
+            refused.append(f"{way}, {len(rows)}: {find_method(error)} raises {error}")
             break
         if way == WAYS[0] and not torch.equal(answer(rows), whole):
             return judge.skipped("outputs are random in evaluation mode: see `modes`")
@@ -300,9 +304,9 @@ def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
             try:
                 found = answer(rows.head(some))
             except Exception as error:  # user code may raise anything
-                refused.append(f"{way}, {some}: {method_of(error)} raises {type(error).__name__}")
+                refused.append(f"{way}, {some}: {find_method(error)} raises {type(error).__name__}")
                 continue
-            if wrong := _wrong(found, whole[:some], some):
+            if wrong := _describe_wrong(found, whole[:some], some):
                 return judge.failed(
                     f"{way}: {some} {'row' if some == 1 else 'rows'} {wrong}",
                     hint="a request of that size gets wrong answers: look for squeeze() without a "
@@ -321,7 +325,7 @@ def check_few_rows(subject: Subject, judge: Judge) -> CheckResult:
     )
 
 
-def _ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer]]:
+def _list_ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer]]:
     """Yield the ways to answer rows; each depends on those before it."""
     task = subject.task
 
@@ -345,7 +349,7 @@ def _ways(subject: Subject, model: nn.Module) -> Iterator[tuple[str, Answer]]:
     yield WAYS[1], losses
     yield WAYS[2], predictions
     if can_be_served(task, subject.validation_rows):
-        yield WAYS[3], lambda rows: _served(task, model, rows)
+        yield WAYS[3], lambda rows: _make_served_answer(task, model, rows)
 
 
 def can_be_served(task: Task, rows: pl.DataFrame) -> bool:
@@ -354,13 +358,13 @@ def can_be_served(task: Task, rows: pl.DataFrame) -> bool:
     return not any(isinstance(rows.schema[name], flat) for name in input_columns(task))
 
 
-def _served(task: Task, model: nn.Module, rows: pl.DataFrame) -> Tensor:
+def _make_served_answer(task: Task, model: nn.Module, rows: pl.DataFrame) -> Tensor:
     sent = rows.select(input_columns(task))
     served = ServedModel(task, model, sent.schema).predict(sent.to_pandas())
     return torch.from_numpy(served.to_numpy(dtype=np.float64, copy=True))
 
 
-def _wrong(found: Tensor, expected: Tensor, rows: int) -> str:
+def _describe_wrong(found: Tensor, expected: Tensor, rows: int) -> str:
     """Return what is wrong with the answers for a few rows; empty if nothing is."""
     if found.shape[:1] != (rows,) or found.shape != expected.shape:
         return f"give shape {list(found.shape)}, among more rows {list(expected.shape)}"

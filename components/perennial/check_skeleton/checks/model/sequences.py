@@ -9,28 +9,28 @@ from torch import Tensor
 from perennial.check_skeleton.checks.model.token_positions import (
     AGREEMENT,
     TargetOffset,
-    agreements,
-    dependencies,
     find_target_offset,
-    moves,
-    tokens_of,
+    find_tokens,
+    measure_agreements,
+    measure_dependencies,
+    measure_moves,
 )
 from perennial.check_skeleton.free_outputs import (
-    counted_tokens,
+    compute_output,
+    find_counted_tokens,
+    find_wanted_tokens,
     is_per_token,
-    output_of,
     probe,
-    wanted_tokens,
 )
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Padding,
     Subject,
-    head_of,
-    padding_of,
-    rows_of,
-    stirred_model,
+    build_noisy_model,
+    find_padding,
+    select_head,
+    select_rows,
 )
 from perennial.check_skeleton.verdict import DEPENDENCIES
 from perennial.contracts.skeleton import CheckResult
@@ -68,10 +68,10 @@ SHORTEST_RUN = 3
 )
 def check_example_weights(subject: Subject, judge: Judge) -> CheckResult:
     """Check that `weight` is the number of tokens in the loss of the example."""
-    weights, batch = subject.train.get(WEIGHT), head_of(probe(subject), PROBED_ROWS)
-    if weights is not None and (wrong := _wrong_weights(weights)):
+    weights, batch = subject.train.get(WEIGHT), select_head(probe(subject), PROBED_ROWS)
+    if weights is not None and (wrong := _describe_wrong_weights(weights)):
         return judge.failed(wrong, hint="return one number per example, 0 or more")
-    beyond = learned_beyond_lists(subject)
+    beyond = measure_learned_beyond_lists(subject)
     if beyond is not None and beyond > LEARNED_FILL:
         return judge.failed(
             f"{beyond:.0%} of the positions after the ends of short lists of labels are in the "
@@ -79,25 +79,25 @@ def check_example_weights(subject: Subject, judge: Judge) -> CheckResult:
             hint="padding is learned and counted: give it a label that the loss ignores, or a "
             "mask, and count the other positions as `weight`",
         )
-    counted = counted_tokens(subject.task, output_of(subject, batch), batch)
+    counted = find_counted_tokens(subject.task, compute_output(subject, batch), batch)
     if counted is not None:
         return (
-            _judged_counts(judge, batch.get(WEIGHT), counted.sum(dim=1))
-            or _judged_fill(judge, subject)
-            or _judged_places(judge, batch, counted)
+            _judge_counts(judge, batch.get(WEIGHT), counted.sum(dim=1))
+            or _judge_fill(judge, subject)
+            or _judge_places(judge, batch, counted)
         )
     if weights is None:
         return judge.skipped("every example has the same weight, and none is a sequence")
     return judge.passed(f"from {float(weights.min()):.4g} to {float(weights.max()):.4g}")
 
 
-def _wrong_weights(weights: Tensor) -> str:
+def _describe_wrong_weights(weights: Tensor) -> str:
     if weights.ndim != 1 or not bool(torch.isfinite(weights).all()) or float(weights.min()) < 0:
         return f"weights have shape {list(weights.shape)}, or are negative or not finite"
     return "" if float(weights.sum()) else "all weights are 0"
 
 
-def _judged_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> CheckResult | None:
+def _judge_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> CheckResult | None:
     """Compare weights with the number of positions with a gradient; None where they agree."""
     if weights is None:
         if bool((counted == counted[0]).all()):
@@ -119,9 +119,9 @@ def _judged_counts(judge: Judge, weights: Tensor | None, counted: Tensor) -> Che
     )
 
 
-def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
+def _judge_fill(judge: Judge, subject: Subject) -> CheckResult | None:
     """Judge whether the padding of the shortest texts is in the loss; None where it is not."""
-    found = filled_texts(subject)
+    found = find_filled_texts(subject)
     if found is None:
         return None
     batch, fill = found
@@ -140,13 +140,13 @@ def _judged_fill(judge: Judge, subject: Subject) -> CheckResult | None:
     )
 
 
-def _judged_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
+def _judge_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
     """Judge which tokens are in the loss: all but padding are expected."""
     shown = (
         f"{float(counted.sum(dim=1).double().mean()):.4g} tokens on average, equal to the weights"
     )
-    tokens = tokens_of(batch)
-    padding = None if tokens is None else padding_of(batch[tokens])
+    tokens = find_tokens(batch)
+    padding = None if tokens is None else find_padding(batch[tokens])
     is_padding = torch.zeros_like(counted) if padding is None else padding.covers(counted.shape[1])
     in_loss = float((counted & is_padding).sum() / counted.sum().clamp_min(1))
     if padding is not None and in_loss > MOST_PADDING:
@@ -175,7 +175,7 @@ def _judged_places(judge: Judge, batch: Batch, counted: Tensor) -> CheckResult:
 def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the target of each position is the next token."""
     columns, batch = subject.task.columns, probe(subject)
-    if not _asks_for_labels(subject, batch):
+    if not _are_labels_targets(subject, batch):
         return judge.failed(
             "the targets of the loss are not the labels of its positions, nor of near ones",
             hint="the loss pairs outputs with labels of other positions: look for view or reshape "
@@ -206,13 +206,13 @@ def check_next_token(subject: Subject, judge: Judge) -> CheckResult:
     )
 
 
-def _asks_for_labels(subject: Subject, batch: Batch) -> bool:
+def _are_labels_targets(subject: Subject, batch: Batch) -> bool:
     """Whether the targets of the loss are its labels, shifted or not; true without tokens."""
-    output = output_of(subject, batch)
+    output = compute_output(subject, batch)
     if not is_per_token(output, batch[LABEL]):
         return True
-    wanted = wanted_tokens(subject.task, output, batch)
-    return max(agreements(batch[LABEL], wanted).values()) >= AGREEMENT
+    wanted = find_wanted_tokens(subject.task, output, batch)
+    return max(measure_agreements(batch[LABEL], wanted).values()) >= AGREEMENT
 
 
 @check(
@@ -231,13 +231,13 @@ def check_future_independence(subject: Subject, judge: Judge) -> CheckResult:
     if rows[label].dtype != pl.String or labels.ndim != 2 or labels.is_floating_point():
         return judge.skipped("the label is not text")
     batch = subject.task.encode(rows)
-    parting = _parting(rows[label], subject.train[LABEL].shape[1] // 2)
+    parting = _change_second_halves(rows[label], subject.train[LABEL].shape[1] // 2)
     with made_up("texts with other characters in their second half"):
         other = subject.task.encode(rows.with_columns(parting))
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
         return judge.skipped(found)
-    if bool(_shared(found, batch, other).all()):
+    if bool(_find_shared_positions(found, batch, other).all()):
         return judge.skipped(
             f"none of {len(rows)} texts gets other tokens when its second half is changed: nothing "
             "was compared"
@@ -247,21 +247,25 @@ def check_future_independence(subject: Subject, judge: Judge) -> CheckResult:
             "the inputs contain the token that is to be predicted from them",
             hint="shift the labels: label t is token t + 1",
         )
-    return _judged_outputs(judge, subject, found, (batch, other))
+    return _judge_outputs(judge, subject, found, (batch, other))
 
 
-def _judged_outputs(
+def _judge_outputs(
     judge: Judge, subject: Subject, found: TargetOffset, texts: tuple[Batch, Batch]
 ) -> CheckResult:
     """Judge the outputs of two texts before their first difference."""
-    model, (batch, other) = stirred_model(subject), texts
+    model, (batch, other) = build_noisy_model(subject), texts
     with torch.no_grad():
         before, again, after = (model(**inputs_of(each)) for each in (batch, batch, other))
-    if float(moves(before, again).max()) > LOOKING_AHEAD:
+    if float(measure_moves(before, again).max()) > LOOKING_AHEAD:
         return judge.skipped("outputs are random in evaluation mode, which `modes` judges")
-    shared = _shared(found, batch, other)
-    early = torch.where(shared & ~shared.all(dim=1, keepdim=True), moves(before, after), 0.0)
-    seen = {DEPENDENCIES: dependencies(model, batch, found.tokens, subject.task.scoring_rows)}
+    shared = _find_shared_positions(found, batch, other)
+    early = torch.where(
+        shared & ~shared.all(dim=1, keepdim=True), measure_moves(before, after), 0.0
+    )
+    seen = {
+        DEPENDENCIES: measure_dependencies(model, batch, found.tokens, subject.task.scoring_rows)
+    }
     if float(early.max()) <= LOOKING_AHEAD:
         pairs = int((~shared).any(dim=1).sum())
         return judge.passed(f"{pairs} pairs of texts", **seen)
@@ -273,12 +277,12 @@ def _judged_outputs(
     )
 
 
-def _shared(found: TargetOffset, batch: Batch, other: Batch) -> Tensor:
+def _find_shared_positions(found: TargetOffset, batch: Batch, other: Batch) -> Tensor:
     """Return the positions before the first token in which two texts differ, [B, T]."""
     return (batch[found.tokens] != other[found.tokens]).cumsum(dim=1) == 0
 
 
-def other_characters(texts: pl.Series) -> dict[int, str]:
+def map_characters(texts: pl.Series) -> dict[int, str]:
     """Map each character to another one of the texts: tokenizers may not know others."""
     characters = sorted(set("".join(texts.drop_nulls())))
     return {
@@ -287,12 +291,12 @@ def other_characters(texts: pl.Series) -> dict[int, str]:
     }
 
 
-def _parting(texts: pl.Series, most: int) -> pl.Series:
+def _change_second_halves(texts: pl.Series, most: int) -> pl.Series:
     """Return the texts with other characters from their middle on, at most after `most` bytes.
 
     A token is a byte or more, so that many bytes are no more tokens, whatever the alphabet.
     """
-    changed, exchange = [], other_characters(texts)
+    changed, exchange = [], map_characters(texts)
     for text in texts.fill_null(""):
         content = text.encode()
         shared = content[: min(len(content) // 2, most)].decode(errors="ignore")
@@ -301,7 +305,7 @@ def _parting(texts: pl.Series, most: int) -> pl.Series:
     return pl.Series(texts.name, changed, dtype=pl.String)
 
 
-def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
+def find_filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
     """Return the shortest padded texts, and their padding after its first token, [B, T].
 
     Padding is the token that other texts end in, or begin with, when they are cut short. None
@@ -324,8 +328,8 @@ def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
         batch = subject.task.encode(rows)
     except Exception:  # a task may reject shorter texts
         return None
-    name = tokens_of(batch)
-    found = None if name is None or name not in short else padding_of(short[name])
+    name = find_tokens(batch)
+    found = None if name is None or name not in short else find_padding(short[name])
     if found is None or name is None:
         return None
     tokens = batch[name].flip(1) if not found.is_left else batch[name]
@@ -337,10 +341,10 @@ def filled_texts(subject: Subject) -> tuple[Batch, Tensor] | None:
     if not bool(filled.any()):
         return None
     inner = Padding(found.code, tokens.shape[1] - runs + 1, found.is_left)
-    return rows_of(batch, filled), inner.covers(tokens.shape[1])[filled]
+    return select_rows(batch, filled), inner.covers(tokens.shape[1])[filled]
 
 
-def learned_beyond_lists(subject: Subject) -> float | None:
+def measure_learned_beyond_lists(subject: Subject) -> float | None:
     """Return the share of positions after short lists of labels that gets a gradient.
 
     None where labels are not lists of several lengths, with one label for each position of an input
@@ -355,8 +359,8 @@ def learned_beyond_lists(subject: Subject) -> float | None:
     short = torch.nonzero((lengths > 0) & (lengths <= width - SHORTEST_RUN + 1)).flatten()[:TEXTS]
     if len(short) < FEWEST_LISTS:
         return None
-    batch, lengths = rows_of(subject.train, short), lengths[short][:, None]
-    output = output_of(subject, batch)
+    batch, lengths = select_rows(subject.train, short), lengths[short][:, None]
+    output = compute_output(subject, batch)
     if output.ndim < 2 or output.shape[1] != width:
         return None
     places = torch.arange(width)

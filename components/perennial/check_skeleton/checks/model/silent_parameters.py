@@ -49,13 +49,13 @@ def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, flo
     reasons = dict.fromkeys(silent, "harmful")
     evaluated(model)
     batch = subject.balanced(PROBED_ROWS)
-    reached = {id(leaf) for leaf in find_leaves(_losses(subject.task, model, batch).sum())}
+    reached = {id(leaf) for leaf in find_leaves(_compute_losses(subject.task, model, batch).sum())}
     for name in silent:
         is_reached = id(model.get_parameter(name)) in reached
-        twins = [] if is_reached else _twins(name, totals)
+        twins = [] if is_reached else _find_twins(name, totals)
         if not (is_reached or twins):
             continue
-        effect = _effect(subject.task, model, batch, name)
+        effect = _measure_effect(subject.task, model, batch, name)
         if effect.moves_loss:
             continue  # cut off by detach, or by a step that has no gradient
         if is_reached and effect.moves_output and _has_learning_neighbour(name, totals):
@@ -68,7 +68,7 @@ def explain_silence(subject: Subject, model: nn.Module, totals: Mapping[str, flo
     return Silence(**names)
 
 
-def drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
+def find_drawn_at_random(subject: Subject, names: Sequence[str]) -> list[str]:
     """Return the weights of torch's own layers that depend on the seed.
 
     Weights of custom modules may be random by design, such as frequencies of random features.
@@ -102,56 +102,58 @@ class _Effect:
 
 
 @torch.no_grad()
-def _effect(task: Task, model: nn.Module, batch: Batch, name: str) -> _Effect:
+def _measure_effect(task: Task, model: nn.Module, batch: Batch, name: str) -> _Effect:
     parameter = model.get_parameter(name)
     kept = parameter.clone()
-    losses, outputs = _seen(task, model, batch, name)
+    losses, outputs = _run_and_watch(task, model, batch, name)
     parameter.add_(STEP * (1 + kept.abs()))
-    after, moved = _seen(task, model, batch, name)
+    after, moved = _run_and_watch(task, model, batch, name)
     parameter.copy_(kept)
     return _Effect(
         is_called=bool(outputs),
-        moves_output=any(map(_differ, outputs, moved)),
-        moves_loss=_differ(losses, after),
+        moves_output=any(map(_are_different, outputs, moved)),
+        moves_loss=_are_different(losses, after),
     )
 
 
 def _is_called(task: Task, model: nn.Module, batch: Batch, name: str) -> bool:
     """Whether a parameter's module is called; some layers use the weights of others themselves."""
     with torch.no_grad():
-        return bool(_seen(task, model, batch, name)[1])
+        return bool(_run_and_watch(task, model, batch, name)[1])
 
 
-def _seen(task: Task, model: nn.Module, batch: Batch, name: str) -> tuple[Tensor, list[Tensor]]:
+def _run_and_watch(
+    task: Task, model: nn.Module, batch: Batch, name: str
+) -> tuple[Tensor, list[Tensor]]:
     """Return the losses, and the outputs of a parameter's module."""
     found: list[Tensor] = []
 
     def keep(module: nn.Module, given: object, output: object) -> None:
-        found.extend(_tensors(output))
+        found.extend(_list_tensors(output))
 
     handle = model.get_submodule(name.rpartition(".")[0]).register_forward_hook(keep)
     try:
-        return _losses(task, model, batch), found
+        return _compute_losses(task, model, batch), found
     finally:
         handle.remove()
 
 
-def _losses(task: Task, model: nn.Module, batch: Batch) -> Tensor:
+def _compute_losses(task: Task, model: nn.Module, batch: Batch) -> Tensor:
     """Return the losses that training minimises, shape [B]."""
     losses = task.training_losses(model(**inputs_of(batch)), batch)
     auxiliary = task.auxiliary_losses(model)
     return losses if auxiliary is None else losses + auxiliary
 
 
-def _tensors(output: object) -> Iterator[Tensor]:
+def _list_tensors(output: object) -> Iterator[Tensor]:
     if isinstance(output, Tensor):
         yield output.detach().clone()
     elif isinstance(output, list | tuple):
         for each in output:
-            yield from _tensors(each)
+            yield from _list_tensors(each)
 
 
-def _differ(before: Tensor, after: Tensor) -> bool:
+def _are_different(before: Tensor, after: Tensor) -> bool:
     if before.shape != after.shape:
         return True
     return not bool(((after - before).abs() <= MOVED * (1 + before.abs())).all())
@@ -163,7 +165,7 @@ def _has_learning_neighbour(name: str, totals: Mapping[str, float]) -> bool:
     return any(size > 0.0 for each, size in totals.items() if each.rpartition(".")[0] == module)
 
 
-def _twins(name: str, totals: Mapping[str, float]) -> list[str]:
+def _find_twins(name: str, totals: Mapping[str, float]) -> list[str]:
     """Return the same parameter of all other blocks, if they learn and its own block does too.
 
     Only for the first and the last block: an unused result in the middle is a mistake.
@@ -182,12 +184,12 @@ def _twins(name: str, totals: Mapping[str, float]) -> list[str]:
             twins = [each for number, each in row.items() if number != index]
             learns = all(totals[each] > 0.0 for each in twins)
             is_end = index in (min(row), max(row))
-            if twins and learns and is_end and _block_learns(parts, place, totals):
+            if twins and learns and is_end and _is_block_learning(parts, place, totals):
                 return twins
     return []
 
 
-def _block_learns(parts: list[str], place: int, totals: Mapping[str, float]) -> bool:
+def _is_block_learning(parts: list[str], place: int, totals: Mapping[str, float]) -> bool:
     """Whether something else of a block learns; its layers may lie in several lists."""
     lists: dict[str, dict[int, float]] = {}
     for each, size in totals.items():
@@ -202,7 +204,7 @@ def _block_learns(parts: list[str], place: int, totals: Mapping[str, float]) -> 
     )
 
 
-def copies_of_embeddings(
+def find_copies_of_embeddings(
     model: nn.Module, named: Mapping[str, nn.Parameter]
 ) -> list[tuple[str, Tensor]]:
     """Return parameters that equal an embedding bit by bit: their name, the embedding.

@@ -11,17 +11,17 @@ import polars as pl
 import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from perennial.check_skeleton.checks.data.signals import is_plain, needs_column, signal_of
-from perennial.check_skeleton.checks.model.sequences import other_characters
+from perennial.check_skeleton.checks.data.signals import is_plain, measure_signal, needs_column
+from perennial.check_skeleton.checks.model.sequences import map_characters
 from perennial.check_skeleton.checks.model.token_positions import (
-    tokens_of,
+    find_tokens,
 )
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.subject import (
     Subject,
-    example_keys,
-    padding_of,
+    compute_example_keys,
+    find_padding,
 )
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, inputs_of
@@ -103,10 +103,10 @@ class Words:
 )
 def check_text_coverage(subject: Subject, judge: Judge) -> CheckResult:
     """Check that texts reach the tensors completely, frequent words as distinct inputs."""
-    words = words_of(subject)
-    if lost := _judged_words(judge, words):
+    words = measure_words(subject)
+    if lost := _judge_words(judge, words):
         return lost
-    if words and (padded := words_as_padding(subject)):
+    if words and (padded := find_words_as_padding(subject)):
         name, lost_words, share = padded
         return (judge.failed if share >= COMMON_WORD else judge.warned)(
             f"{', '.join(lost_words[:4])} in {name}, in {share:.0%} of the texts, has the code of "
@@ -114,14 +114,14 @@ def check_text_coverage(subject: Subject, judge: Judge) -> CheckResult:
             hint="the vocabulary is numbered from 0, which is the code of padding: start after the "
             "codes of padding and unknown words",
         )
-    found = _judged_parts(judge, subject)
+    found = _judge_parts(judge, subject)
     if found.outcome != "skipped" or found.is_unmeasured or not words:
         return found
     return judge.passed(f"{words[0].words} frequent words of {words[0].column} become "
                         f"{words[0].inputs} different inputs")  # fmt: skip
 
 
-def _judged_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
+def _judge_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
     """Judge the words that are lost; None where each word has its own input."""
     if not found or found[0].lost <= DOUBTED_LOSS:
         return None
@@ -142,14 +142,14 @@ def _judged_words(judge: Judge, found: Sequence[Words]) -> CheckResult | None:
     return (judge.failed if is_clear else judge.warned)(shown, hint=hint, lost=worst.lost)
 
 
-def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
+def _judge_parts(judge: Judge, subject: Subject) -> CheckResult:
     """Judge whether each part of a text is read: of the label, or of a feature."""
     label, labels = subject.task.columns.label, subject.train[LABEL]
     is_text = subject.train_rows[label].dtype == pl.String
     if not is_text or labels.ndim != 2 or labels.is_floating_point():
-        return _judged_feature(judge, subject)
-    tokens = tokens_of(subject.train)
-    padding = None if tokens is None else padding_of(subject.train[tokens])
+        return _judge_feature(judge, subject)
+    tokens = find_tokens(subject.train)
+    padding = None if tokens is None else find_padding(subject.train[tokens])
     if padding is None:
         return judge.skipped("texts fill their sequences, so cut texts are expected")
     has_room = padding.content <= ROOM * labels.shape[1]
@@ -157,7 +157,7 @@ def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
     rows = rows.filter(pl.col(label).str.len_chars() >= PARTS)
     if rows.height < FEWEST_TEXTS:
         return judge.skipped(f"{rows.height} texts leave room in their sequences")
-    seen = _seen(subject, rows)
+    seen = _measure_seen_parts(subject, rows)
     shown = f"seen in the parts of {rows.height} texts: {', '.join(f'{s:.0%}' for s in seen)}"
     if min(seen) >= READ_SHARE:
         return judge.passed(shown, seen=seen)
@@ -173,33 +173,33 @@ def _judged_parts(judge: Judge, subject: Subject) -> CheckResult:
     )
 
 
-def _judged_feature(judge: Judge, subject: Subject) -> CheckResult:
+def _judge_feature(judge: Judge, subject: Subject) -> CheckResult:
     """Judge a text feature: whether it is cut, and the cut text predicts the label."""
-    name = long_texts(subject)
+    name = find_long_texts(subject)
     if not name:
         return judge.skipped("neither the label nor a feature is free text")
     try:
-        seen = parts_seen(subject, name)
+        seen = measure_parts_seen(subject, name)
     except Exception as error:  # a task may reject new texts
         return judge.skipped(f"encode rejects changed texts: {type(error).__name__}: {error}")
     unseen = [part for part, share in enumerate(seen) if share < READ_SHARE]
     shown = f"seen in the parts of long texts in {name}: {', '.join(f'{s:.0%}' for s in seen)}"
     if not seen or not unseen:
         return judge.passed(shown) if seen else judge.skipped("too few long texts")
-    told = told_by(subject, name, unseen)
+    told = measure_signal_of_parts(subject, name, unseen)
     if told < CLEAR_ERRORS:
         return judge.passed(
             f"{shown}; the rest does not predict the label ({told:.1f} standard errors)"
         )
     return judge.warned(
         f"{shown}; words in the unseen parts predict the label by {told:.0f} standard errors",
-        hint=_cut(unseen, seen),
+        hint=_explain_cut(unseen, seen),
         seen=seen,
         told=round(told, 2),
     )
 
 
-def _cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
+def _explain_cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
     """Return why parts of texts do not reach the inputs."""
     if len(unseen) == len(seen):
         return (
@@ -214,12 +214,14 @@ def _cut(unseen: Sequence[int], seen: Sequence[float]) -> str:
     )
 
 
-def _seen(subject: Subject, rows: pl.DataFrame) -> list[float]:
+def _measure_seen_parts(subject: Subject, rows: pl.DataFrame) -> list[float]:
     """Return, by part, the share of texts whose tensors change with a character in it."""
     label, before, shares = subject.task.columns.label, subject.task.encode(rows), []
-    exchange = other_characters(rows[label])
+    exchange = map_characters(rows[label])
     for part in range(PARTS):
-        texts = [_changed(text, (2 * part + 1) / (2 * PARTS), exchange) for text in rows[label]]
+        texts = [
+            _change_character(text, (2 * part + 1) / (2 * PARTS), exchange) for text in rows[label]
+        ]
         changed = rows.with_columns(pl.Series(label, texts, dtype=pl.String))
         with made_up("texts with one other character"):
             after = subject.task.encode(changed)
@@ -229,17 +231,17 @@ def _seen(subject: Subject, rows: pl.DataFrame) -> list[float]:
     return shares
 
 
-def _changed(text: str, where: float, exchange: Mapping[int, str]) -> str:
+def _change_character(text: str, where: float, exchange: Mapping[int, str]) -> str:
     place = int(where * len(text))
     return text[:place] + text[place].translate(exchange) + text[place + 1 :]
 
 
-def words_of(subject: Subject) -> list[Words]:
+def measure_words(subject: Subject) -> list[Words]:
     """Return the frequent words of each text feature after `encode`, worst first."""
     found = []
     for name, words in subject.once(_frequent_words).items():
         try:
-            judged = _judged(subject, name, words)
+            judged = _measure_column(subject, name, words)
         except Exception:  # a task may reject new texts
             continue
         found += [judged] if judged else []
@@ -249,11 +251,11 @@ def words_of(subject: Subject) -> list[Words]:
 def _frequent_words(subject: Subject) -> dict[str, dict[str, int]]:
     """Return the frequent words of each text feature that has enough of them, with their counts."""
     texts = [subject.train_rows[name] for name in subject.task.columns.features]
-    found = {each.name: _frequent(each) for each in texts if each.dtype == pl.String}
+    found = {each.name: _count_frequent(each) for each in texts if each.dtype == pl.String}
     return {name: words for name, words in found.items() if words}
 
 
-def _frequent(texts: pl.Series) -> dict[str, int]:
+def _count_frequent(texts: pl.Series) -> dict[str, int]:
     """Count the texts of each content word, one word per stem."""
     counts: Counter[str] = Counter()
     for text in texts.drop_nulls():
@@ -272,7 +274,7 @@ def _frequent(texts: pl.Series) -> dict[str, int]:
     return chosen if is_text and len(chosen) >= FEWEST_WORDS else {}
 
 
-def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
+def _measure_column(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
     """Encode a column's words, each alone, repeated, and in a text; None if not conclusive."""
     column = subject.train_rows[name].drop_nulls()
     real = column.unique(maintain_order=True).head(SAMPLE_TEXTS).to_list()
@@ -280,17 +282,17 @@ def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
     words = dict(list(words.items())[: BUDGET // (4 * max(size, 1))])
     if len(words) < FEWEST_WORDS:
         return None
-    moved, keys = _encoded(subject, name, real)
+    moved, keys = _encode_texts(subject, name, real)
     is_kept = len(set(keys)) >= REPEATED_SHARE * len(real)
     if column.n_unique() <= REPEATED_SHARE * len(column) and is_kept:
         return None
     if not moved and not needs_column(subject, subject.train_rows.head(1), name):
         return None
     context = sorted(real, key=lambda text: len(text.split()))[len(real) // 2].split()
-    every = [*words, *_unseen(words)]
+    every = [*words, *_make_unseen(words)]
     forms = [[word, " ".join([word] * REPEATS), " ".join([word, *context[1:]]),
               " ".join([*context[:-1], word])] for word in every]  # fmt: skip
-    _, keys = _encoded(subject, name, [text for form in forms for text in form])
+    _, keys = _encode_texts(subject, name, [text for form in forms for text in form])
     inputs = [tuple(keys[4 * place : 4 * place + 4]) for place in range(len(every))]
     groups: dict[tuple[bytes, ...], list[str]] = {}
     for word, key in zip(words, inputs, strict=False):
@@ -310,7 +312,7 @@ def _judged(subject: Subject, name: str, words: dict[str, int]) -> Words | None:
     )
 
 
-def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
+def find_words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
     """Return frequent words with the code of padding, with their column and share of the texts.
 
     Such a word disappears after a text, where only padding follows, but not before it. Words that
@@ -319,7 +321,7 @@ def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
     for name in subject.once(_frequent_words):
         column = subject.train_rows[name]
         try:
-            found = _vanished(subject, name)
+            found = _find_vanished(subject, name)
         except Exception:  # a task may reject new texts
             continue
         if found:
@@ -328,7 +330,7 @@ def words_as_padding(subject: Subject) -> tuple[str, list[str], float] | None:
     return None
 
 
-def _vanished(subject: Subject, name: str) -> list[str]:
+def _find_vanished(subject: Subject, name: str) -> list[str]:
     texts = subject.train_rows[name].drop_nulls()
     counts = Counter(word for text in texts for word in set(text.split()) if word.isalnum())
     size = sum(each[0].numel() for each in inputs_of(subject.train).values())
@@ -337,7 +339,7 @@ def _vanished(subject: Subject, name: str) -> list[str]:
     # A short text, so that there is room for one more word.
     short = sorted(texts.unique(maintain_order=True), key=lambda text: len(text.split()))
     context = short[len(short) // 10]
-    _, keys = _encoded(subject, name, [context, *(f"{context} {word}" for word in words),
+    _, keys = _encode_texts(subject, name, [context, *(f"{context} {word}" for word in words),
                                        *(f"{word} {context}" for word in words)])  # fmt: skip
     behind, before = keys[1 : 1 + len(words)], keys[1 + len(words) :]
     one_end = [
@@ -350,7 +352,7 @@ def _vanished(subject: Subject, name: str) -> list[str]:
     return found if len(found) <= max(PADDED_SHARE * len(words), 1) else []
 
 
-def _encoded(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, list[bytes]]:
+def _encode_texts(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, list[bytes]]:
     """Return how many numbers of the inputs differ between these texts, and the inputs."""
     place = int(subject.train_rows[name].is_not_null().arg_max() or 0)
     rows = subject.train_rows[[place] * len(texts)]
@@ -358,17 +360,17 @@ def _encoded(subject: Subject, name: str, texts: Sequence[str]) -> tuple[int, li
     inputs = inputs_of(subject.task.encode(changed))
     flat = [tensor.reshape(len(texts), -1) for tensor in inputs.values()]
     moved = sum(int((each != each[:1]).any(dim=0).sum()) for each in flat)
-    return moved, example_keys(inputs)
+    return moved, compute_example_keys(inputs)
 
 
-def _unseen(words: dict[str, int]) -> list[str]:
+def _make_unseen(words: dict[str, int]) -> list[str]:
     """Return two unknown words of the same letters."""
     generator = np.random.default_rng(0)
     letters = sorted({letter for word in words for letter in word.lower()})
     return ["".join(generator.choice(letters, 12)) for _ in range(2)]
 
 
-def long_texts(subject: Subject) -> str:
+def find_long_texts(subject: Subject) -> str:
     """Return the first feature of free text; empty where none is, or the label is not a class."""
     if subject.task.kind not in ("binary", "multiclass"):
         return ""
@@ -381,9 +383,9 @@ def long_texts(subject: Subject) -> str:
     return texts[0] if texts else ""
 
 
-def parts_seen(subject: Subject, name: str) -> list[float]:
+def measure_parts_seen(subject: Subject, name: str) -> list[float]:
     """Return, by part, the share of long texts whose inputs change with the words in it."""
-    rows = _long(subject.train_rows, name).head(READ_ROWS)
+    rows = _choose_long(subject.train_rows, name).head(READ_ROWS)
     if rows.height < FEWEST_ROWS // 2:
         return []
     before, seen = inputs_of(subject.task.encode(rows)), []
@@ -391,7 +393,7 @@ def parts_seen(subject: Subject, name: str) -> list[float]:
     for part in range(PARTS):
         changed = []
         for words, others in zip(texts_words, [*texts_words[1:], texts_words[0]], strict=True):
-            start, end = _bounds(words, part)
+            start, end = _find_bounds(words, part)
             stand_in = [others[place % len(others)] for place in range(start, end)]
             changed.append(" ".join([*words[:start], *stand_in, *words[end:]]))
         texts = pl.Series(name, changed, dtype=pl.String)
@@ -403,25 +405,25 @@ def parts_seen(subject: Subject, name: str) -> list[float]:
     return seen
 
 
-def told_by(subject: Subject, name: str, parts: Sequence[int]) -> float:
+def measure_signal_of_parts(subject: Subject, name: str, parts: Sequence[int]) -> float:
     """Return the standard errors by which words of these parts predict labels of other rows."""
     texts = subject.train_rows[name].fill_null("").to_list()
     labels = subject.train[LABEL].numpy()
     codes, counts = np.unique(labels, return_counts=True)
     is_one = labels == codes[counts.argmax()]
     words = [
-        [word for part in parts for word in text.split()[slice(*_bounds(text.split(), part))]]
+        [word for part in parts for word in text.split()[slice(*_find_bounds(text.split(), part))]]
         for text in texts
     ]
     half = np.arange(len(words)) % 2 == 0
-    odds = _odds(words, is_one, half)
+    odds = _measure_odds(words, is_one, half)
     scores = pl.Series([sum(odds.get(word, 0.0) for word in each) for each in words])
     bins = (scores.filter(pl.Series(~half)).rank() * SCORE_BINS / (~half).sum()).floor()
     target = is_one[~half].astype(np.float64)[:, None]
-    return signal_of(bins.cast(pl.Int64).to_numpy(), target).errors
+    return measure_signal(bins.cast(pl.Int64).to_numpy(), target).errors
 
 
-def _odds(
+def _measure_odds(
     words: list[list[str]], is_one: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
     half: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
 ) -> dict[str, float]:  # fmt: skip
@@ -437,12 +439,12 @@ def _odds(
     }
 
 
-def _long(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+def _choose_long(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return the longer half of the texts, with enough words for all parts."""
     length = rows[name].fill_null("").str.split(" ").list.len()
     least = max(LONG_WORDS, float(length.median() or 0.0))  # type: ignore[arg-type]
     return rows.filter(length >= least)
 
 
-def _bounds(words: Sequence[str], part: int) -> tuple[int, int]:
+def _find_bounds(words: Sequence[str], part: int) -> tuple[int, int]:
     return part * len(words) // PARTS, (part + 1) * len(words) // PARTS

@@ -7,16 +7,22 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.attention import masks_padding, observed_attention
+from perennial.check_skeleton.checks.model.attention import is_padding_masked, observe_attention
 from perennial.check_skeleton.checks.model.token_positions import (
     find_target_offset,
-    tokens_of,
-    watched,
+    find_tokens,
+    watch_modules,
 )
 from perennial.check_skeleton.free_outputs import probe
 from perennial.check_skeleton.made_up_inputs import made_up
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.subject import Padding, Subject, padding_of, rows_of, stirred_model
+from perennial.check_skeleton.subject import (
+    Padding,
+    Subject,
+    build_noisy_model,
+    find_padding,
+    select_rows,
+)
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, inputs_of
 
@@ -55,11 +61,11 @@ def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     batch = probe(subject)
     found = find_target_offset(subject, batch)
     if isinstance(found, str):
-        return _judged_whole(judge, subject, batch) or judge.skipped(found)
+        return _judge_whole(judge, subject, batch) or judge.skipped(found)
     places = torch.arange(found.wanted.shape[1])
     ends = torch.where(found.wanted >= 0, places, 0).amax(dim=1)
     order = ends.argsort(descending=True)[:PROBED_ROWS]
-    longest, last = rows_of(batch, order), int(ends[order].min())
+    longest, last = select_rows(batch, order), int(ends[order].min())
     if last < 3:
         return judge.skipped("the texts are too short to reorder their tokens")
     tokens = longest[found.tokens]
@@ -67,24 +73,24 @@ def check_position_use(subject: Subject, judge: Judge) -> CheckResult:
     turned[:, 1:last] = tokens[:, 1:last].flip(1)
     replaced[:, 1:last] = tokens.roll(1, 0)[:, 1:last]
     variants = [{**longest, found.tokens: each} for each in (tokens, turned, replaced)]
-    for layer, by_order, by_content in _layers_at(subject, variants, last):
+    for layer, by_order, by_content in _measure_layers(subject, variants, last):
         if by_content > CONTENT:
-            return _judged_order(judge, layer, by_order / by_content)
+            return _judge_order(judge, layer, by_order / by_content)
     return judge.skipped("no layer's output at a token depends on earlier tokens")
 
 
-def _judged_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult | None:
+def _judge_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult | None:
     """Judge models that answer once for each text; None where order may not matter."""
-    tokens = tokens_of(batch)
-    padding = None if tokens is None else padding_of(batch[tokens])
-    observed, _ = subject.once(observed_attention)
-    model = stirred_model(subject)
+    tokens = find_tokens(batch)
+    padding = None if tokens is None else find_padding(batch[tokens])
+    observed, _ = subject.once(observe_attention)
+    model = build_noisy_model(subject)
     is_recurrent = any(isinstance(each, nn.RNNBase) for each in model.modules())
     if tokens is None or not (is_recurrent or observed.lengths):
         return None
     length = batch[tokens].shape[1]
     content = torch.full((len(batch[tokens]),), length) if padding is None else padding.content
-    longest = rows_of(batch, content.argsort(descending=True)[:PROBED_ROWS])
+    longest = select_rows(batch, content.argsort(descending=True)[:PROBED_ROWS])
     kept = int(content.sort(descending=True).values[:PROBED_ROWS].min())
     if kept < FEWEST_TEXTS:
         return None
@@ -100,34 +106,38 @@ def _judged_whole(judge: Judge, subject: Subject, batch: Batch) -> CheckResult |
         before, by_order, by_content = (
             model(**inputs_of({**longest, tokens: each})) for each in (whole, turned, replaced)
         )
-    if _change(before, by_content) <= CONTENT:
+    if _measure_change(before, by_content) <= CONTENT:
         return None
-    return _judged_order(
-        judge, "the output", _change(before, by_order) / _change(before, by_content)
+    return _judge_order(
+        judge, "the output", _measure_change(before, by_order) / _measure_change(before, by_content)
     )
 
 
-def _layers_at(
+def _measure_layers(
     subject: Subject, variants: Sequence[Batch], place: int
 ) -> list[tuple[str, float, float]]:
     """Return each layer's change at one position, in order of execution: by order, by content."""
-    model, seen = stirred_model(subject), []
+    model, seen = build_noisy_model(subject), []
     for each in variants:
-        with watched(model, each[LABEL].shape, place) as outputs, torch.no_grad():
+        with watch_modules(model, each[LABEL].shape, place) as outputs, torch.no_grad():
             model(**inputs_of(each))
         seen.append(outputs)
     first, turned, replaced = seen
     return [
-        (name or "the model", _change(output, turned[name]), _change(output, replaced[name]))
+        (
+            name or "the model",
+            _measure_change(output, turned[name]),
+            _measure_change(output, replaced[name]),
+        )
         for name, output in first.items()
     ]
 
 
-def _change(first: Tensor, second: Tensor) -> float:
+def _measure_change(first: Tensor, second: Tensor) -> float:
     return float((first - second).norm() / (1e-12 + first.norm()))
 
 
-def _judged_order(judge: Judge, layer: str, share: float) -> CheckResult:
+def _judge_order(judge: Judge, layer: str, share: float) -> CheckResult:
     shown = f"at {layer}, reordered tokens change {share:.2g} of what other tokens change"
     if share > ORDER:
         return judge.passed(shown)
@@ -151,18 +161,18 @@ def _judged_order(judge: Judge, layer: str, share: float) -> CheckResult:
 def check_padding_independence(subject: Subject, judge: Judge) -> CheckResult:
     """Check that outputs do not depend on padding."""
     batch = probe(subject)
-    tokens = tokens_of(batch)
-    padding = None if tokens is None else padding_of(batch[tokens])
+    tokens = find_tokens(batch)
+    padding = None if tokens is None else find_padding(batch[tokens])
     if tokens is None or padding is None:
         return judge.skipped("no input is a sequence that is padded to one length")
     length, order = batch[tokens].shape[1], padding.content.argsort()
     shortest = order[padding.content[order] > 0][:PROBED_ROWS]  # empty texts have no other tokens
     kept = int(padding.content[shortest].max())
     window = slice(length - kept, length) if padding.is_left else slice(0, kept)
-    whole, is_padding = rows_of(batch, shortest), padding.covers(length)[shortest]
+    whole, is_padding = select_rows(batch, shortest), padding.covers(length)[shortest]
     own = Padding(padding.code, padding.content[shortest], padding.is_left)
     with made_up("steps at the positions of padding"):
-        pooled = pooled_padding(subject, whole, tokens, own)
+        pooled = find_pooled_padding(subject, whole, tokens, own)
     if pooled:
         return judge.failed(
             f"after {pooled.layer}, answers move {pooled.share:.2g} times as far with positions of "
@@ -172,33 +182,35 @@ def check_padding_independence(subject: Subject, judge: Judge) -> CheckResult:
         )
     codes = whole[tokens][~is_padding]
     filled = torch.where(is_padding, codes[codes != padding.code].mode().values, whole[tokens])
-    sees = partial(_text_outputs, stirred_model(subject), window=window, is_padding=is_padding)
+    sees = partial(
+        _compute_text_outputs, build_noisy_model(subject), window=window, is_padding=is_padding
+    )
     with made_up("other tokens as padding"):
         before, again, other = map(sees, (whole, whole, {**whole, tokens: filled}))
-    if _moved(before, again) > PADDING:
+    if _measure_move(before, again) > PADDING:
         return judge.skipped("outputs are random in evaluation mode: see `modes`")
-    if _moved(before, other) <= PADDING:
+    if _measure_move(before, other) <= PADDING:
         return judge.passed("outputs do not change with other tokens as padding")
     cut = {
         name: each[:, window] if each.shape[:2] == whole[tokens].shape else each
         for name, each in whole.items()
     }
     try:
-        shown = f"outputs move by up to {_moved(before, sees(cut)):.2g} without "
+        shown = f"outputs move by up to {_measure_move(before, sees(cut)):.2g} without "
     except Exception as error:  # a model may be made for sequences of one length
-        return _judged_in_place(judge, subject, whole, tokens, own) or judge.skipped(
+        return _judge_in_place(judge, subject, whole, tokens, own) or judge.skipped(
             f"the model rejects shorter sequences: {type(error).__name__}"
         )
     shown += f"{length - kept} of {length} positions, which are padding"
-    is_unseen = _moved(before, sees(cut)) <= PADDING
+    is_unseen = _measure_move(before, sees(cut)) <= PADDING
     return judge.passed(shown) if is_unseen else judge.warned(shown, hint=SEEN)
 
 
-def _judged_in_place(
+def _judge_in_place(
     judge: Judge, subject: Subject, batch: Batch, tokens: str, padding: Padding
 ) -> CheckResult | None:
     """Judge whether outputs move with the vector of padding; None where it has no own vector."""
-    model, looked_up, added = stirred_model(subject), [], [0.0]
+    model, looked_up, added = build_noisy_model(subject), [], [0.0]
     # The first token of the padding may mark the end of the text.
     places = Padding(padding.code, padding.content + 1, padding.is_left)
     beyond = places.covers(batch[tokens].shape[1])[:, :, None]
@@ -223,13 +235,15 @@ def _judged_in_place(
         ):
             return None  # a weight for each position, padding included, by design
         added[0] = 1.0
-        moved = _moved(before, model(**inputs_of(batch)))
+        moved = _measure_move(before, model(**inputs_of(batch)))
     if moved <= PADDING:
         return judge.passed("outputs do not change with another vector for padding")
     return judge.warned(f"outputs move by up to {moved:.2g} with the vector of padding", SEEN)
 
 
-def _text_outputs(model: nn.Module, batch: Batch, *, window: slice, is_padding: Tensor) -> Tensor:
+def _compute_text_outputs(
+    model: nn.Module, batch: Batch, *, window: slice, is_padding: Tensor
+) -> Tensor:
     """Return outputs without those of padding; all, for models that answer once per text."""
     with torch.no_grad():
         output: Tensor = model(**inputs_of(batch))
@@ -242,7 +256,7 @@ def _text_outputs(model: nn.Module, batch: Batch, *, window: slice, is_padding: 
     )
 
 
-def _moved(first: Tensor, second: Tensor) -> float:
+def _measure_move(first: Tensor, second: Tensor) -> float:
     return float(((first - second).abs() / (1 + first.abs())).max())
 
 
@@ -261,7 +275,7 @@ class PooledPadding:
     share: float
 
 
-def pooled_padding(
+def find_pooled_padding(
     subject: Subject, batch: Batch, tokens: str, padding: Padding
 ) -> PooledPadding | None:
     """Return how padding affects the answer for a whole sequence; None where it does not.
@@ -278,21 +292,23 @@ def pooled_padding(
     is_word = ~padding.covers(length)
     if not bool(is_padding.any(dim=1).all()):
         return None
-    told_by = _told_by(subject, batch, is_padding, is_word)
+    told_by = _find_marks(subject, batch, is_padding, is_word)
     if not told_by:
         return None
-    model = stirred_model(subject)
+    model = build_noisy_model(subject)
     with torch.no_grad():
-        name, before = _last_of_positions(model, batch, (rows, length))
+        name, before = _find_last_of_positions(model, batch, (rows, length))
         if not name or before.ndim > 2 or before.shape[1:] == (length,):
             return None
-        moved = [_moved_at(model, batch, (name, before), where) for where in (is_padding, is_word)]
+        moved = [
+            _measure_move_at(model, batch, (name, before), where) for where in (is_padding, is_word)
+        ]
     if moved[0] <= LEAST or moved[0] <= POOLED_SHARE * moved[1]:
         return None
     return PooledPadding(name, told_by, moved[0] / max(moved[1], 1e-12))
 
 
-def _told_by(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor) -> str:
+def _find_marks(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor) -> str:
     """Return what marks padding: a mask of the model or a layer, or masked attention."""
     found: list[str] = []
 
@@ -308,18 +324,18 @@ def _told_by(subject: Subject, batch: Batch, is_padding: Tensor, is_word: Tensor
         if any(tells(each) for each in (*given, *named.values())):
             found.append(f"the mask passed to {type(module).__name__}")
 
-    model = stirred_model(subject)
+    model = build_noisy_model(subject)
     for each in model.modules():
         each.register_forward_pre_hook(note, with_kwargs=True)
     with torch.no_grad():
         model(**inputs_of(batch))
     if found:
         return found[0]
-    seen, observed = subject.once(observed_attention)
-    return "the mask of its attention" if masks_padding(subject, seen, observed) else ""
+    seen, observed = subject.once(observe_attention)
+    return "the mask of its attention" if is_padding_masked(subject, seen, observed) else ""
 
 
-def _last_of_positions(
+def _find_last_of_positions(
     model: nn.Module, batch: Batch, shape: tuple[int, int]
 ) -> tuple[str, Tensor]:
     """Return the last layer, not an embedding, with outputs per position; and the answers."""
@@ -328,7 +344,7 @@ def _last_of_positions(
 
     def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
         def note(_: nn.Module, given: object, output: object) -> None:
-            if _axis(output, shape):
+            if _find_axis(output, shape):
                 called.append("" if isinstance(module, nn.Embedding) else name)
 
         return module.register_forward_hook(note)
@@ -344,7 +360,7 @@ def _last_of_positions(
     return (called[-1] if called else ""), answers
 
 
-def _axis(output: object, shape: tuple[int, int]) -> int:
+def _find_axis(output: object, shape: tuple[int, int]) -> int:
     """Return the dimension of the positions in a layer's output; 0 where there is none."""
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor) or first.ndim != 3 or first.shape[0] != shape[0]:
@@ -352,14 +368,16 @@ def _axis(output: object, shape: tuple[int, int]) -> int:
     return next((axis for axis in LAYOUTS if first.shape[axis] == shape[1]), 0)
 
 
-def _moved_at(model: nn.Module, batch: Batch, at: tuple[str, Tensor], where: Tensor) -> float:
+def _measure_move_at(
+    model: nn.Module, batch: Batch, at: tuple[str, Tensor], where: Tensor
+) -> float:
     """Return how far answers move, on average, with a layer's output at some positions."""
     name, before = at
 
     def step(_: nn.Module, given: object, output: object) -> object:
         first = output[0] if isinstance(output, tuple) else output
         assert isinstance(first, Tensor)
-        axis = _axis(first, (where.shape[0], where.shape[1]))
+        axis = _find_axis(first, (where.shape[0], where.shape[1]))
         numbers = LAYOUTS[axis]
         size, generator = [1, 1, 1], torch.Generator().manual_seed(0)
         size[numbers] = first.shape[numbers]

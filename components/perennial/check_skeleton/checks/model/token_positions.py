@@ -10,8 +10,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.free_outputs import is_per_token, output_of, wanted_tokens
-from perennial.check_skeleton.subject import Subject, head_of
+from perennial.check_skeleton.free_outputs import compute_output, find_wanted_tokens, is_per_token
+from perennial.check_skeleton.subject import Subject, select_head
 from perennial.engine.task import LABEL, Batch, inputs_of
 
 # Shuffled tokens agree with their labels about as often as letters do, once in ten to twenty; the
@@ -51,10 +51,10 @@ class TargetOffset:
 
 def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
     """Return the targets of a batch; or why they cannot be compared with tokens."""
-    output = output_of(subject, batch)
+    output = compute_output(subject, batch)
     if not is_per_token(output, batch[LABEL]):
         return "the model's output is not one row of scores per label"
-    found = measure_target_offset(wanted_tokens(subject.task, output, batch), batch)
+    found = measure_target_offset(find_wanted_tokens(subject.task, output, batch), batch)
     if found is None:
         return "no input has the shape of the labels"
     if found.is_hidden:
@@ -65,14 +65,14 @@ def find_target_offset(subject: Subject, batch: Batch) -> TargetOffset | str:
 def measure_target_offset(wanted: Tensor, batch: Batch) -> TargetOffset | None:
     """Compare targets with the input that contains them most often; None without tokens."""
     found = [
-        TargetOffset(name, wanted, agreements(tensor, wanted), _is_hidden(tensor, wanted))
+        TargetOffset(name, wanted, measure_agreements(tensor, wanted), _is_hidden(tensor, wanted))
         for name, tensor in inputs_of(batch).items()
         if tensor.shape == wanted.shape and not tensor.is_floating_point()
     ]
     return max(found, key=lambda each: max(each.agreement.values()), default=None)
 
 
-def agreements(tokens: Tensor, wanted: Tensor) -> dict[int, float]:
+def measure_agreements(tokens: Tensor, wanted: Tensor) -> dict[int, float]:
     """Return, by offset, the share of targets [B, T] that equal the token that far ahead."""
     length, shares = wanted.shape[1], {}
     for offset in OFFSETS:
@@ -91,7 +91,7 @@ def _is_hidden(tokens: Tensor, wanted: Tensor) -> bool:
     return bool((shown == code).double().mean() >= HIDDEN_SHARE and not (asks == code).any())
 
 
-def tokens_of(batch: Batch) -> str | None:
+def find_tokens(batch: Batch) -> str | None:
     """Return the input whose codes vary most, of those that may be sequences of tokens."""
     sequences = {
         name: len(np.unique(tensor.numpy()))
@@ -101,7 +101,7 @@ def tokens_of(batch: Batch) -> str | None:
     return max(sequences, key=lambda name: sequences[name], default=None)
 
 
-def dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonValue:
+def measure_dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonValue:
     """Return how much the output at each position moves with the token at each, from 0 to 1.
 
     By output, by input, evenly spread over the positions.
@@ -114,7 +114,7 @@ def dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonVa
     """
     length = batch[name].shape[1]
     places = torch.linspace(0, length - 1, min(length, MOST_POSITIONS)).round().long()
-    one = head_of(inputs_of(batch), 1)
+    one = select_head(inputs_of(batch), 1)
     used = torch.from_numpy(np.unique(batch[name].numpy()))
     columns = []
     with torch.no_grad():
@@ -126,17 +126,17 @@ def dependencies(model: nn.Module, batch: Batch, name: str, most: int) -> JsonVa
             at = torch.searchsorted(used, inputs[name][rows, some])
             inputs[name][rows, some] = used[(at + 1) % len(used)]
             # Copies in a batch may affect each other; `example_independence` checks that.
-            columns.append(moves(before, model(**inputs))[:, places])
-    return shaded(torch.cat(columns).t())
+            columns.append(measure_moves(before, model(**inputs))[:, places])
+    return shade(torch.cat(columns).t())
 
 
-def moves(before: Tensor, after: Tensor) -> Tensor:
+def measure_moves(before: Tensor, after: Tensor) -> Tensor:
     """Return the relative difference of the output at each position, [B, T]."""
     return (before - after).abs().amax(dim=2) / (1 + before.abs().amax(dim=2))
 
 
 @contextmanager
-def watched(model: nn.Module, shape: Sequence[int], at: int) -> Iterator[dict[str, Tensor]]:
+def watch_modules(model: nn.Module, shape: Sequence[int], at: int) -> Iterator[dict[str, Tensor]]:
     """Record each module's output at one position, in order of execution.
 
     Args:
@@ -162,7 +162,7 @@ def watched(model: nn.Module, shape: Sequence[int], at: int) -> Iterator[dict[st
             handle.remove()
 
 
-def shaded(moved: Tensor) -> JsonValue:
+def shade(moved: Tensor) -> JsonValue:
     """Return how far outputs move with inputs, [outputs, inputs], as `DEPENDENCIES` shows it.
 
     0 is not at all, 1 by its own size or more; between them each decade is one step.

@@ -132,7 +132,7 @@ def check_rank_equivalence(subject: Subject, judge: Judge) -> CheckResult:
         conclude = judge.warned if diverged else judge.failed
         return conclude(
             f"the engine cannot train the task in one process: {alone.problem}",
-            hint=cause_of(alone),
+            hint=explain_failure(alone),
         )
     if trials.randomness_off == "noise":
         return judge.skipped("the loss draws random numbers that evaluation mode does not turn off")
@@ -165,7 +165,7 @@ def check_rank_data(subject: Subject, judge: Judge) -> CheckResult:
             hint="build_model depends on the process: look for RANK, the process id, the time, "
             "hashes of text (PYTHONHASHSEED) and own generators",
         )
-    if problem := _row_problem(ranks, trials.rows):
+    if problem := _describe_row_problem(ranks, trials.rows):
         return judge.failed(
             problem,
             hint="every update must use the rows that the engine hands to this rank: look for a "
@@ -200,21 +200,21 @@ def check_resume_trial(subject: Subject, judge: Judge) -> CheckResult:
         # Both parts of one training store their errors in one place.
         is_as_planned = outcome is killed and set(killed.codes) == {-signal.SIGKILL}
         if (outcome.failure and not is_as_planned) or outcome.is_hung:
-            return judge.failed(f"{place}: {outcome.problem}", hint=cause_of(outcome))
+            return judge.failed(f"{place}: {outcome.problem}", hint=explain_failure(outcome))
     if not resumed.is_complete:
         return judge.unmeasured(f"needs a checkpoint: {killed.problem}")
     return _judge_resume(judge, straight.ranks[0], resumed)
 
 
-def asked_for(strategy: str) -> Sequence[str]:
+def list_requested_strategies(strategy: str) -> Sequence[str]:
     """Return which of the tested strategies the contract may run."""
     return ("ddp", "fsdp") if strategy == "auto" else ("ddp",) if strategy == "ddp" else ("fsdp",)
 
 
 def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult:
-    found = [(name, *_finding(trials, name)) for name in ("ddp", "fsdp")]
+    found = [(name, *_find_difference(trials, name)) for name in ("ddp", "fsdp")]
     wrong = [(name, measured, hint) for name, measured, hint in found if hint]
-    how = _how(trials)
+    how = _describe_setup(trials)
     if not wrong and not all(trials[name].is_complete for name, _, _ in found):
         obstacles = [each.obstacle for each in trials.outcomes.values() if each.obstacle]
         return judge.unmeasured((obstacles or [found[0][1]])[0])
@@ -223,7 +223,7 @@ def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult
     measured = "; ".join(f"{name}: {text}" for name, text, _ in wrong)
     hint = ". ".join(dict.fromkeys(hint for _, _, hint in wrong))
     works = [name for name, _, hint in found if not hint and trials[name].is_complete]
-    if set(asked_for(wanted)) <= set(works):
+    if set(list_requested_strategies(wanted)) <= set(works):
         return judge.warned(
             measured, f"{hint}. The contract asks for {wanted!r}, which works", **how
         )
@@ -232,28 +232,28 @@ def _judge_equivalence(judge: Judge, trials: Trials, wanted: str) -> CheckResult
     return judge.failed(measured, hint, **how)
 
 
-def _finding(trials: Trials, name: str) -> tuple[str, str]:
+def _find_difference(trials: Trials, name: str) -> tuple[str, str]:
     """Return the measurement under a strategy, and the likely cause; empty without a fault."""
     outcome, alone = trials[name], trials["alone"].ranks[0]
     if not outcome.is_complete:
         is_fault = outcome.codes and not outcome.obstacle
-        return outcome.problem, cause_of(outcome) if is_fault else ""
+        return outcome.problem, explain_failure(outcome) if is_fault else ""
     if len({rank.initial for rank in outcome.ranks.values()}) > 1:
         return (
             "the ranks build different models",
             "build_model depends on the process: see the advice of rank_data",
         )
-    difference = difference_of(alone, outcome.ranks[0])
+    difference = measure_difference(alone, outcome.ranks[0])
     if any(rank.final != outcome.ranks[0].final for rank in outcome.ranks.values()):
         return (
             f"the ranks end with different weights, {difference}",
             "a parameter or buffer changes on one rank only: look for tensors made or changed in "
             "forward, outside the gradients that the engine adds up",
         )
-    return str(difference), _likely(difference, alone) if difference.is_large else ""
+    return str(difference), _explain_likely_cause(difference, alone) if difference.is_large else ""
 
 
-def _likely(difference: Difference, alone: RankRecord) -> str:
+def _explain_likely_cause(difference: Difference, alone: RankRecord) -> str:
     kept = ", ".join(alone.drifting[:6])
     if kept:
         return (
@@ -280,12 +280,14 @@ def _is_division(trials: Trials, names: Sequence[str]) -> bool:
     others = [trials[name] for name in names]
     return all(
         other.is_complete
-        and not difference_of(passes.ranks[0], other.ranks[0], trials["alone"].ranks[0]).is_large
+        and not measure_difference(
+            passes.ranks[0], other.ranks[0], trials["alone"].ranks[0]
+        ).is_large
         for other in others
     )
 
 
-def _how(trials: Trials) -> dict[str, object]:
+def _describe_setup(trials: Trials) -> dict[str, object]:
     """Return the differences from the contract's training."""
     notes = ["plain gradient descent in float32, without augmentation and dropout"]
     if trials.randomness_off == "evaluation":
@@ -295,8 +297,8 @@ def _how(trials: Trials) -> dict[str, object]:
     return {"how": "; ".join(notes)}
 
 
-def _row_problem(ranks: Sequence[RankRecord], rows: int) -> str:
-    epochs = shared_order(ranks, rows)
+def _describe_row_problem(ranks: Sequence[RankRecord], rows: int) -> str:
+    epochs = list_shared_order(ranks, rows)
     for number, epoch in enumerate(epochs, start=1):
         missing = rows - len(set(epoch))
         if missing:
@@ -313,7 +315,7 @@ def _judge_randomness(judge: Judge, ranks: Sequence[RankRecord], rows: int) -> C
             hint="remove manual_seed from forward, losses and augment: it makes the dropout of "
             "all ranks and updates equal",
         )
-    repeated, expected = seen_twice(ranks, rows)
+    repeated, expected = count_seen_twice(ranks, rows)
     if repeated > expected + REPEATED_SHARE * rows:
         return judge.failed(
             f"{repeated} examples of an epoch reach the model twice, {expected} expected from "
@@ -352,21 +354,21 @@ def _judge_resume(judge: Judge, whole: RankRecord, resumed: Outcome) -> CheckRes
     if not differing and whole.final == rest.final:
         strategy = resumed.trial.training.strategy
         return judge.passed(f"loss {losses[STEPS]:.6g} of update {STEPS}, twice, under {strategy}")
-    step, moved = (*differing, STEPS)[0], _differing_weights(whole, rest)
+    step, moved = (*differing, STEPS)[0], _name_differing_weights(whole, rest)
     return judge.failed(
         f"update {step}: loss {losses[step]:.8g} after the resume, {before[step]:.8g} without; "
         f"{len(moved)} tensors end different: {', '.join(moved[:4])}",
-        hint=_lost(whole),
+        hint=_describe_lost(whole),
         drifting=list(whole.drifting),
     )
 
 
-def _differing_weights(whole: RankRecord, rest: RankRecord) -> list[str]:
+def _name_differing_weights(whole: RankRecord, rest: RankRecord) -> list[str]:
     names = sorted({*whole.final, *rest.final})
     return [name for name in names if whole.final.get(name) != rest.final.get(name)]
 
 
-def _lost(whole: RankRecord) -> str:
+def _describe_lost(whole: RankRecord) -> str:
     kept = ", ".join(whole.drifting[:6])
     if kept:
         return (
@@ -379,7 +381,7 @@ def _lost(whole: RankRecord) -> str:
     )
 
 
-def difference_of(
+def measure_difference(
     one: RankRecord, other: RankRecord, origin: RankRecord | None = None
 ) -> Difference:
     """Compare two trials of equal length.
@@ -392,19 +394,21 @@ def difference_of(
     origin = origin or one
     scale = max(abs(step.loss) for step in one.steps) or 1.0
     gaps = {
-        step.step: _size(step.loss - twin.loss) / scale
+        step.step: _measure_size(step.loss - twin.loss) / scale
         for step, twin in zip(one.steps, other.steps, strict=True)
     }
     first = next((step for step, gap in gaps.items() if gap > TOLERANCE), 0)
-    apart = _weights_apart(one, other, origin)
+    apart = _measure_weights_apart(one, other, origin)
     worst = max(apart, key=lambda name: apart[name], default="")
     return Difference(first, max(gaps.values()), worst, apart.get(worst, 0.0))
 
 
-def _weights_apart(one: RankRecord, other: RankRecord, origin: RankRecord) -> dict[str, float]:
+def _measure_weights_apart(
+    one: RankRecord, other: RankRecord, origin: RankRecord
+) -> dict[str, float]:
     """Return differences by tensor: parameters relative to their change, buffers to their size."""
     moved = [
-        _size(origin.weights[name] - start)
+        _measure_size(origin.weights[name] - start)
         for name, start in origin.start.items()
         if name in origin.parameters and start.numel()
     ]
@@ -413,20 +417,20 @@ def _weights_apart(one: RankRecord, other: RankRecord, origin: RankRecord) -> di
     for name in one.weights.keys() & other.weights.keys():
         tensor = one.weights[name]
         if tensor.is_floating_point() and tensor.numel():
-            size, gap = _size(tensor), _size(tensor - other.weights[name])
+            size, gap = _measure_size(tensor), _measure_size(tensor - other.weights[name])
             # The rounding error of large numbers is not a difference, however little they changed.
             gap = 0.0 if gap <= ROUNDING * size else gap
             apart[name] = gap / (way if name in origin.parameters else max(size, 1e-6))
     return apart
 
 
-def _size(values: Tensor | float) -> float:
+def _measure_size(values: Tensor | float) -> float:
     """Return the largest absolute value; NaN counts as infinite."""
     size = float(torch.as_tensor(values).abs().max())
     return math.inf if math.isnan(size) else size
 
 
-def shared_order(ranks: Sequence[RankRecord], rows: int) -> list[tuple[int, ...]]:
+def list_shared_order(ranks: Sequence[RankRecord], rows: int) -> list[tuple[int, ...]]:
     """Return the rows that all ranks saw together, cut into whole epochs."""
     stream: list[int] = []
     for steps in zip(*(rank.steps for rank in ranks), strict=True):
@@ -435,7 +439,7 @@ def shared_order(ranks: Sequence[RankRecord], rows: int) -> list[tuple[int, ...]
     return [tuple(stream[start : start + rows]) for start in range(0, len(stream) - rows + 1, rows)]
 
 
-def seen_twice(ranks: Sequence[RankRecord], rows: int) -> tuple[int, int]:
+def count_seen_twice(ranks: Sequence[RankRecord], rows: int) -> tuple[int, int]:
     """Count examples of the first epoch that repeat another's inputs, and the expected count.
 
     The expected count is a rank's own count of rows with equal inputs in the stored data.
@@ -448,7 +452,7 @@ def seen_twice(ranks: Sequence[RankRecord], rows: int) -> tuple[int, int]:
     return len(epoch) - len(set(epoch)), ranks[0].twins
 
 
-def cause_of(outcome: Outcome) -> str:
+def explain_failure(outcome: Outcome) -> str:
     """Return the likely cause of a trial that raised or hung."""
     if outcome.is_hung:
         return HANGS

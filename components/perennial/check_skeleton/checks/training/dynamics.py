@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.training.input_independence import z_score
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import simplified
-from perennial.check_skeleton.subject import Subject, head_of, rows_of
+from perennial.check_skeleton.short_training import simplify
+from perennial.check_skeleton.subject import Subject, select_head, select_rows
 from perennial.check_skeleton.verdict import CURVES, PREDICTION_PATHS
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
@@ -104,19 +104,21 @@ class Course:
     @property
     def errors(self) -> float:
         """Standard errors by which the fixed batch's loss fell."""
-        return _errors(self.losses)
+        return _measure_errors(self.losses)
 
     @property
     def rises(self) -> bool:
         """Whether measured and minimised loss end clearly above their start."""
         if not math.isfinite(self.end):
             return True
-        return all(_rises(losses) for losses in (self.losses, self.trained))
+        return all(_is_rising(losses) for losses in (self.losses, self.trained))
 
     @property
     def goes_wrong(self) -> bool:
         """Whether measured and minimised loss rise significantly, even if by little."""
-        return all(_errors(losses) < -CLEAR_ERRORS for losses in (self.losses, self.trained))
+        return all(
+            _measure_errors(losses) < -CLEAR_ERRORS for losses in (self.losses, self.trained)
+        )
 
     @property
     def settled(self) -> Sequence[UpdatePoint]:
@@ -145,7 +147,7 @@ class Trial:
     @classmethod
     def of(cls, subject: Subject) -> "Trial":
         """Build the short version of the training in a subject's contract."""
-        training, rows = subject.training, _batch_rows(subject)
+        training, rows = subject.training, _choose_batch_rows(subject)
         peak = training.optimizer.peak_rate(training.global_batch_size)
         optimizer = training.optimizer.model_copy(
             update={
@@ -155,12 +157,12 @@ class Trial:
         micro = rows if subject.task.needs_whole_batch else min(rows, training.micro_batch_size)
         changed = training.model_copy(
             update={
-                "optimizer": optimizer, "schedule": _compressed(training), "compile": False,
+                "optimizer": optimizer, "schedule": _compress_schedule(training), "compile": False,
                 "global_batch_size": rows, "micro_batch_size": micro, "precision": "fp32",
                 "allow_tf32": False, "deterministic": False, "memory": Memory(),
             }
         )  # fmt: skip
-        return cls(changed, EncodedSplit(subject.train), _fixed_batch(subject, rows))
+        return cls(changed, EncodedSplit(subject.train), _choose_fixed_batch(subject, rows))
 
     def at(self, factor: float) -> TrainingSection:
         """Return the training with another learning rate."""
@@ -182,7 +184,7 @@ class Trial:
 )
 def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the contract's training starts well."""
-    obstacle = _obstacle(subject)
+    obstacle = _find_obstacle(subject)
     if obstacle:
         return judge.skipped(obstacle)
     try:
@@ -191,19 +193,19 @@ def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
     except PerennialError as error:
         return judge.skipped(f"needs an optimizer that can be built: {error.problem}")
     if course.rises or course.growth > LARGEST_GROWTH:
-        return _judged_too_high(judge, course, run(subject, trial, 1 / FACTOR), subject, trial)
-    if travel(course, subject.training, trial) < SHORTEST_TRAVEL:
+        return _judge_too_high(judge, course, run(subject, trial, 1 / FACTOR), subject, trial)
+    if measure_travel(course, subject.training, trial) < SHORTEST_TRAVEL:
         faster = run(subject, trial, FACTOR)
-        if _is_better(faster, course) and not _gets_there(subject, trial, faster):
-            return _judged_too_low(judge, course, faster, subject, trial)
-    return _judged_gradients(judge, course, subject, trial)
+        if _is_better(faster, course) and not _is_getting_there(subject, trial, faster):
+            return _judge_too_low(judge, course, faster, subject, trial)
+    return _judge_gradients(judge, course, subject, trial)
 
 
-def _judged_too_high(
+def _judge_too_high(
     judge: Judge, course: Course, slower: Course, subject: Subject, trial: Trial
 ) -> CheckResult:
-    evidence = _evidence(subject, trial, course, slower)
-    rate = _peak(subject)
+    evidence = _collect_evidence(subject, trial, course, slower)
+    rate = _find_peak_rate(subject)
     shown = (
         f"loss {course}, weights {course.growth:.3g} times as long at rate {rate:.3g}; "
         f"loss {slower} at a hundredth of it"
@@ -231,10 +233,10 @@ def _judged_too_high(
     return judge.warned(shown, hint=hint, **evidence)
 
 
-def _judged_too_low(
+def _judge_too_low(
     judge: Judge, course: Course, faster: Course, subject: Subject, trial: Trial
 ) -> CheckResult:
-    rate, path = _peak(subject), travel(course, subject.training, trial)
+    rate, path = _find_peak_rate(subject), measure_travel(course, subject.training, trial)
     conclude = judge.failed if path < HOPELESS_TRAVEL else judge.warned
     return conclude(
         f"the weights move by at most {path:.2g} of their length in {subject.training.steps} "
@@ -242,7 +244,7 @@ def _judged_too_low(
         hint=_cut_short(subject, course)
         or "the learning rate is too low: raise optimizer.learning_rate, to between "
         f"{10 * rate:.2g} and {FACTOR * rate:.2g}",
-        **_evidence(subject, trial, course, faster),
+        **_collect_evidence(subject, trial, course, faster),
     )
 
 
@@ -262,13 +264,13 @@ def _cut_short(subject: Subject, course: Course) -> str:
     )
 
 
-def _judged_gradients(judge: Judge, course: Course, subject: Subject, trial: Trial) -> CheckResult:
+def _judge_gradients(judge: Judge, course: Course, subject: Subject, trial: Trial) -> CheckResult:
     """Judge gradient norms and clipping of a training with a suitable rate."""
     norms = [each.gradient_norm for each in course.points]
     settled = [each.gradient_norm for each in course.settled]
     typical, share = median(settled), np.mean([each.is_clipped for each in course.points])
     ratio = median(each.ratio for each in course.settled)
-    evidence = _evidence(subject, trial, course)
+    evidence = _collect_evidence(subject, trial, course)
     clipping = subject.training.clipping
     limit = clipping.max_norm if isinstance(clipping, NormClipping) else math.inf
     if share >= CLIPPED_SHARE and typical > LARGEST_EXCESS * limit:
@@ -294,18 +296,18 @@ def _judged_gradients(judge: Judge, course: Course, subject: Subject, trial: Tri
     )
 
 
-def _obstacle(subject: Subject) -> str:
+def _find_obstacle(subject: Subject) -> str:
     """Return why nothing can be trained; empty if training is possible."""
     model = subject.build_model()
     if not any(each.requires_grad for each in model.parameters()):
         return "no parameter is trainable: see parameter_gradients"
-    batch = head_of(subject.train, FEWEST_ROWS)
+    batch = select_head(subject.train, FEWEST_ROWS)
     if not subject.task.losses(model(**inputs_of(batch)), batch).requires_grad:
         return "the loss has no gradient: see parameter_gradients"
     return ""
 
 
-def _gets_there(subject: Subject, trial: Trial, faster: Course) -> bool:
+def _is_getting_there(subject: Subject, trial: Trial, faster: Course) -> bool:
     """Whether the contract's rate also learns most of it, in the updates of its budget."""
     whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
     return whole.start - whole.end > LEARNED_SHARE * (faster.start - faster.end)
@@ -318,27 +320,27 @@ def _is_better(faster: Course, course: Course) -> bool:
     return faster.start - faster.end > FASTER * max(course.start - course.end, 0.0)
 
 
-def _peak(subject: Subject) -> float:
+def _find_peak_rate(subject: Subject) -> float:
     return subject.training.optimizer.peak_rate(subject.training.global_batch_size)
 
 
-def _evidence(subject: Subject, trial: Trial, *courses: Course) -> dict[str, JsonValue]:
+def _collect_evidence(subject: Subject, trial: Trial, *courses: Course) -> dict[str, JsonValue]:
     """Return loss curves, prediction paths, and the numbers behind the verdict."""
-    curves = {name: line for course in courses for name, line in _curves(course)}
+    curves = {name: line for course in courses for name, line in _draw_curves(course)}
     first = courses[0]
     points = first.settled
     return {
         CURVES: curves,
-        PREDICTION_PATHS: _paths(subject, trial.fixed, first),
+        PREDICTION_PATHS: _draw_paths(subject, trial.fixed, first),
         "update_ratio": median(each.ratio for each in points),
         "gradient_norm": median(each.gradient_norm for each in points),
         "clipped_share": float(np.mean([each.is_clipped for each in first.points])),
         "weight_growth": first.growth if math.isfinite(first.growth) else None,
-        "travel": travel(first, subject.training, trial),
+        "travel": measure_travel(first, subject.training, trial),
     }
 
 
-def _curves(course: Course) -> Iterator[tuple[str, JsonValue]]:
+def _draw_curves(course: Course) -> Iterator[tuple[str, JsonValue]]:
     name = "" if course.factor == 1.0 else f", rate x {course.factor:g}"
     batches = [(float(step), each.loss) for step, each in enumerate(course.points)]
     fixed = [(float(step), float(each.mean())) for step, each in course.losses.items()]
@@ -346,7 +348,7 @@ def _curves(course: Course) -> Iterator[tuple[str, JsonValue]]:
         yield f"{kind}{name}", [[step, loss] for step, loss in line if math.isfinite(loss)]
 
 
-def _paths(subject: Subject, fixed: Batch, course: Course) -> JsonValue:
+def _draw_paths(subject: Subject, fixed: Batch, course: Course) -> JsonValue:
     """Return example, with its label where that is one number → its prediction at each step."""
     lines: dict[str, JsonValue] = {}
     for position, index in enumerate(shown_examples(fixed).tolist()):
@@ -359,38 +361,38 @@ def _paths(subject: Subject, fixed: Batch, course: Course) -> JsonValue:
     return lines
 
 
-def _rises(losses: Mapping[int, Tensor]) -> bool:
+def _is_rising(losses: Mapping[int, Tensor]) -> bool:
     first, last = losses[0], losses[max(losses)]
     size = float(first.abs().mean())
     is_higher = float(last.mean()) > float(first.mean()) + (RISE - 1) * size
-    return is_higher and _errors(losses) < -CLEAR_ERRORS
+    return is_higher and _measure_errors(losses) < -CLEAR_ERRORS
 
 
-def _errors(losses: Mapping[int, Tensor]) -> float:
+def _measure_errors(losses: Mapping[int, Tensor]) -> float:
     """Return the standard errors by which losses fell."""
     return z_score((losses[0] - losses[max(losses)]).numpy())
 
 
-def _batch_rows(subject: Subject) -> int:
+def _choose_batch_rows(subject: Subject) -> int:
     """Return examples per update: those of the contract, within the cost limit of the checks."""
     task, rows = subject.task, len(subject.train[LABEL])
     rows = min(rows, subject.training.global_batch_size, subject.settings.batch_rows)
-    cost = flops_per_example(task, head_of(subject.train, max(2, task.scored_together)))
+    cost = flops_per_example(task, select_head(subject.train, max(2, task.scored_together)))
     if cost:
         rows = min(rows, max(FEWEST_ROWS, int(ARITHMETIC / (STEPS * cost))))
     return rows
 
 
-def _fixed_batch(subject: Subject, rows: int) -> Batch:
+def _choose_fixed_batch(subject: Subject, rows: int) -> Batch:
     """Return examples from all of the sample; whole groups where they are scored together."""
     count, group = len(subject.train[LABEL]), subject.task.scored_together
     wanted = min(FIXED_ROWS, 8 * rows, count, subject.task.scoring_rows)
     starts = torch.linspace(0, count - group, max(1, wanted // group)).long()
     index = (starts[:, None] + torch.arange(group)).flatten()
-    return rows_of(subject.train, index)
+    return select_rows(subject.train, index)
 
 
-def _compressed(training: TrainingSection) -> Schedule:
+def _compress_schedule(training: TrainingSection) -> Schedule:
     """Return the schedule, shortened so that its warm-up takes at most half of the steps."""
     schedule = training.schedule
     length = schedule.steps or training.steps
@@ -408,8 +410,8 @@ def run(subject: Subject, trial: Trial, factor: float, steps: int = STEPS) -> Co
         Probed(task, trial.data, training, torch.device("cpu")),
         BatchPlan(rows, training.micro_batch_size, 1), measures_ratio=True,
     )  # fmt: skip
-    course, before = Course(factor), _lengths(update.model)
-    weights = [each.detach().clone() for each in _matrices(update.model)]
+    course, before = Course(factor), _measure_lengths(update.model)
+    weights = [each.detach().clone() for each in _find_matrices(update.model)]
     _follow(subject, trial.fixed, update.model, course, 0)
     for step in range(min(steps, training.steps)):
         course.points.append(update(step, follow_schedule(update.optimizer, training, step)))
@@ -417,8 +419,8 @@ def run(subject: Subject, trial: Trial, factor: float, steps: int = STEPS) -> Co
             break
         if (step + 1) % EVERY == 0 or step + 1 in (steps, training.steps):
             _follow(subject, trial.fixed, update.model, course, step + 1)
-    course.growth = _growth(before, _lengths(update.model))
-    course.moved = _moved(weights, _matrices(update.model))
+    course.growth = _measure_growth(before, _measure_lengths(update.model))
+    course.moved = _measure_moved_share(weights, _find_matrices(update.model))
     return course
 
 
@@ -426,7 +428,7 @@ def _follow(subject: Subject, fixed: Batch, model: nn.Module, course: Course, st
     """Record losses and predictions of the fixed examples, without dropout."""
     task = subject.task
     with torch.no_grad():
-        output = simplified(model)(**inputs_of(fixed)).float()
+        output = simplify(model)(**inputs_of(fixed)).float()
         course.losses[step] = task.losses(output, fixed).double()
         course.trained[step] = task.training_losses(output, fixed).double()
         values = task.statistic(output, fixed) if task.kind == "statistic" else task.predict(output)
@@ -443,17 +445,17 @@ def shown_examples(fixed: Batch) -> Tensor:
     return torch.linspace(0, len(fixed[LABEL]) - 1, min(PATHS, len(fixed[LABEL]))).long()
 
 
-def _matrices(model: nn.Module) -> list[nn.Parameter]:
+def _find_matrices(model: nn.Module) -> list[nn.Parameter]:
     """Return trainable parameters of two dimensions and more."""
     return [each for each in model.parameters() if each.requires_grad and each.ndim > 1]
 
 
-def _lengths(model: nn.Module) -> list[float]:
+def _measure_lengths(model: nn.Module) -> list[float]:
     """Return the length (norm) of each trainable matrix."""
-    return [float(torch.linalg.vector_norm(e.detach().double())) for e in _matrices(model)]
+    return [float(torch.linalg.vector_norm(e.detach().double())) for e in _find_matrices(model)]
 
 
-def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+def _measure_moved_share(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     """Return the share of the weights' length in rows that moved by more than decay."""
     squares = [0.0, 0.0]
     for old, new in zip(before, after, strict=True):
@@ -464,7 +466,7 @@ def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     return math.sqrt(squares[0] / squares[1]) if squares[0] and squares[1] else 1.0
 
 
-def _growth(before: Sequence[float], after: Sequence[float]) -> float:
+def _measure_growth(before: Sequence[float], after: Sequence[float]) -> float:
     """Return the growth in length of all weights that did not start at zero."""
     pairs = [(old, new) for old, new in zip(before, after, strict=True) if old > 0]
     if not pairs:
@@ -473,7 +475,7 @@ def _growth(before: Sequence[float], after: Sequence[float]) -> float:
     return new / old if math.isfinite(new) else math.inf
 
 
-def travel(course: Course, training: TrainingSection, trial: Trial) -> float:
+def measure_travel(course: Course, training: TrainingSection, trial: Trial) -> float:
     """Return the largest possible movement over the budget, in lengths of the weights."""
     optimizer = training.optimizer
     here = trial.training.optimizer.peak_rate(trial.training.global_batch_size)

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from perennial.check_skeleton.baselines import control_losses
-from perennial.check_skeleton.free_outputs import constant_losses, training_constant
+from perennial.check_skeleton.baselines import compute_control_losses
+from perennial.check_skeleton.free_outputs import compute_constant_losses, training_constant
 from perennial.check_skeleton.registry import Judge, check
 from perennial.check_skeleton.short_training import (
-    shuffled_batches,
-    simplified,
-    trains_otherwise,
+    is_trained_otherwise,
+    shuffle_batches,
+    simplify,
     updates,
 )
-from perennial.check_skeleton.subject import Subject, evaluated, head_of, is_sequence
+from perennial.check_skeleton.subject import Subject, evaluated, is_sequence, select_head
 from perennial.check_skeleton.verdict import CURVES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.evaluation.scoring import score_in_parts
@@ -84,7 +84,7 @@ class InputAblation:
 def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the model learns from its inputs."""
     settings = subject.settings
-    ablation = _best_ablation(subject)
+    ablation = _find_best_ablation(subject)
     evidence: dict[str, JsonValue] = {
         CURVES: ablation.curves,
         "z_score": ablation.z_score,
@@ -99,7 +99,7 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
                 "weights or places in the batch may predict the label",
                 **evidence,
             )
-        if alone := _leak_of(subject, ablation):
+        if alone := _describe_leak(subject, ablation):
             return judge.warned(
                 f"{ablation}: nearly perfect after a few updates{alone}",
                 hint="possible leakage: look for the label, or a consequence of it, in the inputs",
@@ -112,7 +112,7 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
             hint="the inputs do not reach the output: constant encoding, dead units, detach",
             **evidence,
         )
-    control = control_losses(subject)
+    control = compute_control_losses(subject)
     power = z_score(control.constant - control.linear) if control else 0.0
     evidence["linear_z_score"] = power
     if power >= settings.significance + POWER_MARGIN:
@@ -130,7 +130,7 @@ def check_input_independent_baseline(subject: Subject, judge: Judge) -> CheckRes
     )
 
 
-def _leak_of(subject: Subject, ablation: InputAblation) -> str:
+def _describe_leak(subject: Subject, ablation: InputAblation) -> str:
     """Return what makes a result suspicious; empty where many inputs explain it.
 
     Digits, and labels that follow a rule, are learned quickly without a leak. A leak is one input.
@@ -140,7 +140,7 @@ def _leak_of(subject: Subject, ablation: InputAblation) -> str:
         return ""
     if subject.task.kind == "statistic":
         return ", and there is no label to compare single inputs with"
-    single = subject.once(best_single_input)
+    single = subject.once(find_best_single_input)
     if single is None or single[1] > TELLING_SHARE:
         return ""
     return f"; {single[0]} alone reduces the loss to {single[1]:.0%}"
@@ -152,11 +152,11 @@ def z_score(differences: NDArray[np.float64]) -> float:
     return float(np.mean(differences)) / error if 0 < error < np.inf else 0.0
 
 
-def _best_ablation(subject: Subject) -> InputAblation:
+def _find_best_ablation(subject: Subject) -> InputAblation:
     """Return the ablation at the first learning rate with a clear lead, else the best one."""
     ablations: list[InputAblation] = []
     ways = [(rate, False) for rate in subject.settings.learning_rates]
-    if trains_otherwise(subject.task):
+    if is_trained_otherwise(subject.task):
         ways.append((subject.settings.learning_rates[0], True))
     for rate, as_trained in ways:
         ablations.append(_run_ablation(subject, rate, as_trained=as_trained))
@@ -167,13 +167,13 @@ def _best_ablation(subject: Subject) -> InputAblation:
 
 def _run_ablation(subject: Subject, rate: float, *, as_trained: bool) -> InputAblation:
     real = _run(subject, rate, subject.train, subject.validation, as_trained=as_trained)
-    zeroed = _without_inputs(subject, rate)
+    zeroed = _run_without_inputs(subject, rate)
     # The rival is the best of all: a model that only finds the label's mean faster on real inputs
     # has not learned from them.
-    rivals = [*zeroed.losses.values(), _constant_losses(subject)]
-    rival = min(filter(_all_finite, rivals), key=np.mean)
+    rivals = [*zeroed.losses.values(), _compute_constant_losses(subject)]
+    rival = min(filter(_are_finite, rivals), key=np.mean)
     best = max(
-        filter(_all_finite, real.losses.values()), key=lambda losses: z_score(rival - losses),
+        filter(_are_finite, real.losses.values()), key=lambda losses: z_score(rival - losses),
         default=rival,
     )  # fmt: skip
     still_leads = z_score(rival - real.losses[max(real.losses)]) >= subject.settings.significance
@@ -194,39 +194,41 @@ class _Run:
     reliance: float
 
     def curve(self) -> JsonValue:
-        points = ((step, losses) for step, losses in self.losses.items() if _all_finite(losses))
+        points = ((step, losses) for step, losses in self.losses.items() if _are_finite(losses))
         return [[float(step), float(losses.mean())] for step, losses in points]
 
 
 def _run(
     subject: Subject, rate: float, train: Batch, validation: Batch, *, as_trained: bool = False
 ) -> _Run:
-    settings, model = subject.settings, simplified(subject.build_model())
+    settings, model = subject.settings, simplify(subject.build_model())
     every = max(settings.training_steps // NUM_EVALUATIONS, 1)
-    batches = shuffled_batches(subject, train, settings.training_steps)
+    batches = shuffle_batches(subject, train, settings.training_steps)
     updated = updates(subject.task, model, batches, rate, as_trained=as_trained)
     losses = {}
     for step, _ in enumerate(updated, start=1):
         if step % every == 0 or step == settings.training_steps:
-            losses[step] = _losses(subject, model, validation)
-            simplified(model)
+            losses[step] = _compute_losses(subject, model, validation)
+            simplify(model)
     with torch.no_grad():
         rows = min(VARYING_ROWS, subject.task.scoring_rows)
-        output = evaluated(model)(**inputs_of(head_of(validation, rows)))
+        output = evaluated(model)(**inputs_of(select_head(validation, rows)))
     varies = not torch.allclose(output, output[:1].expand_as(output))
     reliance = 0.0
     if varies:
         try:
-            cost = _losses(subject, model, _exchanged(validation)) - losses[max(losses)]
+            cost = (
+                _compute_losses(subject, model, _exchange_inputs(validation)) - losses[max(losses)]
+            )
             reliance = z_score(cost)
         except Exception:  # for instance, one row's tokens with another's lengths
             reliance = math.inf
     return _Run(losses, varies, reliance)
 
 
-def _without_inputs(subject: Subject, rate: float) -> "_Run":
+def _run_without_inputs(subject: Subject, rate: float) -> "_Run":
     """Train on uninformative inputs: zeros, or where those are rejected the inputs of one row."""
-    for made in (_zeroed, _repeated):
+    for made in (_zero_inputs, _repeat_inputs):
         try:
             return _run(subject, rate, made(subject.train), made(subject.validation))
         except Exception:  # for instance, sequences of length zero cannot be packed
@@ -234,43 +236,43 @@ def _without_inputs(subject: Subject, rate: float) -> "_Run":
     return _Run({}, varies=False, reliance=0.0)
 
 
-def _repeated(batch: Batch) -> Batch:
+def _repeat_inputs(batch: Batch) -> Batch:
     return {
         name: tensor if name in (LABEL, WEIGHT) else tensor[:1].expand_as(tensor).clone()
         for name, tensor in batch.items()
     }
 
 
-def _losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
+def _compute_losses(subject: Subject, model: nn.Module, batch: Batch) -> NDArray[np.float64]:
     """Return the loss of each example, shape [N]."""
     return score_in_parts(subject.task, model, batch).losses
 
 
-def _constant_losses(subject: Subject) -> NDArray[np.float64]:
+def _compute_constant_losses(subject: Subject) -> NDArray[np.float64]:
     """Return validation losses, shape [N], of the training sample's best constant output."""
     constant, _ = training_constant(subject)
-    return constant_losses(subject.task, constant, subject.validation).double().numpy()
+    return compute_constant_losses(subject.task, constant, subject.validation).double().numpy()
 
 
-def _zeroed(batch: Batch) -> Batch:
+def _zero_inputs(batch: Batch) -> Batch:
     return {
         name: tensor if name in (LABEL, WEIGHT) else torch.zeros_like(tensor)
         for name, tensor in batch.items()
     }
 
 
-def _exchanged(batch: Batch) -> Batch:
+def _exchange_inputs(batch: Batch) -> Batch:
     """Return a batch with each input from another, distant row: neighbours may be alike."""
     half = len(batch[LABEL]) // 2
     moves = {name: half + number for number, name in enumerate(inputs_of(batch))}
     return {name: tensor.roll(moves.get(name, 0), 0) for name, tensor in batch.items()}
 
 
-def _all_finite(losses: NDArray[np.float64]) -> bool:
+def _are_finite(losses: NDArray[np.float64]) -> bool:
     return bool(np.isfinite(losses).all())
 
 
-def best_single_input(subject: Subject) -> tuple[str, float] | None:
+def find_best_single_input(subject: Subject) -> tuple[str, float] | None:
     """Return the most predictive input, and the share of the best constant's loss that is left.
 
     By the label's mean or class shares within each of its values, or of its 64 quantiles. None
@@ -281,23 +283,23 @@ def best_single_input(subject: Subject) -> tuple[str, float] | None:
     train, validation = subject.train, subject.validation
     labels, others = (each[LABEL].double().numpy() for each in (train, validation))
     is_number = subject.task.kind == "regression"
-    measure = _left_of_numbers if is_number else _left_of_classes
-    pairs = list(zip(_columns(train, train), _columns(train, validation), strict=True))
+    measure = _measure_left_of_numbers if is_number else _measure_left_of_classes
+    pairs = list(zip(_list_columns(train, train), _list_columns(train, validation), strict=True))
     if len(pairs) < 2:
         return None
     shares = {}
     for (name, column), (_, other) in pairs:
-        codes, others_codes = _binned(column, other)
+        codes, others_codes = _bin_columns(column, other)
         shares[name] = measure((codes, labels), (others_codes, others))
     best = min(shares, key=lambda name: shares[name])
     return best, shares[best]
 
 
-def _columns(reference: Batch, batch: Batch) -> Iterator[tuple[str, Floats]]:
+def _list_columns(reference: Batch, batch: Batch) -> Iterator[tuple[str, Floats]]:
     """Yield columns of tables and pictures; for sequences, whether each frequent code occurs."""
     for name, tensor in inputs_of(batch).items():
         if is_sequence(name, reference):
-            for code in _frequent(reference[name]):
+            for code in _find_frequent(reference[name]):
                 yield f"{name} contains {code}", (tensor == code).any(dim=1).double().numpy()
             continue
         flat = tensor.reshape(len(tensor), -1).double()
@@ -306,13 +308,13 @@ def _columns(reference: Batch, batch: Batch) -> Iterator[tuple[str, Floats]]:
             yield f"{name}[{index}]", flat[:, index].numpy()
 
 
-def _frequent(tokens: Tensor) -> list[int]:
+def _find_frequent(tokens: Tensor) -> list[int]:
     codes, counts = torch.unique(tokens, return_counts=True)
     chosen = codes[counts.argsort(descending=True)[:MOST_CODES]]
     return [int(code) for code in chosen]
 
 
-def _binned(column: Floats, other: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _bin_columns(column: Floats, other: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     edges = np.unique(column)
     if len(edges) > BINS:
         edges = np.unique(np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1]))
@@ -320,7 +322,7 @@ def _binned(column: Floats, other: Floats) -> tuple[NDArray[np.int64], NDArray[n
     return first.astype(np.int64), second.astype(np.int64)
 
 
-def _left_of_numbers(
+def _measure_left_of_numbers(
     train: tuple[NDArray[np.int64], Floats], test: tuple[NDArray[np.int64], Floats]
 ) -> float:
     (codes, labels), (others, truth) = train, test
@@ -331,7 +333,7 @@ def _left_of_numbers(
     return float(np.mean((means[others] - truth) ** 2) / max(np.mean((mean - truth) ** 2), 1e-12))
 
 
-def _left_of_classes(
+def _measure_left_of_classes(
     train: tuple[NDArray[np.int64], Floats], test: tuple[NDArray[np.int64], Floats]
 ) -> float:
     (codes, labels), (others, truth) = train, test

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from perennial.check_skeleton.checks.model.silent_parameters import copies_of_embeddings
+from perennial.check_skeleton.checks.model.silent_parameters import find_copies_of_embeddings
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import shuffled_batches, updates
+from perennial.check_skeleton.short_training import shuffle_batches, updates
 from perennial.check_skeleton.subject import Subject, seeded
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.skeleton import CheckResult
@@ -55,7 +55,7 @@ STEPS = 5
 def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
     """Check that the contract's optimizer updates every registered parameter exactly once."""
     model = subject.build_model()
-    registered = _registered(model)
+    registered = _find_registered(model)
     trainable = {name: each for name, each in registered.items() if each.requires_grad}
     if not trainable:
         return judge.skipped("no parameter is trainable: see parameter_gradients")
@@ -74,7 +74,7 @@ def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
     if missing:
         return judge.failed(
             f"{len(missing)} of {len(trainable)} trainable parameters are never updated: "
-            f"{_shown(missing)}",
+            f"{_shorten_names(missing)}",
             hint="model.parameters() leaves them out: remove the override of parameters() or "
             "named_parameters(), or set requires_grad_(False) on what is meant to be frozen",
             missing=missing,
@@ -82,15 +82,15 @@ def check_optimizer_coverage(subject: Subject, judge: Judge) -> CheckResult:
     twice = [names.get(key, "unnamed") for key, count in updated.items() if count > 1]
     if twice:
         return judge.failed(
-            f"{len(twice)} parameters are updated more than once per step: {_shown(twice)}",
+            f"{len(twice)} parameters are updated more than once per step: {_shorten_names(twice)}",
             hint="model.parameters() returns them several times: remove the override of "
             "parameters(), or let it return each parameter once",
             twice=twice,
         )
-    return _judged_memory(judge, model, trainable, optimizer)
+    return _judge_memory(judge, model, trainable, optimizer)
 
 
-def _registered(model: nn.Module) -> dict[str, nn.Parameter]:
+def _find_registered(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return each parameter of a module by its first name, whatever parameters() returns."""
     found: dict[int, tuple[str, nn.Parameter]] = {}
     for prefix, module in model.named_modules():
@@ -101,37 +101,38 @@ def _registered(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(found.values())
 
 
-def _judged_memory(
+def _judge_memory(
     judge: Judge,
     model: nn.Module,
     trainable: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
 ) -> CheckResult:
     """Judge shared tensors, copies in place of ties, and updates without effect."""
-    shared = _shared(trainable)
+    shared = _find_shared(trainable)
     if shared:
         return judge.failed(
-            f"{len(shared)} pairs of parameters share memory: {_shown(shared)}",
+            f"{len(shared)} pairs of parameters share memory: {_shorten_names(shared)}",
             hint="tie weights by assigning the same nn.Parameter to both modules; .data or a view "
             "makes two parameters, which are updated twice, with two states",
             shared=shared,
         )
-    copied = _copied_embeddings(model, trainable)
+    copied = _find_copied_embeddings(model, trainable)
     if copied:
         return judge.warned(
-            f"an embedding starts as a copy: {_shown(copied)}",
+            f"an embedding starts as a copy: {_shorten_names(copied)}",
             hint="if the weights should be tied, assign the embedding's nn.Parameter itself: "
             "copies diverge from the first update on",
             copied=copied,
         )
-    idle = _unmoved(trainable, optimizer)
+    idle = _find_unmoved(trainable, optimizer)
     if idle:
         types = sorted({str(trainable[name].dtype) for name in idle})
         # A bias of a million is correct where labels are millions; small steps do not move it.
         is_whole = all(trainable[name].dtype == torch.float32 for name in idle)
         conclude = judge.warned if is_whole and len(idle) < len(trainable) / 2 else judge.failed
         return conclude(
-            f"{len(idle)} of {len(trainable)} parameters do not move in an update: {_shown(idle)} "
+            f"{len(idle)} of {len(trainable)} parameters do not move in an update: "
+            f"{_shorten_names(idle)} "
             f"({', '.join(types)})",
             hint="keep weights in float32, where small steps are not rounded away: remove half() "
             "or bfloat16() from build_model and set training.precision",
@@ -143,7 +144,7 @@ def _judged_memory(
     )
 
 
-def _shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
+def _find_shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
     """Return pairs of parameters that overlap in memory."""
     ranges = sorted(
         (each.data_ptr(), each.data_ptr() + each.numel() * each.element_size(), name)
@@ -155,18 +156,20 @@ def _shared(trainable: Mapping[str, nn.Parameter]) -> list[str]:
     ]
 
 
-def _copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> list[str]:
+def _find_copied_embeddings(model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> list[str]:
     """Return other matrices that start as copies of an embedding, as in a tie by copy."""
     names = {id(each): name for name, each in trainable.items()}
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     others = {name: each for name, each in trainable.items() if id(each) not in embeddings}
     return [
         f"{name} equals {names.get(id(embedding), 'an embedding')}"
-        for name, embedding in copies_of_embeddings(model, others)
+        for name, embedding in find_copies_of_embeddings(model, others)
     ]
 
 
-def _unmoved(trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> list[str]:
+def _find_unmoved(
+    trainable: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+) -> list[str]:
     """Return parameters of which an update, with gradients of one, moves less than half."""
     before = {name: each.detach().clone() for name, each in trainable.items()}
     for each in trainable.values():
@@ -246,7 +249,10 @@ def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
              zip(course.steps, course.shares, strict=True)]  # fmt: skip
     evidence = {"schedule": {"learning rate": lines[:: max(1, len(lines) // 100)]},
                 "epochs": epochs}  # fmt: skip
-    findings = [*_course_findings(course, training), *_budget_findings(training, rows, epochs)]
+    findings = [
+        *_find_course_problems(course, training),
+        *_find_budget_problems(training, rows, epochs),
+    ]
     if not findings:
         return judge.passed(shown, **evidence)
     findings.sort(key=lambda finding: not finding.is_fatal)
@@ -255,7 +261,7 @@ def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     return conclude(f"{measured} ({shown})", hint="; ".join(f.hint for f in findings), **evidence)
 
 
-def _course_findings(course: _Course, training: TrainingSection) -> Iterator[_Finding]:
+def _find_course_problems(course: _Course, training: TrainingSection) -> Iterator[_Finding]:
     """Yield problems of the rate over the budget."""
     length = training.schedule.steps or training.steps
     other = f"schedule.steps = {length} is another training's length"
@@ -288,7 +294,9 @@ def _course_findings(course: _Course, training: TrainingSection) -> Iterator[_Fi
         )
 
 
-def _budget_findings(training: TrainingSection, rows: int, epochs: float) -> Iterator[_Finding]:
+def _find_budget_problems(
+    training: TrainingSection, rows: int, epochs: float
+) -> Iterator[_Finding]:
     """Yield problems of the budget, the batch and the evaluations."""
     if epochs < FEW_EPOCHS:
         yield _Finding(
@@ -305,7 +313,7 @@ def _budget_findings(training: TrainingSection, rows: int, epochs: float) -> Ite
             f"evaluate_every_steps = {training.evaluate_every_steps} leaves a single evaluation",
             "evaluate five times or more, so that there are checkpoints to choose from",
         )
-    yield from _scaling_findings(training)
+    yield from _find_scaling_problems(training)
     averaging = training.averaging
     if averaging is not None and not averaging.warm_up:
         kept = averaging.decay**training.steps
@@ -316,7 +324,7 @@ def _budget_findings(training: TrainingSection, rows: int, epochs: float) -> Ite
             )
 
 
-def _scaling_findings(training: TrainingSection) -> Iterator[_Finding]:
+def _find_scaling_problems(training: TrainingSection) -> Iterator[_Finding]:
     reference = training.optimizer.reference_batch_size
     if reference is None:
         return
@@ -336,7 +344,7 @@ def _scaling_findings(training: TrainingSection) -> Iterator[_Finding]:
         )
 
 
-def _shown(names: Sequence[str]) -> str:
+def _shorten_names(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
@@ -372,7 +380,7 @@ def _run(subject: Subject) -> tuple[list[Tensor], list[float]]:
         model = subject.task.build_model()
         model.train()
         start = [value.detach().clone() for value in model.state_dict().values()]
-        batches = shuffled_batches(subject, subject.train, STEPS)
+        batches = shuffle_batches(subject, subject.train, STEPS)
         rate = subject.settings.learning_rates[0]
         return start, [float(loss.detach()) for loss in updates(subject.task, model, batches, rate)]
 

@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from perennial.check_skeleton.checks.model.token_positions import find_target_offset
 from perennial.check_skeleton.config import SkeletonSection
-from perennial.check_skeleton.free_outputs import free_outputs, output_of, stepped
+from perennial.check_skeleton.free_outputs import (
+    compute_output,
+    find_free_outputs,
+    reach_loss_by_steps,
+)
 from perennial.check_skeleton.registry import Judge, check
-from perennial.check_skeleton.short_training import simplified, trains_otherwise, updates
-from perennial.check_skeleton.subject import Subject, mean_loss, seeded
+from perennial.check_skeleton.short_training import is_trained_otherwise, simplify, updates
+from perennial.check_skeleton.subject import Subject, compute_mean_loss, seeded
 from perennial.check_skeleton.verdict import CURVES
 from perennial.contracts.skeleton import CheckResult
 from perennial.engine.task import LABEL, Batch, Task, inputs_of
@@ -112,10 +116,10 @@ def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
     settings = subject.settings
     two, batch = subject.balanced(2), subject.balanced(settings.overfit_rows)
     rows = len(batch[LABEL])
-    near, far = _goal(subject, two), _goal(subject, batch)
+    near, far = _find_goal(subject, two), _find_goal(subject, batch)
     # Two labels that are close together leave almost no loss to compare with.
-    small = _best_fit(subject, two, near.floor + max(near.margin, far.margin))
-    large = _best_fit(subject, batch, far.floor + far.margin)
+    small = _find_best_fit(subject, two, near.floor + max(near.margin, far.margin))
+    large = _find_best_fit(subject, batch, far.floor + far.margin)
     shown = f"2 examples: {small}; {rows} examples: {large}"
     curves: JsonValue = {
         name: [[float(step), loss] for step, loss in enumerate(fit.losses)]
@@ -128,7 +132,7 @@ def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
             f"{shown}; a plain network does no better, as the examples are close in few columns",
             **{CURVES: curves},
         )
-    play = _in_play(subject, batch)
+    play = _count_used_parameters(subject, batch)
     needed = PARAMETERS_PER_EXAMPLE * (FROZEN_MARGIN if play.frozen else 1)
     if small.learned and play.numbers < needed * rows:
         return judge.warned(
@@ -146,12 +150,12 @@ def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
         )
     return judge.failed(
         shown,
-        hint=_diagnosis(play, large if small.learned else small, settings),
+        hint=_explain(play, large if small.learned else small, settings),
         **{CURVES: curves},
     )
 
 
-def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
+def _explain(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
     """Return why a batch was not learned: no gradient, wrong sign, no capacity, or the model."""
     rates = ", ".join(f"{rate:g}" for rate in settings.learning_rates)
     if not play.has_graph:
@@ -160,10 +164,10 @@ def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
             "the parameters and the loss"
         )
     if not play.numbers:
-        return f"no parameter gets a gradient; frozen: {_listed(play.frozen)}"
+        return f"no parameter gets a gradient; frozen: {_shorten_names(play.frozen)}"
     first, best = fit.losses[0], min(fit.losses)
-    frozen = f"; frozen: {_listed(play.frozen)}" if play.frozen else ""
-    silent = f"; without gradient: {_listed(play.silent)}" if play.silent else ""
+    frozen = f"; frozen: {_shorten_names(play.frozen)}" if play.frozen else ""
+    silent = f"; without gradient: {_shorten_names(play.silent)}" if play.silent else ""
     if not math.isfinite(fit.losses[-1]):
         return (
             f"the loss becomes NaN or infinite at every learning rate of {rates}: look at its "
@@ -182,34 +186,34 @@ def _diagnosis(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
     )
 
 
-def _goal(subject: Subject, batch: Batch) -> _Goal:
+def _find_goal(subject: Subject, batch: Batch) -> _Goal:
     settings = subject.settings
-    output = output_of(subject, batch)
-    free = free_outputs(subject, output, batch)
+    output = compute_output(subject, batch)
+    free = find_free_outputs(subject, output, batch)
     # Measured above the floor of the loss, which `loss_floor` checks.
-    floor = max(free.floor, _prefix_floor(subject, output, batch))
+    floor = max(free.floor, _measure_prefix_floor(subject, output, batch))
     if floor >= 0:
         compared = free.constant_loss if free.is_bound else free.model_loss
         return _Goal(floor, TOLERANCE * max(compared - floor, 0.0))
     # Densities narrow without end: the target is the loss that as many steps on the outputs
     # reach, or a variance of the error (half the loss is its logarithm) of the tolerated share.
     rate = max(settings.learning_rates)
-    floor = stepped(subject, output, batch, settings.overfit_steps, rate)
+    floor = reach_loss_by_steps(subject, output, batch, settings.overfit_steps, rate)
     room = max(free.constant_loss - floor, 0.0)
     narrow = room - 0.5 * math.log(1 / TOLERANCE)
     return _Goal(floor, max(TOLERANCE * room, narrow))
 
 
-def _best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
+def _find_best_fit(subject: Subject, batch: Batch, target: float) -> Fit:
     """Return the fit at the first learning rate that learns the batch, else the lowest one."""
     fit = _fit(subject, batch, target, subject.build_model)
-    if not fit.learned and trains_otherwise(subject.task):
+    if not fit.learned and is_trained_otherwise(subject.task):
         other = _fit(subject, batch, target, subject.build_model, as_trained=True)
         fit = other if other.learned else fit
     return fit
 
 
-def _prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
+def _measure_prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
     """Return the least loss of texts with common prefixes, from the shares of the next tokens."""
     found = find_target_offset(subject, batch)
     if isinstance(found, str) or found.offset != 1:
@@ -225,7 +229,7 @@ def _prefix_floor(subject: Subject, output: Tensor, batch: Batch) -> float:
         )
         shares = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)
         scores[:, place] = shares.clamp_min(UNSEEN_SHARE).log()[group].to(output.dtype)
-    return float(mean_loss(subject.task.losses(scores.log_softmax(dim=-1), batch), batch))
+    return float(compute_mean_loss(subject.task.losses(scores.log_softmax(dim=-1), batch), batch))
 
 
 def _fit(
@@ -248,21 +252,21 @@ def _fit_at(
     subject: Subject, batch: Batch, target: float, build_model: Callable[[], nn.Module],
     *, rate: float, steps: int, as_trained: bool,
 ) -> Fit:  # fmt: skip
-    model, losses = simplified(build_model()), []
+    model, losses = simplify(build_model()), []
     batches = repeat(batch, steps + 1)
     for loss in updates(subject.task, model, batches, rate, as_trained=as_trained):
         losses.append(float(loss.detach()))
         if losses[-1] <= target and not as_trained:
             break
-    is_right = _is_right(subject, simplified(model), batch)
+    is_right = _is_right(subject, simplify(model), batch)
     if as_trained:
-        losses = [*losses[:1], _measured(subject.task, model, batch)]
+        losses = [*losses[:1], _format_measured(subject.task, model, batch)]
     return Fit(losses, target, is_right)
 
 
-def _measured(task: Task, model: nn.Module, batch: Batch) -> float:
+def _format_measured(task: Task, model: nn.Module, batch: Batch) -> float:
     with torch.no_grad():
-        return float(mean_loss(task.losses(model(**inputs_of(batch)), batch), batch))
+        return float(compute_mean_loss(task.losses(model(**inputs_of(batch)), batch), batch))
 
 
 def _is_right(subject: Subject, model: nn.Module, batch: Batch) -> bool:
@@ -285,10 +289,10 @@ def _is_hard(subject: Subject, batch: Batch, fit: Fit) -> bool:
     inputs = inputs_of(batch).values()
     if any(each.ndim != 2 for each in inputs):
         return False
-    columns = torch.cat([_columns_of(each) for each in inputs], dim=1)
+    columns = torch.cat([_make_columns(each) for each in inputs], dim=1)
     if columns.shape[1] >= len(columns):
         return False  # so many columns separate all examples linearly
-    constant = free_outputs(subject, output_of(subject, batch), batch).constant
+    constant = find_free_outputs(subject, compute_output(subject, batch), batch).constant
 
     def build_control() -> nn.Module:
         with seeded(subject.seed):
@@ -298,7 +302,7 @@ def _is_hard(subject: Subject, batch: Batch, fit: Fit) -> bool:
     return not control.learned and min(fit.losses) <= CONTROL_SHARE * min(control.losses)
 
 
-def _columns_of(tensor: Tensor) -> Tensor:
+def _make_columns(tensor: Tensor) -> Tensor:
     """Return standardised numbers, or one column for each code."""
     if tensor.is_floating_point():
         return (tensor - tensor.mean(dim=0)) / tensor.std(dim=0).clamp_min(1e-6)
@@ -323,12 +327,12 @@ class _Control(nn.Module):
         return self._constant + output.reshape(-1, *self._constant.shape[1:])
 
 
-def _in_play(subject: Subject, batch: Batch) -> _InPlay:
-    model = simplified(subject.build_model())
+def _count_used_parameters(subject: Subject, batch: Batch) -> _InPlay:
+    model = simplify(subject.build_model())
     named = dict(model.named_parameters())
     frozen = [name for name, each in named.items() if not each.requires_grad]
     trainable = {name: each for name, each in named.items() if each.requires_grad}
-    loss = mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
+    loss = compute_mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
     if not trainable or not loss.requires_grad:
         return _InPlay(loss.requires_grad or not trainable, 0, frozen, list(trainable))
     gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
@@ -337,6 +341,6 @@ def _in_play(subject: Subject, batch: Batch) -> _InPlay:
     return _InPlay(True, sum(counts), frozen, silent)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _shorten_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
