@@ -1,14 +1,16 @@
-"""Replay: encode rows in a fresh interpreter, in several ways, and record the files it reads.
+"""Replay: import a task in a fresh interpreter, encode rows in several ways, record what changes.
 
     python -m perennial.check_skeleton.trials.replay FOLDER
 
-The interpreter has another hash seed than its parent, and a clock that can be moved.
+Without a task in the folder, its module is imported alone. With one, the interpreter has another
+hash seed than its parent, a clock that can be moved, and records the files that are read.
 """
 
 import datetime
 import importlib
 import importlib.util
 import pickle
+import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,10 +19,12 @@ from functools import wraps
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import polars as pl
 import torch
 from pydantic import JsonValue
 
+from perennial.check_skeleton.subject import generator_states
 from perennial.engine.task import Batch, Task
 
 REQUEST, TASK, ROWS, ANSWER = "request.pickle", "task.pickle", "rows.arrow", "answer.pickle"
@@ -41,12 +45,14 @@ class Answer:
     Attributes:
         batches: Batch by way of encoding.
         files: Files opened while the task was loaded, encoded and fitted.
+        changed: Global settings and generators that the import of the module changed.
         remembers: Names in the task and its module that encoding changed.
         problem: Why there is no result.
     """
 
     batches: dict[str, Batch] = field(default_factory=dict)
     files: tuple[str, ...] = ()
+    changed: list[str] = field(default_factory=list)
     remembers: tuple[str, ...] = ()
     problem: str = ""
 
@@ -99,23 +105,72 @@ def _install_clock(module: ModuleType) -> None:
 
 
 def main() -> int:
-    """Process the request in the folder on the command line."""
+    """Process the files in the folder on the command line."""
     folder, answer = Path(sys.argv[1]), Answer()
     opened: list[str] = []
-    rows = pl.read_ipc(folder / ROWS)
-    _watch_files(opened)
     try:
         # Written by the parent process, for this one alone.
-        module = _load(*pickle.loads((folder / REQUEST).read_bytes()))
-        _install_clock(module)
-        make_task, state = pickle.loads((folder / TASK).read_bytes())
-        opened.clear()
-        _replay(make_task, state, rows, answer)
+        name, file = pickle.loads((folder / REQUEST).read_bytes())
+        if (folder / TASK).exists():
+            rows = pl.read_ipc(folder / ROWS)
+            _watch_files(opened)
+            _install_clock(_load(name, file))
+            make_task, state = pickle.loads((folder / TASK).read_bytes())
+            opened.clear()
+            _replay(make_task, state, rows, answer)
+        else:
+            answer.changed = _find_changes_by_import(name, file)
     except Exception as error:  # user code may raise anything
         answer.problem = f"{type(error).__name__}: {error}"
     answer.files = tuple(dict.fromkeys(opened))
     (folder / ANSWER).write_bytes(pickle.dumps(vars(answer)))  # of a class of `__main__` here
     return 0
+
+
+def _find_changes_by_import(name: str, file: str) -> list[str]:
+    """Return the generators that a module draws from or seeds, and the defaults that it sets."""
+    known, before = set(sys.modules), _read_defaults()
+    _load(name, file)
+    after = _read_defaults()
+    # Libraries may draw while they are imported. Once they are there, only the modules beside the
+    # task are imported again.
+    beside = Path(file).resolve().parent
+    for each in set(sys.modules) - known:
+        where = getattr(sys.modules[each], "__file__", None)
+        if where and beside in Path(where).resolve().parents:
+            del sys.modules[each]
+    # Not a seed that a task would choose: its own, set again, would change nothing.
+    random.seed(739391)
+    np.random.seed(739391)
+    torch.manual_seed(739391)
+    seeded = generator_states()
+    _load(name, file)
+    drawn = [
+        source
+        for source, one, other in zip(
+            ("torch's global generator", "random's generator", "numpy's global generator"),
+            _split_states(seeded), _split_states(generator_states()), strict=True,
+        )
+        if one != other
+    ]  # fmt: skip
+    return [*drawn, *(key for key in before if after[key] != before[key])]
+
+
+def _split_states(states: tuple[object, ...]) -> tuple[object, object, tuple[object, ...]]:
+    return states[0], states[1], states[2:]
+
+
+def _read_defaults() -> dict[str, object]:
+    backend = torch.backends.cudnn
+    return {
+        "torch's default type": torch.get_default_dtype(),
+        "torch's default device": str(torch.get_default_device()),
+        "torch's number of threads": torch.get_num_threads(),
+        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's gradient mode": torch.is_grad_enabled(),
+        "torch's matmul precision": torch.get_float32_matmul_precision(),
+        "cudnn's settings": (backend.benchmark, backend.deterministic, backend.enabled),
+    }
 
 
 def _replay(

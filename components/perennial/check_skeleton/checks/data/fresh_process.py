@@ -1,11 +1,11 @@
 """Check the task in a fresh interpreter: imports change nothing, encoding stays the same."""
 
-import json
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -25,66 +25,6 @@ from perennial.check_skeleton.trials.supervisor import make_environment
 from perennial.contracts.skeleton import CheckResult
 
 TIMEOUT_SECONDS = 120.0
-MARK = "perennial-import:"
-# Runs in a fresh interpreter. Imports the libraries first, so that only changes by the task's own
-# module are observed.
-PROBE = """
-import importlib, importlib.util, json, os, random, sys
-import numpy, torch
-import torch.utils.data
-
-def seen():
-    kind, keys, *rest = numpy.random.get_state(legacy=True)
-    return {
-        "random's generator": hash(random.getstate()),
-        "numpy's global generator": hash((keys.tobytes(), *rest)),
-        "torch's global generator": hash(torch.get_rng_state().numpy().tobytes()),
-        "torch's default type": str(torch.get_default_dtype()),
-        "torch's default device": str(torch.get_default_device()),
-        "torch's number of threads": torch.get_num_threads(),
-        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "torch's gradient mode": torch.is_grad_enabled(),
-        "torch's matmul precision": torch.get_float32_matmul_precision(),
-        "cudnn's settings": [
-            torch.backends.cudnn.benchmark,
-            torch.backends.cudnn.deterministic,
-            torch.backends.cudnn.enabled,
-        ],
-    }
-
-def load(name, file):
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name + ".").startswith(error.name + "."):
-            raise
-        spec = importlib.util.spec_from_file_location(name, file)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-
-name, file = sys.argv[1:3]
-known, before = set(sys.modules), seen()
-load(name, file)
-after = seen()
-# Libraries may draw while they are imported. Once they are there, only the modules beside the
-# task are imported again.
-beside = os.path.dirname(os.path.abspath(file)) + os.sep
-for each in set(sys.modules) - known:
-    where = getattr(sys.modules[each], "__file__", None) or ""
-    if os.path.abspath(where).startswith(beside):
-        del sys.modules[each]
-# Not a seed that a task would choose: its own, set again, would change nothing.
-random.seed(739391), numpy.random.seed(739391), torch.manual_seed(739391)
-drawn = seen()
-load(name, file)
-again = seen()
-changed = [
-    key for key in before
-    if (again[key] != drawn[key] if "generator" in key else after[key] != before[key])
-]
-print("\\n" + sys.argv[3] + json.dumps(changed), flush=True)
-"""
 REPLAY = "perennial.check_skeleton.trials.replay"
 
 TABLES = (
@@ -107,15 +47,16 @@ def check_import_side_effects(subject: Subject, judge: Judge) -> CheckResult:
     file = find_file(name)
     if not file:
         return judge.skipped(f"the module {name} has no file to import")
-    changed = _find_changes_by_import(name, file, tuple(sys.path))
-    if isinstance(changed, str):
-        return judge.skipped(f"{name} cannot be imported alone: {changed}")
+    answer = _import_module(name, file, tuple(sys.path))
+    if answer.problem:
+        return judge.skipped(f"{name} cannot be imported alone: {answer.problem}")
+    changed = answer.changed
     if changed:
         return judge.warned(
             f"importing {name} changes {', '.join(changed)}",
             hint="draw numbers, seed and set defaults inside the task's methods; the engine seeds "
             "each process and [training] sets precision and determinism",
-            changed=list(changed),
+            changed=changed,
         )
     return judge.passed(f"importing {name} changes nothing global")
 
@@ -128,22 +69,10 @@ def find_file(name: str) -> str:
 
 
 @cache
-def _find_changes_by_import(name: str, file: str, path: tuple[str, ...]) -> tuple[str, ...] | str:
-    """Return what an import changes, or why that is unknown; one interpreter per module."""
-    # The probe itself must not shadow a module of the user's.
-    code = f"import sys; sys.path[:] = {list(path)!r}\n{PROBE}"
-    command = [sys.executable, "-c", code, name, file, MARK]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"timed out after {TIMEOUT_SECONDS:g} s"
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(MARK):
-            return tuple(json.loads(line.removeprefix(MARK)))
-    last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-    return last[0]
+def _import_module(name: str, file: str, path: tuple[str, ...]) -> Answer:
+    """Import a module in a fresh interpreter; once for each module and path of imports."""
+    with tempfile.TemporaryDirectory(prefix="perennial-import-") as folder:
+        return _run_replay(Path(folder), name, file, {})
 
 
 @check(
@@ -159,7 +88,7 @@ def _find_changes_by_import(name: str, file: str, path: tuple[str, ...]) -> tupl
 def check_fresh_encoding(subject: Subject, judge: Judge) -> CheckResult:
     """Check that inputs do not depend on the process, the day or the order of the rows."""
     rows = spread_rows(subject.train_rows)
-    answer = _run_replay(subject, rows)
+    answer = _replay_encoding(subject, rows)
     if answer.problem or not answer.batches:
         return judge.unmeasured(f"the task cannot be run in a fresh interpreter: {answer.problem}")
     expected = subject.task.encode(rows)
@@ -224,7 +153,7 @@ def _name_memory(answer: Answer) -> str:
     return ", ".join(answer.remembers[:3])
 
 
-def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
+def _replay_encoding(subject: Subject, rows: pl.DataFrame) -> Answer:
     name = type(subject.task).__module__
     if not (file := find_file(name)):
         return Answer(problem=f"the module {name} has no file to import")
@@ -232,22 +161,26 @@ def _run_replay(subject: Subject, rows: pl.DataFrame) -> Answer:
         task = pickle.dumps((subject.make_task, subject.task.state()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         return Answer(problem=f"the task cannot be created in another process: {error}")
+    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     with tempfile.TemporaryDirectory(prefix="perennial-replay-") as temporary:
         folder = Path(temporary)
-        (folder / REQUEST).write_bytes(pickle.dumps((name, file)))
         (folder / TASK).write_bytes(task)
         rows.write_ipc(folder / ROWS)
-        other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", REPLAY, temporary], capture_output=True, text=True,
-                env={**make_environment(), "PYTHONHASHSEED": other},
-                timeout=TIMEOUT_SECONDS, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
-        if not (folder / ANSWER).exists():
-            last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-            return Answer(problem=last[0])
-        # Written by this process's own child, which ran the same user code.
-        return Answer(**pickle.loads((folder / ANSWER).read_bytes()))
+        return _run_replay(folder, name, file, {"PYTHONHASHSEED": other})
+
+
+def _run_replay(folder: Path, name: str, file: str, variables: Mapping[str, str]) -> Answer:
+    """Process the folder's files in a fresh interpreter."""
+    (folder / REQUEST).write_bytes(pickle.dumps((name, file)))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", REPLAY, str(folder)], capture_output=True, text=True,
+            env={**make_environment(), **variables}, timeout=TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Answer(problem=f"timed out after {TIMEOUT_SECONDS:g} s")
+    if not (folder / ANSWER).exists():
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return Answer(problem=last[0])
+    # Written by this process's own child, which ran the same user code.
+    return Answer(**pickle.loads((folder / ANSWER).read_bytes()))
