@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
-from perennial.check_skeleton.checks.training.dynamics import Trial, check_first_steps
+from perennial.check_skeleton.checks.training.dynamics import ShortTraining, check_first_steps
 from perennial.check_skeleton.checks.training.optimization import (
     check_optimizer_coverage,
     check_schedule_fit,
@@ -122,7 +122,7 @@ def test_the_page_gets_losses_and_predictions_step_by_step(datasets):
 
 def test_a_long_warmup_is_shortened_and_a_smaller_batch_has_a_smaller_rate(datasets):
     subject = subject_of(datasets, schedule={"warmup_fraction": 0.5}, global_batch_size=256)
-    trial = Trial.of(subject).training
+    trial = ShortTraining.of(subject).training
     assert trial.schedule.steps == 50
     assert trial.global_batch_size == 64
     assert trial.optimizer.peak_rate(64) == pytest.approx(3e-4 / 2)

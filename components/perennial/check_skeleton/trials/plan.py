@@ -60,7 +60,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all trials of a task have in common.
+    """Settings that all trials of a task have in common.
 
     Attributes:
         folder: Folder of their files.

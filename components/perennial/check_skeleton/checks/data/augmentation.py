@@ -239,25 +239,25 @@ class Sources:
 
     influence: dict[str, Tensor]
 
-    def parted(self) -> list[str]:
+    def find_parted(self) -> list[str]:
         """Describe examples of which two tensors come from different rows."""
         found = []
         for row in range(self.rows):
-            followed = self._followed(row)
+            followed = self._find_followed(row)
             apart = [
                 f"example {row} has the {one} of row {int(followed[one].argmax())} and the {other} "
                 f"of row {int(followed[other].argmax())}"
                 for one, other in combinations(followed, 2)
-                if not bool((self._may_follow(one, row) & self._may_follow(other, row)).any())
+                if not bool((self._can_follow(one, row) & self._can_follow(other, row)).any())
             ]
             found += apart[:1]
         return found
 
-    def mixed(self) -> list[int]:
+    def find_mixed(self) -> list[int]:
         """Return examples made of several rows whose label, or other tensors, are of one row."""
         found = []
         for row in range(self.rows):
-            followed = self._followed(row)
+            followed = self._find_followed(row)
             counts = {name: int((moves > MIXED_SHARE).sum()) for name, moves in followed.items()}
             label = min(counts.values(), default=0)
             if LABEL in followed:
@@ -274,7 +274,7 @@ class Sources:
             for moves in self.influence.values()
         )
 
-    def unlabelled(self) -> list[int]:
+    def find_unlabelled(self) -> list[int]:
         """Return examples whose label does not follow any row's label."""
         moves = self.influence[LABEL]
         if bool(moves.isnan().any()):
@@ -286,11 +286,11 @@ class Sources:
         """Examples in the batch."""
         return len(self.influence[LABEL])
 
-    def _may_follow(self, name: str, row: int) -> Tensor:
+    def _can_follow(self, name: str, row: int) -> Tensor:
         moves = self.influence[name][row]
         return moves.isnan() | (moves > 0)
 
-    def _followed(self, row: int) -> dict[str, Tensor]:
+    def _find_followed(self, row: int) -> dict[str, Tensor]:
         """Return tensor → influence on one example, where there is any."""
         each = {name: moves[row].nan_to_num(0.0) for name, moves in self.influence.items()}
         return {name: moves for name, moves in each.items() if float(moves.max()) > 0}
@@ -311,16 +311,16 @@ def check_augmentation_keeps_labels(subject: Subject, judge: Judge) -> CheckResu
         return judge.skipped(NO_AUGMENTATION)
     with made_up("batches with one row exchanged in one tensor"):
         sources = _trace(subject)
-    if parted := sources.parted():
+    if parted := sources.find_parted():
         return judge.failed(
             f"{len(parted)} of {sources.rows} augmented examples have parts of different rows: "
             f"{parted[0]}",
             hint="augment shuffles or shifts one tensor but not the others: use the same order for "
             "all tensors, labels included",
         )
-    if found := sources.is_any_mixed and judge_mixing(judge, subject, len(sources.mixed())):
+    if found := sources.is_any_mixed and judge_mixing(judge, subject, len(sources.find_mixed())):
         return found
-    if unlabelled := sources.unlabelled():
+    if unlabelled := sources.find_unlabelled():
         return judge.warned(
             f"{len(unlabelled)} of {sources.rows} augmented labels do not follow the row's label",
             hint="augment replaces labels: correct only if it changes the inputs to match",

@@ -31,7 +31,7 @@ READ_ROWS = 64
 
 @dataclass(frozen=True)
 class Signal:
-    """How well groups of rows predict the label.
+    """The strength with which groups of rows predict the label.
 
     Attributes:
         share: Share of the label's variance explained, minus what random groups would explain.

@@ -88,7 +88,7 @@ _ALIASES = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class PredictionSet:
     """One set of predictions.
 
     Attributes:
@@ -168,7 +168,7 @@ def _sample_labels(subject: Subject) -> Floats:
     return labels
 
 
-def _make_trials(subject: Subject) -> list[Trial]:
+def _make_trials(subject: Subject) -> list[PredictionSet]:
     task = subject.task
     if task.kind == "statistic":
         return [_make_statistic_trial(subject)]
@@ -178,7 +178,7 @@ def _make_trials(subject: Subject) -> list[Trial]:
         # Labels may have shape [B, 1], predictions have [B].
         flat = labels.reshape(-1) if labels.size == len(labels) else labels
         return [
-            Trial(name, task.score(each, labels), measure_numbers(each, flat))
+            PredictionSet(name, task.score(each, labels), measure_numbers(each, flat))
             for name, each in _make_numbers(flat, generator).items()
         ]
     width = 2
@@ -197,9 +197,9 @@ def _make_trials(subject: Subject) -> list[Trial]:
     return [_make_class_trial(task, name, *each) for name, each in made.items()]
 
 
-def _make_class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> Trial:
+def _make_class_trial(task: Task, name: str, chances: Floats, labels: Floats) -> PredictionSet:
     is_binary = task.kind == "binary"
-    return Trial(
+    return PredictionSet(
         name,
         task.score(chances[:, 1].copy() if is_binary else chances, labels),
         measure_classes(chances, labels),
@@ -234,7 +234,7 @@ def _choose_kept(labels: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.boo
     return kept
 
 
-def _make_statistic_trial(subject: Subject) -> Trial:
+def _make_statistic_trial(subject: Subject) -> PredictionSet:
     """Score noisy outputs, with the task and with independent code (tokens, retrieval)."""
     task, group = subject.task, subject.task.scored_together
     rows = max(min(MEASURED_ROWS, task.scoring_rows) // group, 1) * group
@@ -252,7 +252,7 @@ def _make_statistic_trial(subject: Subject) -> Trial:
     one_answer = "gain" not in task.statistics
     if one_answer and group > 1 and output.ndim == 3 and output.shape[1] == 2:
         quantities |= _measure_retrieval(output, weights, group)
-    return Trial("noisy", task.score(statistics, weights.numpy()), quantities)
+    return PredictionSet("noisy", task.score(statistics, weights.numpy()), quantities)
 
 
 def _measure_tokens(
@@ -302,16 +302,18 @@ def _measure_retrieval(output: Tensor, weights: Tensor, group: int) -> dict[str,
     return found
 
 
-def _list_meanings(metric: str, trials: Sequence[Trial]) -> list[str]:
+def _list_meanings(metric: str, trials: Sequence[PredictionSet]) -> list[str]:
     """Return the quantities that the metric may be and that every trial has."""
     return [name for name in find_meanings(metric) if all(name in t.quantities for t in trials)]
 
 
-def _is_fitting(metric: str, trials: Sequence[Trial], tolerance: float) -> bool:
+def _is_fitting(metric: str, trials: Sequence[PredictionSet], tolerance: float) -> bool:
     return any(_is(metric, name, trials, tolerance) for name in _list_meanings(metric, trials))
 
 
-def _is(metric: str, quantity: str, trials: Sequence[Trial], tolerance: float = SAME) -> bool:
+def _is(
+    metric: str, quantity: str, trials: Sequence[PredictionSet], tolerance: float = SAME
+) -> bool:
     return all(
         quantity in trial.quantities
         and np.isclose(
@@ -321,15 +323,15 @@ def _is(metric: str, quantity: str, trials: Sequence[Trial], tolerance: float = 
     )
 
 
-def _find_threshold(metric: str, trials: Sequence[Trial]) -> float | None:
+def _find_threshold(metric: str, trials: Sequence[PredictionSet]) -> float | None:
     """Return the threshold for class 1 that explains the metric; None if none does."""
 
-    def fits(trial: Trial, at: float) -> bool:
+    def fits(trial: PredictionSet, at: float) -> bool:
         if trial.given is None:
             return False
         chance, labels = trial.given
         found = measure_answers((chance >= at).astype(np.int64), labels.astype(np.int64), 2)
-        return _is_fitting(metric, [Trial(trial.name, trial.measured, found)], SAME)
+        return _is_fitting(metric, [PredictionSet(trial.name, trial.measured, found)], SAME)
 
     kinds = {name.split(" of ")[0].split()[-1] for name in _list_meanings(metric, trials)}
     if kinds.isdisjoint(ANSWERED):
@@ -337,10 +339,10 @@ def _find_threshold(metric: str, trials: Sequence[Trial]) -> float | None:
     return next((at for at in THRESHOLDS if all(fits(trial, at) for trial in trials)), None)
 
 
-def _describe_difference(metric: str, trials: Sequence[Trial]) -> str:
+def _describe_difference(metric: str, trials: Sequence[PredictionSet]) -> str:
     """Describe the largest difference from the most similar quantity."""
 
-    def gap(trial: Trial, name: str) -> float:
+    def gap(trial: PredictionSet, name: str) -> float:
         return abs(trial.measured[metric] - trial.quantities[name])
 
     names = _list_meanings(metric, trials)
@@ -352,7 +354,7 @@ def _describe_difference(metric: str, trials: Sequence[Trial]) -> str:
     )
 
 
-def _explain(metric: str, trials: Sequence[Trial]) -> str:
+def _explain(metric: str, trials: Sequence[PredictionSet]) -> str:
     # Its own kind first: the ROC area of predicted classes equals the balanced accuracy.
     for name in sorted(trials[0].quantities, key=lambda name: metric not in name):
         if _is(metric, name, trials):

@@ -44,7 +44,7 @@ class TargetOffset:
 
     @property
     def offset(self) -> int | None:
-        """How far ahead the target tokens are; None where they are nowhere."""
+        """Distance to the target tokens, ahead; None where they are nowhere."""
         best = max(self.agreement, key=lambda offset: self.agreement[offset])
         return best if self.agreement[best] >= AGREEMENT else None
 

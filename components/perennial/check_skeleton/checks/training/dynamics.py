@@ -130,7 +130,7 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ShortTraining:
     """A short version of the contract's training.
 
     Attributes:
@@ -145,7 +145,7 @@ class Trial:
     fixed: Batch
 
     @classmethod
-    def of(cls, subject: Subject) -> "Trial":
+    def of(cls, subject: Subject) -> "ShortTraining":
         """Build the short version of the training in a subject's contract."""
         training, rows = subject.training, _choose_batch_rows(subject)
         peak = training.optimizer.peak_rate(training.global_batch_size)
@@ -188,7 +188,7 @@ def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
     if obstacle:
         return judge.skipped(obstacle)
     try:
-        trial = Trial.of(subject)
+        trial = ShortTraining.of(subject)
         course = run(subject, trial, 1.0)
     except PerennialError as error:
         return judge.skipped(f"needs an optimizer that can be built: {error.problem}")
@@ -202,7 +202,7 @@ def check_first_steps(subject: Subject, judge: Judge) -> CheckResult:
 
 
 def _judge_too_high(
-    judge: Judge, course: Course, slower: Course, subject: Subject, trial: Trial
+    judge: Judge, course: Course, slower: Course, subject: Subject, trial: ShortTraining
 ) -> CheckResult:
     evidence = _collect_evidence(subject, trial, course, slower)
     rate = _find_peak_rate(subject)
@@ -234,7 +234,7 @@ def _judge_too_high(
 
 
 def _judge_too_low(
-    judge: Judge, course: Course, faster: Course, subject: Subject, trial: Trial
+    judge: Judge, course: Course, faster: Course, subject: Subject, trial: ShortTraining
 ) -> CheckResult:
     rate, path = _find_peak_rate(subject), measure_travel(course, subject.training, trial)
     conclude = judge.failed if path < HOPELESS_TRAVEL else judge.warned
@@ -264,7 +264,9 @@ def _cut_short(subject: Subject, course: Course) -> str:
     )
 
 
-def _judge_gradients(judge: Judge, course: Course, subject: Subject, trial: Trial) -> CheckResult:
+def _judge_gradients(
+    judge: Judge, course: Course, subject: Subject, trial: ShortTraining
+) -> CheckResult:
     """Judge gradient norms and clipping of a training with a suitable rate."""
     norms = [each.gradient_norm for each in course.points]
     settled = [each.gradient_norm for each in course.settled]
@@ -307,7 +309,7 @@ def _find_obstacle(subject: Subject) -> str:
     return ""
 
 
-def _is_getting_there(subject: Subject, trial: Trial, faster: Course) -> bool:
+def _is_getting_there(subject: Subject, trial: ShortTraining, faster: Course) -> bool:
     """Whether the contract's rate also learns most of it, in the updates of its budget."""
     whole = run(subject, trial, 1.0, min(subject.training.steps, MOST_STEPS))
     return whole.start - whole.end > LEARNED_SHARE * (faster.start - faster.end)
@@ -324,7 +326,9 @@ def _find_peak_rate(subject: Subject) -> float:
     return subject.training.optimizer.peak_rate(subject.training.global_batch_size)
 
 
-def _collect_evidence(subject: Subject, trial: Trial, *courses: Course) -> dict[str, JsonValue]:
+def _collect_evidence(
+    subject: Subject, trial: ShortTraining, *courses: Course
+) -> dict[str, JsonValue]:
     """Return loss curves, prediction paths, and the numbers behind the verdict."""
     curves = {name: line for course in courses for name, line in _draw_curves(course)}
     first = courses[0]
@@ -402,7 +406,7 @@ def _compress_schedule(training: TrainingSection) -> Schedule:
     return schedule.model_copy(update={"steps": length, "allow_other_length": True})
 
 
-def run(subject: Subject, trial: Trial, factor: float, steps: int = STEPS) -> Course:
+def run(subject: Subject, trial: ShortTraining, factor: float, steps: int = STEPS) -> Course:
     """Train a new model; stop at the first update that is not finite."""
     task, training = subject.task, trial.at(factor)
     rows = training.global_batch_size
@@ -475,7 +479,7 @@ def _measure_growth(before: Sequence[float], after: Sequence[float]) -> float:
     return new / old if math.isfinite(new) else math.inf
 
 
-def measure_travel(course: Course, training: TrainingSection, trial: Trial) -> float:
+def measure_travel(course: Course, training: TrainingSection, trial: ShortTraining) -> float:
     """Return the largest possible movement over the budget, in lengths of the weights."""
     optimizer = training.optimizer
     here = trial.training.optimizer.peak_rate(trial.training.global_batch_size)

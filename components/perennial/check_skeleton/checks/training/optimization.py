@@ -183,7 +183,7 @@ def _find_unmoved(
 
 
 @dataclass(frozen=True)
-class _Course:
+class _RateCurve:
     """The learning rate over the budget, as a share of its peak.
 
     Attributes:
@@ -197,7 +197,7 @@ class _Course:
     budget: int
 
     @classmethod
-    def of(cls, training: TrainingSection) -> "_Course":
+    def of(cls, training: TrainingSection) -> "_RateCurve":
         budget = training.steps
         steps = sorted({round(each) for each in np.linspace(0, budget - 1, min(POINTS, budget))})
         shares = [learning_rate(1.0, training.schedule, step, budget) for step in steps]
@@ -237,7 +237,7 @@ class _Finding:
 def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     """Check that warm-up, decay, rate, epochs and evaluations fit the budget and the data."""
     training, rows = subject.training, subject.train_split_rows
-    course = _Course.of(training)
+    course = _RateCurve.of(training)
     peak = training.optimizer.peak_rate(training.global_batch_size)
     epochs = training.steps * training.global_batch_size / rows
     shown = (
@@ -261,7 +261,7 @@ def check_schedule_fit(subject: Subject, judge: Judge) -> CheckResult:
     return conclude(f"{measured} ({shown})", hint="; ".join(f.hint for f in findings), **evidence)
 
 
-def _find_course_problems(course: _Course, training: TrainingSection) -> Iterator[_Finding]:
+def _find_course_problems(course: _RateCurve, training: TrainingSection) -> Iterator[_Finding]:
     """Yield problems of the rate over the budget."""
     length = training.schedule.steps or training.steps
     other = f"schedule.steps = {length} is another training's length"

@@ -87,7 +87,7 @@ class _Goal:
 
 
 @dataclass(frozen=True)
-class _InPlay:
+class _UsedParameters:
     """The parameters that the gradient of a batch reaches.
 
     Attributes:
@@ -155,7 +155,7 @@ def check_overfit_one_batch(subject: Subject, judge: Judge) -> CheckResult:
     )
 
 
-def _explain(play: _InPlay, fit: Fit, settings: SkeletonSection) -> str:
+def _explain(play: _UsedParameters, fit: Fit, settings: SkeletonSection) -> str:
     """Return why a batch was not learned: no gradient, wrong sign, no capacity, or the model."""
     rates = ", ".join(f"{rate:g}" for rate in settings.learning_rates)
     if not play.has_graph:
@@ -327,18 +327,18 @@ class _Control(nn.Module):
         return self._constant + output.reshape(-1, *self._constant.shape[1:])
 
 
-def _count_used_parameters(subject: Subject, batch: Batch) -> _InPlay:
+def _count_used_parameters(subject: Subject, batch: Batch) -> _UsedParameters:
     model = simplify(subject.build_model())
     named = dict(model.named_parameters())
     frozen = [name for name, each in named.items() if not each.requires_grad]
     trainable = {name: each for name, each in named.items() if each.requires_grad}
     loss = compute_mean_loss(subject.task.losses(model(**inputs_of(batch)), batch), batch)
     if not trainable or not loss.requires_grad:
-        return _InPlay(loss.requires_grad or not trainable, 0, frozen, list(trainable))
+        return _UsedParameters(loss.requires_grad or not trainable, 0, frozen, list(trainable))
     gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
     counts = [0 if each is None else int((each != 0).sum()) for each in gradients]
     silent = [name for name, count in zip(trainable, counts, strict=True) if not count]
-    return _InPlay(True, sum(counts), frozen, silent)
+    return _UsedParameters(True, sum(counts), frozen, silent)
 
 
 def _shorten_names(names: Sequence[str]) -> str:
