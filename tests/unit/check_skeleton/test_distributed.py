@@ -245,12 +245,13 @@ def test_ranks_end_and_delete_their_files_when_whoever_wants_them_is_killed(data
     script = tmp_path / "script.py"
     script.write_text(WANTING)  # without `if __name__ == "__main__"`: ranks must not run it again
     environment = make_environment() | {"TMPDIR": str(folder)}
-    wanting = subprocess.Popen([sys.executable, str(script), str(stored)], env=environment)
-    assert within(60, lambda: pid_file.exists() and pid_file.read_text())
-    assert list(folder.glob("perennial-trials-*"))
-    wanting.kill()
-    wanting.wait()
-    assert within(10, lambda: is_gone(pid_file) and not list(folder.glob("perennial-trials-*")))
+    with subprocess.Popen([sys.executable, str(script), str(stored)], env=environment) as wanting:
+        try:
+            assert within(200, lambda: pid_file.exists() and pid_file.read_text())
+            assert list(folder.glob("perennial-trials-*"))
+        finally:
+            wanting.kill()
+    assert within(30, lambda: is_gone(pid_file) and not list(folder.glob("perennial-trials-*")))
 
 
 @pytest.mark.parametrize(
