@@ -6,6 +6,7 @@ from pathlib import Path
 
 from perennial.contracts.data import ModelSection
 from perennial.contracts.gate import BlockPerformance, GateReason, Verdict
+from perennial.contracts.section import canonical_json
 from perennial.contracts.training import Challenger, TrainingResult
 from perennial.contracts.validation import ValidationReport
 from perennial.gate.config import GateSection
@@ -13,7 +14,14 @@ from perennial.register_model.config import RegisterModelConfig, RegistrySection
 from small_models import GOOD, TASK, stream, write_challenger, write_skeleton, write_snapshot
 
 NAME = "clicks"
-CONTRACT = json.dumps({"training": {"seed": 7}})
+CONTRACT = canonical_json(
+    RegisterModelConfig(
+        model=ModelSection(name=NAME, task=TASK),
+        registry=RegistrySection(description="Predicts clicks.", tags={"team": "ads"}),
+        gate=GateSection(resamples=300),
+    ).model_dump(mode="json")
+    | {"training": {"seed": 7}}
+)
 TRIGGER = json.dumps({"trigger": "drift", "evidence": {"columns": ["price"]}})
 INPUTS = ("snapshot", "validation", "training", "challenger", "skeleton", "verdict")
 
@@ -44,13 +52,8 @@ def write_inputs(folder: Path, weights=GOOD, champion="", promote=True) -> Chall
 
 def step_arguments(folder: Path, contract=CONTRACT, trigger=TRIGGER) -> dict[str, str]:
     """The step's arguments, with these inputs and outputs beside them."""
-    config = RegisterModelConfig(
-        model=ModelSection(name=NAME, task=TASK),
-        registry=RegistrySection(description="Predicts clicks.", tags={"team": "ads"}),
-        gate=GateSection(resamples=300),
-    )
     return {
-        "config": config.to_json(), "contract": contract, "trigger": trigger,
+        "contract": contract, "trigger": trigger,
         **{name: str(folder / name) for name in (*INPUTS, "registration", "metrics")},
         "report": str(folder / "report.html"),
     }  # fmt: skip

@@ -31,20 +31,20 @@ def train_challenger(contract: str, trigger: str) -> None:
     taken.set_caching_options(enable_caching=False)
     snapshot = taken.outputs["snapshot"]
 
-    validated = validate_data(config=taken.outputs["expectations"], snapshot=snapshot)
+    validated = validate_data(contract=contract, snapshot=snapshot)
 
-    checked = check_skeleton(config=taken.outputs["skeleton"], snapshot=snapshot)
+    checked = check_skeleton(contract=contract, snapshot=snapshot)
     checked.after(validated)
 
-    trained = train_model(config=taken.outputs["training"], snapshot=snapshot)
+    trained = train_model(contract=contract, snapshot=snapshot)
     trained.after(checked)
 
     selected = select_checkpoint(
-        config=taken.outputs["selection"], snapshot=snapshot, training=trained.outputs["training"]
+        contract=contract, snapshot=snapshot, training=trained.outputs["training"]
     )
 
     judged = evaluate_model(
-        config=taken.outputs["gate"],
+        contract=contract,
         snapshot=snapshot,
         challenger=selected.outputs["challenger"],
         skeleton=checked.outputs["skeleton"],
@@ -53,7 +53,6 @@ def train_challenger(contract: str, trigger: str) -> None:
 
     with dsl.If(judged.outputs["Output"] == True, name="promote"):
         registered = register_model(
-            config=taken.outputs["registry"],
             contract=contract,
             trigger=trigger,
             snapshot=snapshot,

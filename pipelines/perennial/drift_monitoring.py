@@ -30,17 +30,17 @@ def drift_monitoring(contract: str) -> None:
         taken.set_caching_options(enable_caching=False)
         snapshot = taken.outputs["snapshot"]
 
-        validated = validate_data(config=taken.outputs["expectations"], snapshot=snapshot)
+        validated = validate_data(contract=contract, snapshot=snapshot)
 
         compared = detect_drift(
-            config=taken.outputs["triggers"],
+            contract=contract,
             snapshot=snapshot,
             validation=validated.outputs["validation"],
         )
         compared.set_caching_options(enable_caching=False)
 
         decided = decide_retraining(
-            config=taken.outputs["triggers"], snapshot=snapshot, drift=compared.outputs["drift"]
+            contract=contract, snapshot=snapshot, drift=compared.outputs["drift"]
         )
         decided.set_caching_options(enable_caching=False)
 

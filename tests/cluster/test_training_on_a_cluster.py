@@ -33,7 +33,7 @@ def run_step(folder, root, **resources):
         resources=ResourcesSection(num_processes=2, **resources),
     )  # fmt: skip
     train_model_step(
-        config=config.to_json(), snapshot=str(root / "snapshot"),
+        contract=config.to_json(), snapshot=str(root / "snapshot"),
         training=str(folder / "training"), report=str(folder / "report.html"),
         metrics=str(folder / "metrics.json"),
     )  # fmt: skip

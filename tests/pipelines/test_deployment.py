@@ -28,7 +28,7 @@ from perennial.deployment.operations import (
     switch,
     undeploy,
 )
-from perennial.steps.large_parameters import TRIGGER_BYTES
+from perennial.steps.large_parameters import CARRIED_BYTES
 from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6
@@ -226,10 +226,10 @@ def test_a_trigger_trains_what_is_deployed_with_the_evidence_given(served):
 
 
 @pytest.mark.parametrize(
-    "cause", [Cause("x" * TRIGGER_BYTES), Cause("x", json.dumps({"a": "ü" * 5000}))]
+    "cause", [Cause("x" * CARRIED_BYTES), Cause("x", json.dumps({"a": "ü" * 5000}))]
 )
 def test_a_cause_that_is_too_long_for_steps_is_refused_with_the_limit(cause):
-    with pytest.raises(PerennialError, match=f"at most {TRIGGER_BYTES:,}"):
+    with pytest.raises(PerennialError, match=f"at most {CARRIED_BYTES:,}"):
         _ = cause.trigger
 
 

@@ -5,7 +5,7 @@ from kfp import dsl
 
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def check_skeleton(
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     skeleton: dsl.Output[dsl.Artifact],
     report: dsl.Output[dsl.HTML],
@@ -15,7 +15,7 @@ def check_skeleton(
     from perennial.check_skeleton.step import check_skeleton_step
 
     result = check_skeleton_step(
-        config=config,
+        contract=contract,
         snapshot=snapshot.path,
         skeleton=skeleton.path,
         report=report.path,

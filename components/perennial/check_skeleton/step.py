@@ -14,9 +14,11 @@ from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
 
 
-@pipeline_step("check_skeleton", outputs=("skeleton", "report", "metrics"))
+@pipeline_step(
+    "check_skeleton", reads=CheckSkeletonConfig, outputs=("skeleton", "report", "metrics")
+)
 def check_skeleton_step(
-    *, config: str, snapshot: str, skeleton: str, report: str, metrics: str
+    *, contract: str, snapshot: str, skeleton: str, report: str, metrics: str
 ) -> StepResult:
     """Examine the task; the report is written whatever the results are.
 
@@ -32,7 +34,7 @@ def check_skeleton_step(
         )  # fmt: skip
 
     dataset = Dataset(Snapshot.read(Path(snapshot)))
-    examination = examine(CheckSkeletonConfig.from_json(config), dataset, show=log_progress)
+    examination = examine(CheckSkeletonConfig.from_json(contract), dataset, show=log_progress)
     found = examination.report
     found.write(Path(skeleton))
     examination.baseline_rows.write(Path(skeleton))

@@ -8,6 +8,8 @@ from typing import Annotated, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from perennial.contracts.errors import PerennialError
+
 T = TypeVar("T")
 ADVANCED = "advanced"
 Advanced: TypeAlias = Annotated[T, ADVANCED]
@@ -22,6 +24,13 @@ REMOVED_OPTIONS: Mapping[str, JsonValue] = MappingProxyType(
     }
 )
 """Options that a contract could set once, with the value that holds now."""
+CONTRACT_SECTIONS = frozenset(
+    {
+        "model", "data", "split", "expectations", "skeleton", "training", "resources", "selection",
+        "gate", "registry", "triggers",
+    }
+)  # fmt: skip
+"""Names of a contract's sections."""
 
 
 class Section(BaseModel):
@@ -108,3 +117,32 @@ def tag_of(key: str, default: str) -> Callable[[object], str]:
 def canonical_json(value: JsonValue) -> str:
     """JSON with sorted keys and no white space; refuses NaN and infinity, which it cannot hold."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def cut_sections(contract: str, reader: type[Section]) -> str:
+    """Cut a contract's text to the sections that a reader has as fields, as canonical JSON.
+
+    A section that the text lacks is left to the reader's default, as in a contract file.
+
+    Raises:
+        PerennialError: the text is not a JSON object, or has a section that no contract has.
+    """
+    try:
+        sections = json.loads(contract)
+    except (ValueError, RecursionError) as error:
+        raise PerennialError(
+            "the pipeline's parameter `contract` is not valid JSON",
+            evidence=str(error),
+            action="start the pipeline with `perennial run`, or pass the contract's JSON text",
+        ) from error
+    unknown = (
+        sorted(set(sections) - CONTRACT_SECTIONS) if isinstance(sections, dict) else [contract]
+    )
+    if unknown:
+        raise PerennialError(
+            "the pipeline's parameter `contract` is not a JSON object of a contract's sections",
+            evidence=f"unknown: {', '.join(unknown)[:200]}",
+            action="start the pipeline with `perennial run`, which writes out every default",
+        )
+    read = reader.model_fields
+    return canonical_json({name: value for name, value in sections.items() if name in read})

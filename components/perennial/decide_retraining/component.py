@@ -6,7 +6,7 @@ from kfp import dsl
 @dsl.component(base_image="perennial-data", install_kfp_package=False)
 def decide_retraining(
     *,
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     drift: dsl.Input[dsl.Artifact],
     decision: dsl.Output[dsl.Artifact],
@@ -22,7 +22,7 @@ def decide_retraining(
     from perennial.decide_retraining.step import decide_retraining_step
 
     result = decide_retraining_step(
-        config=config,
+        contract=contract,
         snapshot=snapshot.path,
         drift=drift.path,
         decision=decision.path,

@@ -22,10 +22,14 @@ from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.parameters import encode_parameter
 
 
-@pipeline_step("decide_retraining", outputs=("decision", "report", "metrics", "trigger"))
+@pipeline_step(
+    "decide_retraining",
+    reads=DecideRetrainingConfig,
+    outputs=("decision", "report", "metrics", "trigger"),
+)
 def decide_retraining_step(
     *,
-    config: str,
+    contract: str,
     snapshot: str,
     drift: str,
     decision: str,
@@ -34,7 +38,7 @@ def decide_retraining_step(
     trigger: str,
 ) -> StepResult:
     """Decide, record a retraining before anybody starts it, and report the reason."""
-    settings = DecideRetrainingConfig.from_json(config)
+    settings = DecideRetrainingConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
     seen = DriftReport.read(Path(drift))
     environment = Environment.read()

@@ -6,7 +6,7 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def detect_drift(
     *,
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     validation: dsl.Input[dsl.Artifact],
     drift: dsl.Output[dsl.Artifact],
@@ -17,7 +17,7 @@ def detect_drift(
     from perennial.detect_drift.step import detect_drift_step
 
     result = detect_drift_step(
-        config=config,
+        contract=contract,
         snapshot=snapshot.path,
         validation=validation.path,
         drift=drift.path,

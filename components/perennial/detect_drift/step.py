@@ -17,12 +17,12 @@ from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("detect_drift", outputs=("drift", "report", "metrics"))
+@pipeline_step("detect_drift", reads=DetectDriftConfig, outputs=("drift", "report", "metrics"))
 def detect_drift_step(
-    *, config: str, snapshot: str, validation: str, drift: str, report: str, metrics: str
+    *, contract: str, snapshot: str, validation: str, drift: str, report: str, metrics: str
 ) -> StepResult:
     """Compare the newest snapshot with the champion's reference, in features and in loss."""
-    settings = DetectDriftConfig.from_json(config)
+    settings = DetectDriftConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
     validated = ValidationReport.read(Path(validation))
     if validated.snapshot_digest != current.digest():

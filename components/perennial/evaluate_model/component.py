@@ -6,7 +6,7 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def evaluate_model(
     *,
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     challenger: dsl.Input[dsl.Model],
     skeleton: dsl.Input[dsl.Artifact],
@@ -18,7 +18,7 @@ def evaluate_model(
     from perennial.evaluate_model.step import evaluate_model_step
 
     result = evaluate_model_step(
-        config=config,
+        contract=contract,
         snapshot=snapshot.path,
         challenger=challenger.path,
         skeleton=skeleton.path,

@@ -8,10 +8,10 @@ from perennial.gate.verdict import scalars_of
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("evaluate_model", outputs=("verdict", "report", "metrics"))
+@pipeline_step("evaluate_model", reads=JudgementConfig, outputs=("verdict", "report", "metrics"))
 def evaluate_model_step(
     *,
-    config: str,
+    contract: str,
     snapshot: str,
     challenger: str,
     skeleton: str,
@@ -21,7 +21,7 @@ def evaluate_model_step(
 ) -> StepResult:
     """Compare the challenger with the champion on rows that neither was trained on."""
     decided = judge_challenger(
-        JudgementConfig.from_json(config),
+        JudgementConfig.from_json(contract),
         Path(snapshot),
         Path(challenger),
         Path(skeleton),

@@ -141,4 +141,4 @@ class JudgementConfig(Section):
     """Configuration of the step."""
 
     model: ModelSection
-    gate: GateSection
+    gate: GateSection = GateSection()

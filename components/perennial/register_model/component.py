@@ -6,7 +6,6 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def register_model(
     *,
-    config: str,
     contract: str,
     trigger: str,
     snapshot: dsl.Input[dsl.Dataset],
@@ -23,7 +22,6 @@ def register_model(
     from perennial.register_model.step import register_model_step
 
     result = register_model_step(
-        config=config,
         contract=contract,
         trigger=trigger,
         snapshot=snapshot.path,

@@ -36,6 +36,6 @@ class RegisterModelConfig(Section):
     """Configuration of the step."""
 
     model: ModelSection
-    registry: RegistrySection
-    gate: GateSection
+    registry: RegistrySection = RegistrySection()
+    gate: GateSection = GateSection()
     """The gate, for another comparison if the champion changed meanwhile."""

@@ -6,6 +6,7 @@ from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
+from perennial.contracts.section import cut_sections
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult
@@ -30,7 +31,6 @@ from perennial.steps.decorator import StepResult, pipeline_step
 @pipeline_step("register_model", outputs=("registration", "report", "metrics"))
 def register_model_step(
     *,
-    config: str,
     contract: str,
     trigger: str,
     snapshot: str,
@@ -44,7 +44,7 @@ def register_model_step(
     metrics: str,
 ) -> StepResult:
     """Package, upload, register and promote; a retry continues where the last attempt stopped."""
-    section = RegisterModelConfig.from_json(config)
+    section = RegisterModelConfig.from_json(cut_sections(contract, RegisterModelConfig))
     decided = Verdict.read(Path(verdict))
     if not decided.promote:
         raise PerennialError(

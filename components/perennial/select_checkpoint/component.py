@@ -6,7 +6,7 @@ from kfp import dsl
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def select_checkpoint(
     *,
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     training: dsl.Input[dsl.Artifact],
     challenger: dsl.Output[dsl.Model],
@@ -17,7 +17,7 @@ def select_checkpoint(
     from perennial.select_checkpoint.step import select_checkpoint_step
 
     result = select_checkpoint_step(
-        config=config,
+        contract=contract,
         snapshot=snapshot.path,
         training=training.path,
         challenger=challenger.path,

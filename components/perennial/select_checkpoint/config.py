@@ -43,4 +43,4 @@ class SelectCheckpointConfig(Section):
     """Configuration of the step."""
 
     model: ModelSection
-    selection: SelectionSection
+    selection: SelectionSection = SelectionSection()

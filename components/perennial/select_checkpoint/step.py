@@ -18,12 +18,14 @@ from perennial.select_checkpoint.selection import limits_of, metric_and_directio
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("select_checkpoint", outputs=("challenger", "report", "metrics"))
+@pipeline_step(
+    "select_checkpoint", reads=SelectCheckpointConfig, outputs=("challenger", "report", "metrics")
+)
 def select_checkpoint_step(
-    *, config: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
+    *, contract: str, snapshot: str, training: str, challenger: str, report: str, metrics: str
 ) -> StepResult:
     """Score the kept checkpoints on all validation rows and export the best."""
-    section = SelectCheckpointConfig.from_json(config)
+    section = SelectCheckpointConfig.from_json(contract)
     rule = section.selection
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
         rescoring = Rescoring(Path(training), Path(snapshot), Path(scratch), rule.processes)

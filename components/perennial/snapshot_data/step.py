@@ -1,27 +1,35 @@
-"""Takes the snapshot, keeps it in the object store, and hands each later step its section."""
+"""The step `snapshot_data`: pin the dataset's files and keep the snapshot in the object store."""
 
 from pathlib import Path
 
 from perennial.clients.object_store import open_store
+from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.environment import Environment
+from perennial.contracts.section import Section
 from perennial.snapshot_data.manifest import list_partitions, store_snapshot, take_snapshot
 from perennial.snapshot_data.report import snapshot_page, summary_of
-from perennial.snapshot_data.sections import cut_sections, own_config, parse_contract
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("snapshot_data", outputs=("snapshot", "report", "metrics"))
+class SnapshotDataConfig(Section):
+    """The sections of the contract that this step reads."""
+
+    model: ModelSection
+    data: DataSection
+    split: SplitSection = SplitSection()
+
+
+@pipeline_step("snapshot_data", reads=SnapshotDataConfig, outputs=("snapshot", "report", "metrics"))
 def snapshot_data_step(*, contract: str, snapshot: str, report: str, metrics: str) -> StepResult:
     """Pin the dataset.
 
     Args:
-        contract: The whole contract as JSON.
+        contract: The contract's sections that `SnapshotDataConfig` names, as JSON.
         snapshot: Folder to write the `Snapshot` to.
         report: File to write the page to.
         metrics: File that the decorator writes the scalars to.
     """
-    sections = parse_contract(contract)
-    config = own_config(sections)
+    config = SnapshotDataConfig.from_json(contract)
     listing = list_partitions(open_store(config.data.uri))
     taken = take_snapshot(config.data, config.split, listing=listing)
     store_snapshot(taken, open_store(Environment.read().store_uri))
@@ -34,7 +42,6 @@ def snapshot_data_step(*, contract: str, snapshot: str, report: str, metrics: st
         "features": len(taken.task_columns.features),
     } | {f"{split.value}_rows": rows for split, rows in taken.split_rows.items()}
     return StepResult(
-        parameters=dict(cut_sections(sections)),
         metrics={name: float(value) for name, value in scalars.items()},
         summary=summary_of(taken, listing),
     )

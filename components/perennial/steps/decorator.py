@@ -18,10 +18,10 @@ from perennial.clients.outages import single_attempts, waiting_out_outages
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import NO_RUN, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.section import Section, canonical_json
+from perennial.contracts.section import Section, canonical_json, cut_sections
 from perennial.contracts.user_code import RunStopped, no_silent_exit, user_code
 from perennial.steps.journal import Journal
-from perennial.steps.large_parameters import LargeParameter, resolve
+from perennial.steps.large_parameters import resolve
 from perennial.steps.lease import follow_lease
 
 P = ParamSpec("P")
@@ -32,25 +32,28 @@ REPORT_NAME = "report"
 class StepResult(Section):
     """Result of a step for KFP: output parameters and the scalars shown in the dashboard."""
 
-    parameters: dict[str, str | bool] = Field(default_factory=dict)
+    parameters: dict[str, bool] = Field(default_factory=dict)
     metrics: dict[str, FiniteFloat] = Field(default_factory=dict)
     summary: str = ""
     """One line for the console and the run report."""
 
 
 def pipeline_step(
-    name: str, *, outputs: Sequence[str]
+    name: str, *, outputs: Sequence[str], reads: type[Section] | None = None
 ) -> Callable[[Callable[P, StepResult]], Callable[P, StepResult]]:
     """Make a function a pipeline step.
 
-    The function takes keyword arguments only, all strings: configuration, paths of input artifacts
-    and, named in `outputs`, paths to write. Long texts come and go by their address. An output
-    called `metrics` is written from the result's metrics. In a local run, a step that finished
-    before in the same run, with the same inputs and code, is not run again: its outputs are copied.
+    The function takes keyword arguments only, all strings: the contract, paths of input artifacts
+    and, named in `outputs`, paths to write. Long texts come by their address. An output called
+    `metrics` is written from the result's metrics. In a local run, a step that finished before in
+    the same run, with the same inputs and code, is not run again: its outputs are copied.
 
     Args:
         name: The step's name, as in the dashboard.
         outputs: Which parameters are paths to write.
+        reads: Its fields are the contract's sections that the step depends on. `contract` is cut
+            to them, so that a change of any other section leaves the step's result valid. None
+            passes the contract uncut.
     """
 
     def decorate(work: Callable[P, StepResult]) -> Callable[P, StepResult]:
@@ -59,16 +62,17 @@ def pipeline_step(
             follow_lease()
             load_secrets()
             values = inspect.signature(work).bind(*args, **kwargs).arguments
-            attempt = _Attempt(name, {key: str(value) for key, value in values.items()}, outputs)
-            finished = attempt.finished()
-            if finished is not None:
-                return finished
-            place = f"the step {name}"
-            with attempt.recorded(), waiting_out_outages(), no_silent_exit(), user_code(place):
-                for key, value in kwargs.items():
-                    kwargs[key] = resolve(str(value))
-                result = attempt.sent(work(*args, **kwargs))
-                attempt.keep(result)
+            with waiting_out_outages():
+                attempt = _Attempt(name, {key: str(value) for key, value in values.items()},
+                                   outputs, reads)  # fmt: skip
+                finished = attempt.finished()
+                if finished is not None:
+                    return finished
+                with attempt.recorded(), no_silent_exit(), user_code(f"the step {name}"):
+                    for key, value in kwargs.items():
+                        kwargs[key] = _read_input(key, str(value), reads)
+                    result = work(*args, **kwargs)
+                    attempt.keep(result)
             return result
 
         return run
@@ -76,24 +80,38 @@ def pipeline_step(
     return decorate
 
 
+def _read_input(name: str, value: str, reads: type[Section] | None) -> str:
+    """Return a parameter's text; of the contract, the sections that the step reads."""
+    text = resolve(value)
+    return cut_sections(text, reads) if name == "contract" and reads is not None else text
+
+
 class _Attempt:
     """One execution of a step in a run."""
 
-    def __init__(self, name: str, values: dict[str, str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        values: dict[str, str],
+        outputs: Sequence[str],
+        reads: type[Section] | None,
+    ) -> None:
         environment = Environment.read()
         self.name = name
         self.store_uri = environment.store_uri
         self.run_id = environment.run_id
         self.outputs = {key: Path(values[key]) for key in outputs}
         self.journal = Journal(environment.run_folder)
-        inputs = {
-            key: _content_digest(value) for key, value in values.items() if key not in self.outputs
-        }
-        identity = canonical_json([name, environment.code_digest, dict(sorted(inputs.items()))])
-        self.key = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        self.folder = (
-            environment.run_folder / "steps" / self.key if environment.run_folder else None
-        )
+        self.key, self.folder = name, None
+        if environment.run_folder is not None:
+            inputs = {
+                key: _content_digest(_identity(key, value, reads))
+                for key, value in values.items()
+                if key not in self.outputs
+            }
+            identity = canonical_json([name, environment.code_digest, dict(sorted(inputs.items()))])
+            self.key = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+            self.folder = environment.run_folder / "steps" / self.key
 
     def finished(self) -> StepResult | None:
         """The result of an earlier execution in this run, with its outputs put in place."""
@@ -161,14 +179,6 @@ class _Attempt:
                 for folder in self.folder.parent.glob(f"{step}-*"):
                     shutil.rmtree(folder)
 
-    def sent(self, result: StepResult) -> StepResult:
-        """The result with output parameters as KFP can carry them."""
-        carried = {
-            key: LargeParameter(value, self.store_uri).send() if isinstance(value, str) else value
-            for key, value in result.parameters.items()
-        }
-        return result.model_copy(update={"parameters": carried})
-
     def keep(self, result: StepResult) -> None:
         """Store outputs, then the result as the commit marker, then record the end."""
         if "metrics" in self.outputs:
@@ -184,6 +194,13 @@ class _Attempt:
         self.journal.append(
             "step_finished", step=self.name, key=self.key, summary=result.summary, metrics=metrics
         )
+
+
+def _identity(name: str, value: str, reads: type[Section] | None) -> str:
+    try:
+        return _read_input(name, value, reads)
+    except PerennialError:  # reading it once more fails the step on record
+        return value
 
 
 def _content_digest(value: str) -> str:

@@ -12,10 +12,9 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError
 from perennial.steps.parameters import decode_parameter, encode_parameter
 
-# A step gets at most two such texts, the contract and a part of it, whose quotes are escaped twice.
-CARRIED_BYTES = 32 * 1024
-# The third that register_model gets is the trigger, which always travels as itself.
-TRIGGER_BYTES = 8 * 1024
+# A step gets at most two such texts, contract and trigger, whose quotes are escaped twice. KFP's
+# record of a run repeats the contract for each step.
+CARRIED_BYTES = 16 * 1024
 ADDRESS = re.compile(r"(?P<store>.+)/(?P<key>parcels/(?P<digest>[0-9a-f]{64})\.json)")
 
 

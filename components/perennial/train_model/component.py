@@ -5,7 +5,7 @@ from kfp import dsl
 
 @dsl.component(base_image="perennial-trainer", install_kfp_package=False)
 def train_model(
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     training: dsl.Output[dsl.Artifact],
     report: dsl.Output[dsl.HTML],
@@ -15,7 +15,7 @@ def train_model(
     from perennial.train_model.step import train_model_step
 
     result = train_model_step(
-        config=config, snapshot=snapshot.path, training=training.path, report=report.path,
+        contract=contract, snapshot=snapshot.path, training=training.path, report=report.path,
         metrics=metrics.path,
     )  # fmt: skip
     metrics.metadata.update(result.metrics)

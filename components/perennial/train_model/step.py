@@ -22,12 +22,12 @@ from perennial.training_jobs.local import remove_encoded_data
 logger = logging.getLogger(__name__)
 
 
-@pipeline_step("train_model", outputs=("training", "report", "metrics"))
+@pipeline_step("train_model", reads=TrainModelConfig, outputs=("training", "report", "metrics"))
 def train_model_step(
-    *, config: str, snapshot: str, training: str, report: str, metrics: str
+    *, contract: str, snapshot: str, training: str, report: str, metrics: str
 ) -> StepResult:  # the metrics file is written by the decorator
     """Train the model; reuse or resume an equal training."""
-    settings = TrainModelConfig.from_json(config)
+    settings = TrainModelConfig.from_json(contract)
     environment = Environment.read()
     job = training_job(settings, Path(snapshot), environment)
     is_reused = is_finished(job)

@@ -5,7 +5,7 @@ from kfp import dsl
 
 @dsl.component(base_image="perennial-data", install_kfp_package=False)
 def validate_data(
-    config: str,
+    contract: str,
     snapshot: dsl.Input[dsl.Dataset],
     validation: dsl.Output[dsl.Artifact],
     report: dsl.Output[dsl.HTML],
@@ -15,7 +15,7 @@ def validate_data(
     from perennial.validate_data.step import validate_data_step
 
     result = validate_data_step(
-        config=config,
+        contract=contract,
         snapshot=snapshot.path,
         validation=validation.path,
         report=report.path,

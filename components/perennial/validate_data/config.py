@@ -109,4 +109,4 @@ class ValidateDataConfig(Section):
     """Configuration of the step."""
 
     model: ModelSection
-    expectations: ExpectationsSection
+    expectations: ExpectationsSection = ExpectationsSection()

@@ -18,14 +18,16 @@ from perennial.validate_data.report import summary_of, validation_page
 SUITE_FILE = "suite.json"
 
 
-@pipeline_step("validate_data", outputs=("validation", "report", "metrics"))
+@pipeline_step(
+    "validate_data", reads=ValidateDataConfig, outputs=("validation", "report", "metrics")
+)
 def validate_data_step(
-    *, config: str, snapshot: str, validation: str, report: str, metrics: str
+    *, contract: str, snapshot: str, validation: str, report: str, metrics: str
 ) -> StepResult:
     """Validate a snapshot.
 
     Args:
-        config: A `ValidateDataConfig` as JSON.
+        contract: The contract, of which `ValidateDataConfig` reads its sections.
         snapshot: Folder of the `Snapshot`.
         validation: Folder to write the `ValidationReport` and its suite to.
         report: File to write the page to.
@@ -34,7 +36,7 @@ def validate_data_step(
     Raises:
         BadDataError: a critical expectation is not met; the reports are written all the same.
     """
-    section = ValidateDataConfig.from_json(config).expectations
+    section = ValidateDataConfig.from_json(contract).expectations
     taken = Snapshot.read(Path(snapshot))
     facts = gather_facts(Dataset(taken), section, datetime.now(UTC))
     judgement = judge(facts.values, all_claims(taken, section, facts))

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.steps.large_parameters import TRIGGER_BYTES
+from perennial.steps.large_parameters import CARRIED_BYTES
 from perennial.steps.parameters import encode_parameter
 
 
@@ -69,10 +69,10 @@ class Cause:
                 action="leave control characters out, and pass the text as UTF-8",
             )
         size = len(encode_parameter(text))
-        if size > TRIGGER_BYTES:
+        if size > CARRIED_BYTES:
             raise PerennialError(
                 "reason and evidence are too long to travel with a run",
-                evidence=f"as JSON they take {size:,} bytes of at most {TRIGGER_BYTES:,}",
+                evidence=f"as JSON they take {size:,} bytes of at most {CARRIED_BYTES:,}",
                 action="shorten them: write where the full evidence is",
             )
         return text

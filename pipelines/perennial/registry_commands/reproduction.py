@@ -17,7 +17,6 @@ from perennial.registry_commands.comparison import differences
 from perennial.registry_commands.training_record import TrainingRecord
 from perennial.runs import Home, code_digest
 from perennial.select_checkpoint.step import select_checkpoint_step
-from perennial.snapshot_data.sections import cut_sections
 from perennial.train_model.step import train_model_step
 
 CAUSES = ("code_digest", "packages", "python", "platform", "image_digest")
@@ -99,15 +98,15 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
 
 
 def _train(folder: Path, record: TrainingRecord) -> Challenger:
-    sections = cut_sections(record.contract.model_dump(mode="json"))
+    contract = record.contract.to_json()
     record.snapshot.write(folder / "snapshot")
     folders = {"snapshot": str(folder / "snapshot"), "training": str(folder / "training")}
     train_model_step(
-        config=sections["training"], **folders,
+        contract=contract, **folders,
         report=str(folder / "training.html"), metrics=str(folder / "training-metrics"),
     )  # fmt: skip
     select_checkpoint_step(
-        config=sections["selection"], **folders, challenger=str(folder / "challenger"),
+        contract=contract, **folders, challenger=str(folder / "challenger"),
         report=str(folder / "selection.html"), metrics=str(folder / "selection-metrics"),
     )  # fmt: skip
     return Challenger.read(folder / "challenger")

@@ -47,7 +47,7 @@ def run(datasets, tmp_path, monkeypatch):
         )
         outputs = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
         return check_skeleton_step(
-            config=config.to_json(), snapshot=str(tmp_path / "snapshot"), **outputs
+            contract=config.to_json(), snapshot=str(tmp_path / "snapshot"), **outputs
         )
 
     return run

@@ -8,7 +8,7 @@ from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.state import TriggerState
 from perennial.decide_retraining.step import trigger_evidence
-from perennial.steps.large_parameters import TRIGGER_BYTES
+from perennial.steps.large_parameters import CARRIED_BYTES
 
 EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
 
@@ -163,7 +163,7 @@ def test_the_names_of_many_files_can_travel(occasion, report):
     seen = of_files(report(drifted=True, decayed=True), *(f"{'x' * 150}{i}" for i in range(500)))
     made = decide(occasion, seen, TriggerState(), TriggersSection())
     assert made.evidence["alarmed_windows"][-1].endswith("499")
-    assert len(trigger_evidence(made).encode()) < TRIGGER_BYTES
+    assert len(trigger_evidence(made).encode()) < CARRIED_BYTES
 
 
 def test_no_veto_is_shown_when_nothing_triggers(occasion, report, past):
@@ -185,5 +185,5 @@ def test_the_trigger_of_a_thousand_alarmed_windows_can_travel(occasion, report):
     seen = report(drifted=True, decayed=True)
     many = seen.model_copy(update={"windows": seen.windows * 1000})
     made = decide(occasion, many, TriggerState(), TriggersSection())
-    assert len(trigger_evidence(made).encode()) < TRIGGER_BYTES
+    assert len(trigger_evidence(made).encode()) < CARRIED_BYTES
     assert made.evidence["windows"] == 2000

@@ -22,7 +22,7 @@ import sys
 from kfp import dsl, local
 from perennial.decide_retraining.component import decide_retraining
 
-root, config = sys.argv[1:]
+root, contract = sys.argv[1:]
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=root + "/outputs")
 
 @dsl.component
@@ -30,14 +30,14 @@ def train(trigger: str):
     print("TRAINING BECAUSE", trigger)
 
 @dsl.pipeline
-def monitoring(config: str):
+def monitoring(contract: str):
     snapshot = dsl.importer(artifact_uri=root + "/snapshot", artifact_class=dsl.Dataset)
     drift = dsl.importer(artifact_uri=root + "/drift", artifact_class=dsl.Artifact)
-    made = decide_retraining(config=config, snapshot=snapshot.output, drift=drift.output)
+    made = decide_retraining(contract=contract, snapshot=snapshot.output, drift=drift.output)
     with dsl.If(made.outputs["Output"] == True):
         train(trigger=made.outputs["trigger"])
 
-monitoring(config=config)
+monitoring(contract=contract)
 """
 
 
@@ -56,7 +56,7 @@ def inputs(tmp_path, monkeypatch, report):
 
 def decide_once(root):
     return decide_retraining_step(
-        config=CONFIG,
+        contract=CONFIG,
         snapshot=str(root / "snapshot"),
         drift=str(root / "drift"),
         decision=str(root / "decision"),

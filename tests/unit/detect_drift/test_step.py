@@ -120,7 +120,7 @@ class World:
             triggers=TriggersSection(min_labelled_rows=100),
         )
         result = detect_drift_step(
-            config=config.to_json(), snapshot=str(self.root / "snapshot"),
+            contract=config.to_json(), snapshot=str(self.root / "snapshot"),
             validation=str(self.root / "validation"), drift=str(self.root / "drift"),
             report=str(self.root / "report.html"), metrics=str(self.root / "metrics.json"),
         )  # fmt: skip

@@ -78,11 +78,11 @@ class Folder:
         rows.write_parquet(self.data / name)
 
     def snapshot(self):
-        contract = load_contract(self.root / "contract.toml").to_json()
+        self.contract = load_contract(self.root / "contract.toml").to_json()
         out = {name: str(self.root / name) for name in ("snapshot", "report", "metrics")}
-        self.sections = snapshot_data_step(contract=contract, **out).parameters
+        snapshot_data_step(contract=self.contract, **out)
         validate_data_step(
-            config=self.sections["expectations"], snapshot=out["snapshot"],
+            contract=self.contract, snapshot=out["snapshot"],
             validation=str(self.root / "validation"), report=str(self.root / "validation.html"),
             metrics=out["metrics"],
         )  # fmt: skip
@@ -123,7 +123,7 @@ class Folder:
         """Report, summary and page of detect_drift."""
         self.snapshot()
         result = detect_drift_step(
-            config=self.sections["triggers"], snapshot=str(self.root / "snapshot"),
+            contract=self.contract, snapshot=str(self.root / "snapshot"),
             validation=str(self.root / "validation"), drift=str(self.root / "drift"),
             report=str(self.root / "report.html"), metrics=str(self.root / "metrics"),
         )  # fmt: skip
@@ -132,7 +132,7 @@ class Folder:
 
     def decide(self):
         return decide_retraining_step(
-            config=self.sections["triggers"], snapshot=str(self.root / "snapshot"),
+            contract=self.contract, snapshot=str(self.root / "snapshot"),
             drift=str(self.root / "drift"), decision=str(self.root / "decision"),
             report=str(self.root / "decision.html"), metrics=str(self.root / "metrics"),
             trigger=str(self.root / "trigger.json"),

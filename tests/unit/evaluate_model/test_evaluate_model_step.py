@@ -54,7 +54,7 @@ def judged(environment, snapshot, tmp_path):
             gate=gate or GateSection(resamples=300),
         )
         result = evaluate_model_step(
-            config=config.to_json(),
+            contract=config.to_json(),
             snapshot=str(tmp_path / "snapshot"),
             challenger=str(tmp_path / "challenger"),
             skeleton=str(tmp_path / "skeleton"),

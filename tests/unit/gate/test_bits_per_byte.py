@@ -112,7 +112,7 @@ def test_the_verdicts_bits_are_those_of_the_raw_text(environment, snapshot, chal
     write_skeleton(tmp_path / "skeleton")
     names = ("challenger", "snapshot", "skeleton", "verdict", "metrics")
     evaluate_model_step(
-        config=JudgementConfig(
+        contract=JudgementConfig(
             model=ModelSection(name="texts", task=TASK),
             gate=GateSection(metric="bits_per_byte", must_beat=(), resamples=200),
         ).to_json(),

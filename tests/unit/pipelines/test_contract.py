@@ -11,6 +11,7 @@ from declaring_tasks import WithOwn
 from perennial.contract import Contract, check_task, load_contract, to_toml
 from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.section import REMOVED_OPTIONS
+from perennial.contracts.section import CONTRACT_SECTIONS
 from perennial.toml_sections import ContractError
 
 MINIMAL = """
@@ -37,6 +38,10 @@ def test_minimal_contract_has_a_default_for_everything_else(tmp_path):
     assert len(MINIMAL.strip().splitlines()) <= 12
     assert contract.split.resolved_method(contract.data) == "time"
     assert contract.data.uri == str(tmp_path / "data")
+
+
+def test_steps_know_every_section_of_a_contract():
+    assert set(Contract.model_fields) == CONTRACT_SECTIONS
 
 
 def test_resolved_contract_reads_back_as_itself(tmp_path):

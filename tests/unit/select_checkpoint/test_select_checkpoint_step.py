@@ -66,7 +66,7 @@ def selected(environment, train, tmp_path):
             model=ModelSection(name=NAME, task=TASK), selection=SelectionSection(**section)
         )
         result = select_checkpoint_step(
-            config=config.to_json(),
+            contract=config.to_json(),
             snapshot=str(tmp_path / "snapshot"),
             training=str(tmp_path / "training"),
             challenger=str(tmp_path / "challenger"),
@@ -215,7 +215,7 @@ def test_candidates_are_read_from_an_s3_store(selected, snapshot, bucket, tmp_pa
         model=ModelSection(name=NAME, task=TASK), selection=SelectionSection()
     )
     result = select_checkpoint_step(
-        config=config.to_json(), snapshot=str(tmp_path / "snapshot"),
+        contract=config.to_json(), snapshot=str(tmp_path / "snapshot"),
         training=str(tmp_path / "remote"), challenger=str(tmp_path / "again"),
         report=str(tmp_path / "report.html"), metrics=str(tmp_path / "metrics"),
     )  # fmt: skip

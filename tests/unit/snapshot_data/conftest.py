@@ -6,17 +6,6 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
-CONTRACT_SECTIONS = (
-    "expectations",
-    "skeleton",
-    "training",
-    "resources",
-    "selection",
-    "gate",
-    "registry",
-    "triggers",
-)
-
 
 def month_of_rows(month: int) -> pl.DataFrame:
     start = datetime(2024, month, 1)
@@ -62,7 +51,6 @@ def contract():
             "model": {"name": "demo", "task": "demo.task:Demo"},
             "data": data | {"available_at": {"amount": "known_at"}},
             "split": {},
-            **{name: {"setting": name} for name in CONTRACT_SECTIONS},
         }
         return json.dumps(whole | sections)
 

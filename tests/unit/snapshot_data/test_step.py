@@ -1,4 +1,4 @@
-"""The step writes the snapshot, keeps it for ever, and cuts the contract."""
+"""The step writes the snapshot and keeps it in the object store."""
 
 import json
 import os
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.snapshot_data.step import snapshot_data_step
 
@@ -34,37 +33,6 @@ def test_writes_the_snapshot_its_record_page_and_metrics(run, write, months, con
     assert json.loads((out / "metrics").read_text()) == result.metrics
     assert result.metrics["rows"] == 336
     assert "336 rows in 3 partitions" in result.summary
-
-
-def test_each_step_is_told_its_own_section_and_companions(run, write, months, contract):
-    parameters = run(contract(write(months)))[0].parameters
-    told = {name: set(json.loads(text)) for name, text in parameters.items()}
-    own = ("expectations", "selection", "gate", "triggers")
-    assert told == {
-        **{name: {"model", name} for name in own},
-        "skeleton": {"model", "skeleton", "training"},
-        "training": {"model", "training", "resources"},
-        "registry": {"model", "registry", "gate"},
-    }
-
-
-def test_a_change_of_one_section_changes_only_who_reads_it(run, write, months, contract):
-    before = run(contract(write(months)))[0].parameters
-    after = run(contract(write(months), gate={"setting": "other"}))[0].parameters
-    assert {name for name in before if before[name] != after[name]} == {"gate", "registry"}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not valid JSON"),
-        ("[]", "lacks the sections data, expectations"),
-        ("{}", "lacks the sections"),
-    ],
-)
-def test_a_text_that_is_no_contract_is_refused(run, text, message):
-    with pytest.raises(PerennialError, match=message):
-        run(text)
 
 
 def test_the_page_and_the_log_say_what_was_ignored_and_why(run, write, months, contract, caplog):

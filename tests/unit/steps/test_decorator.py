@@ -9,9 +9,10 @@ import pytest
 
 from perennial.contracts import environment
 from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.section import Section, canonical_json
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
-from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
+from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter
 
 
 @pytest.fixture
@@ -165,21 +166,61 @@ def test_metrics_that_kfp_cannot_carry_are_refused(value):
         StepResult(metrics={"loss": value})
 
 
-def test_long_texts_come_and_go_by_their_address(run_folder, tmp_path):
-    seen, long = [], "x" * (CARRIED_BYTES + 1)
+def test_a_long_text_arrives_by_its_address(run_folder, tmp_path):
+    step, calls = counting_step()
+    text = "x" * (CARRIED_BYTES + 1)
+    address = LargeParameter(text, str(tmp_path / "elsewhere")).send()
+    run(step, tmp_path, 1, config=address)
+    run(step, tmp_path, 2, config=address)
+    assert calls == [text]
 
-    @pipeline_step("echo", outputs=())
-    def echo_step(*, config: str) -> StepResult:
-        seen.append(config)
-        return StepResult(parameters={"long": config, "short": "s", "good": True})
 
-    address = LargeParameter(long, str(tmp_path / "elsewhere")).send()
-    first, again = echo_step(config=address), echo_step(config=address)
-    assert seen == [long]
-    assert first == again
-    assert first.parameters["long"].startswith(f"{tmp_path}/store/parcels/")
-    assert resolve(first.parameters["long"]) == long
-    assert (first.parameters["short"], first.parameters["good"]) == ("s", True)
+class Reader(Section):
+    """What the step below reads of a contract."""
+
+    model: dict[str, str]
+    selection: dict[str, str]
+
+
+@pytest.mark.parametrize(
+    ("section", "times"),
+    [("gate", 1), ("selection", 2), ("model", 2)],
+)
+@pytest.mark.parametrize("places", ["x", "x" * CARRIED_BYTES], ids=["short", "by its address"])
+def test_a_step_runs_again_when_a_section_changed_that_it_reads(
+    run_folder, tmp_path, section, times, places
+):
+    calls = []
+
+    @pipeline_step("choose", reads=Reader, outputs=())
+    def choose_step(*, contract: str) -> StepResult:
+        calls.append(contract)
+        return StepResult()
+
+    contract = {name: {"a": places} for name in ("model", "selection", "gate")}
+    for sections in (contract, contract | {section: {"a": "other"}}):
+        text = LargeParameter(canonical_json(sections), str(tmp_path / "store"))
+        choose_step(contract=text.send())
+    assert len(calls) == times
+    assert all(set(json.loads(text)) == {"model", "selection"} for text in calls)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not valid JSON"),
+        ("[]", "is not a JSON object of a contract's sections"),
+        ('{"model":{},"gat":{}}', "unknown: gat"),
+    ],
+)
+def test_a_text_that_is_not_a_contract_fails_the_step_on_record(run_folder, text, message):
+    @pipeline_step("choose", reads=Reader, outputs=())
+    def choose_step(*, contract: str) -> StepResult:
+        raise AssertionError
+
+    with pytest.raises(PerennialError, match=message):
+        choose_step(contract=text)
+    assert kinds(run_folder) == ["step_started", "step_failed"]
 
 
 def test_a_lost_text_fails_the_step_on_record(run_folder, tmp_path):

@@ -67,7 +67,7 @@ def test_example_passes_the_skeleton_checks(example, snapshot, tmp_path, monkeyp
         training=TrainingSection.model_validate(TRAINING),
     )
     paths = {name: str(tmp_path / name) for name in ("skeleton", "report", "metrics")}
-    result = check_skeleton_step(config=config.to_json(), snapshot=str(snapshot.parent), **paths)
+    result = check_skeleton_step(contract=config.to_json(), snapshot=str(snapshot.parent), **paths)
     report = SkeletonReport.read(Path(paths["skeleton"]))
     left = {r.check: (r.outcome, r.hint) for r in report.results}
     doubted = {check: what for check, what in left.items() if what[0] in ("warned", "failed")}

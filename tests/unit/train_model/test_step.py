@@ -38,7 +38,7 @@ def environment(tmp_path, monkeypatch):
 def run_step(folder, name, config, root):
     out = folder / name
     return train_model_step(
-        config=config.to_json(), snapshot=str(root / "snapshot"), training=str(out / "training"),
+        contract=config.to_json(), snapshot=str(root / "snapshot"), training=str(out / "training"),
         report=str(out / "report.html"), metrics=str(out / "metrics.json"),
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ def validate(tmp_path, monkeypatch):
         model = {"name": "demo", "task": "demo.task:Demo"}
         config = json.dumps({"model": model, "expectations": expectations})
         outputs = {name: str(out / name) for name in ("validation", "report", "metrics")}
-        return validate_data_step(config=config, snapshot=str(tmp_path / "snapshot"), **outputs)
+        return validate_data_step(contract=config, snapshot=str(tmp_path / "snapshot"), **outputs)
 
     run.out = out
     return run
