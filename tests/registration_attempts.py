@@ -22,9 +22,9 @@ from mlflow.store.model_registry import sqlalchemy_store
 
 from perennial.clients.object_store import open_store
 from perennial.contracts import artifact
-from perennial.contracts.alias_decisions import AliasDecision
 from perennial.contracts.environment import Environment
 from perennial.contracts.training import Challenger
+from perennial.contracts.version_decisions import VersionDecision
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.register_model.step import register_model_step
 from perennial.registry import model_registry, promotion
@@ -176,7 +176,7 @@ def retried(job: Job, run_id: str) -> None:
     stored = open_store(environment.store_uri).read(f"registry/{NAME}.json")
     assert AliasChange.from_json(stored).done
     version = open_registry(environment).version_by_alias(NAME, CHAMPION)
-    assert AliasDecision.of(version.tags, "promoted") is not None
+    assert VersionDecision.of(version.tags, "promoted") is not None
 
 
 def begin(job: Job) -> None:

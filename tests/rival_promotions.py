@@ -22,7 +22,7 @@ from perennial.contracts.gate import Verdict
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.registry.model_registry import CHAMPION, ChampionMovedError, open_registry
 from perennial.registry.promotion import Candidate, promote
-from perennial.registry_commands import alias_changes as moves
+from perennial.registry_commands import champion as moves
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home
 

@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from perennial.clients.tracking import open_mlflow
-from perennial.contracts.alias_decisions import REPLACED_TAG, AliasDecision
 from perennial.contracts.environment import Environment
+from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision
 from perennial.registry.model_registry import CHAMPION, open_registry
 from rival_promotions import NAME, QUALITY
 from small_models import GOOD, stream, write_challenger, write_snapshot
@@ -59,7 +59,7 @@ def assert_order(found, qualities):
     assert line[0] == max(qualities)
     assert line == sorted(line, reverse=True)
     # Whoever was champion stands in that one line: no two ever held the place at once.
-    promoted = [v for v in versions.values() if AliasDecision.of(v.tags, "promoted") is not None]
+    promoted = [v for v in versions.values() if VersionDecision.of(v.tags, "promoted") is not None]
     assert len(promoted) == len(line)
     assert found["seen"] == sorted(set(found["seen"]))
     assert set(found["seen"]) <= set(line)

@@ -40,8 +40,6 @@ def test_an_example_is_reproduced_from_its_version_alone(
     git(sources, "add", ".")
     git(sources, "commit", "--quiet", "--message", "then")
 
-    # Then: something of Perennial itself was not committed.
-    change(sources, "components/perennial/engine/loop/train.py", "# tried out\n")
     folder = sources / "examples" / example
     python(sources, tmp_path, str(folder / "prepare.py"), str(folder / "data"), *prepare)
     told = ("-m", "perennial.cli", "run", str(folder / "contract.toml"), "--home", str(home))
@@ -50,13 +48,12 @@ def test_an_example_is_reproduced_from_its_version_alone(
     # Now: neither the run's folder nor its checkpoints, and the sources are others.
     shutil.rmtree(home / "runs")
     shutil.rmtree(home / "store" / "training")
-    git(sources, "checkout", "--quiet", ".")
     change(sources, "components/perennial/engine/export.py", "# another idea\n")
     git(sources, "commit", "--quiet", "--all", "--message", "now")
-    (tmp_path / "elsewhere").mkdir()
+    git(sources, "worktree", "add", "--quiet", str(tmp_path / "original"), "HEAD~1")
     asked = ("-m", "perennial.cli", "reproduce", model, "1", "--home", str(home))
-    said = python(sources, tmp_path / "elsewhere", *asked, "--repository", str(sources))
-    assert "lines of patch, from " in said
+    code = tmp_path / "original" / folder.relative_to(sources)
+    said = python(tmp_path / "original", tmp_path, *asked, "--code", str(code))
     assert "identical: the weights have SHA-256" in said
     assert "nothing that is recorded" in said
 

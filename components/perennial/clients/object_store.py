@@ -7,17 +7,23 @@ import shutil
 import stat
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from typing_extensions import override
 
 from perennial.clients.file_tree import TreeEntry, walk_tree
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.section import Section
 
+Content = TypeVar("Content", bound=Section)
+Result = TypeVar("Result")
+MAX_ATTEMPTS = 20
+"""Lost conditional writes before an error; each means that another writer was first."""
 _UPLOADING = ".uploading"
 MAX_NAME_BYTES = 100
 
@@ -78,6 +84,35 @@ class ObjectStore(ABC):
             ConflictError: somebody else wrote in between.
         """
 
+    def update(
+        self, key: str, change: Callable[[bytes | None], tuple[bytes | None, Result]]
+    ) -> Result:
+        """Change an object by compare and set; change it again where another writer was first.
+
+        Args:
+            key: Of the object.
+            change: From the content (None: there is no object) to the new content and the result.
+                It is called once per attempt. None as new content writes nothing.
+
+        Raises:
+            PerennialError: other writers never stop.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            previous = self.read(key)
+            content, result = change(previous)
+            if content is None:
+                return result
+            try:
+                self.replace(key, content, previous=previous)
+            except ConflictError:
+                continue
+            return result
+        raise PerennialError(
+            f"{self.uri}/{key} could not be written",
+            evidence=f"another run wrote first in each of {MAX_ATTEMPTS} attempts",
+            action="look for runs that are started in a loop, then run this one again",
+        )
+
     @abstractmethod
     def delete(self, key: str) -> None:
         """Delete an object; no error when it is not there."""
@@ -111,6 +146,59 @@ class ObjectStore(ABC):
 
         For the one writer of the prefix: an upload that is under way is forgotten with them.
         """
+
+
+@dataclass(frozen=True)
+class StoredRecord(Generic[Content]):
+    """A section under one key, which several runs read and change.
+
+    Args:
+        store: Where it lies.
+        key: Under which name.
+        kind: What it holds.
+        title: What messages call it, with its article.
+        if_damaged: What to do about one that cannot be read.
+    """
+
+    store: ObjectStore
+    key: str
+    kind: type[Content]
+    title: str
+    if_damaged: str
+
+    def read(self) -> Content | None:
+        """Return the stored value; None before the first write.
+
+        Raises:
+            PerennialError: it is damaged, or of another version.
+        """
+        return self._parsed(self.store.read(self.key))
+
+    def update(self, change: Callable[[Content | None], tuple[Content | None, Result]]) -> Result:
+        """Change what is stored, as `ObjectStore.update`; an equal value writes nothing.
+
+        Raises:
+            PerennialError: what is stored is damaged, or other writers never stop.
+        """
+
+        def change_content(previous: bytes | None) -> tuple[bytes | None, Result]:
+            changed, result = change(self._parsed(previous))
+            content = None if changed is None else changed.to_json().encode()
+            return None if content == previous else content, result
+
+        return self.store.update(self.key, change_content)
+
+    def _parsed(self, content: bytes | None) -> Content | None:
+        if content is None:
+            return None
+        try:
+            return self.kind.from_json(content)
+        except ValueError as error:
+            raise PerennialError(
+                f"{self.title} cannot be read: it is damaged or of another version",
+                evidence=f"{self.store.uri}/{self.key}: {error}",
+                action=self.if_damaged,
+            ) from error
 
 
 class LocalObjectStore(ObjectStore):

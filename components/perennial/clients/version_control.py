@@ -1,11 +1,9 @@
-"""Version control: the commit of the sources, and checkouts of earlier ones."""
+"""Version control: the commit of the sources, and what was not committed."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
-
-from perennial.contracts.errors import PerennialError
 
 DIRTY = "-dirty"
 # A larger difference is data that was checked in, not a change of the code.
@@ -61,51 +59,6 @@ def uncommitted_diff(folder: Path) -> bytes:
     return sources[:DIFF_BYTES] + f"\n(cut: {len(sources):,} bytes in all)\n".encode()
 
 
-def check_out(repository: Path, commit: str, patch: bytes, target: Path) -> None:
-    """Write the sources of a commit, and what was uncommitted then, into a new folder.
-
-    The repository is read only: its working tree, its branches and its list of worktrees stay as
-    they are, and none of its hooks runs.
-
-    Args:
-        repository: Any folder in it.
-        commit: May end in `-dirty`.
-        patch: Of `uncommitted_diff`.
-        target: A folder that does not exist.
-
-    Raises:
-        PerennialError: this is not a repository, lacks the commit, or the patch does not fit.
-    """
-    top, wanted = top_of(repository), commit.removesuffix(DIRTY)
-    if top is None:
-        raise PerennialError(
-            f"{repository} does not lie in a git repository",
-            evidence=f"the original sources are commit {wanted}",
-            action="--repository names a folder of the repository that holds it",
-        )
-    if not _text(top, "rev-parse", "--quiet", "--verify", f"{wanted}^{{commit}}"):
-        raise PerennialError(
-            f"{top} does not hold commit {wanted}",
-            evidence="nobody fetched it, or it was rewritten and cleaned up",
-            action="`git fetch` it, or name another clone with --repository",
-        )
-    # Its objects are borrowed, so that a commit that no branch holds any more is found, too.
-    _demand(top, "clone", "--quiet", "--shared", "--no-checkout", "--", str(top), str(target))
-    _demand(target, "checkout", "--quiet", "--detach", wanted)
-    if patch:
-        _demand(target, "apply", "--whitespace=nowarn", "-", given=patch)
-
-
-def _demand(folder: Path, *arguments: str, given: bytes = b"") -> None:
-    done = _run(folder, arguments, given)
-    if done.returncode:
-        raise PerennialError(
-            f"`git {arguments[0]}` failed: the original sources cannot be checked out",
-            evidence=done.stderr.decode(errors="replace").strip(),
-            action="check them out by hand, and name their folder with --code",
-        )
-
-
 def _text(folder: Path, *arguments: str) -> str:
     return _git(folder, *arguments).decode(errors="replace").strip()
 
@@ -113,13 +66,7 @@ def _text(folder: Path, *arguments: str) -> str:
 def _git(folder: Path, *arguments: str) -> bytes:
     if shutil.which("git") is None:
         return b""
-    done = _run(folder, arguments)
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, check=False)
     differs = 1 if "--no-index" in arguments else 0
     return done.stdout if done.returncode in (0, differs) else b""
-
-
-def _run(
-    folder: Path, arguments: tuple[str, ...], given: bytes = b""
-) -> "subprocess.CompletedProcess[bytes]":
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, input=given, capture_output=True, check=False)

@@ -2,8 +2,7 @@
 
 from datetime import datetime
 
-from perennial.clients.object_store import ObjectStore
-from perennial.clients.stored_record import StoredRecord
+from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot

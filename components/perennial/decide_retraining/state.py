@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from perennial.clients.object_store import ObjectStore
-from perennial.clients.stored_record import StoredRecord
+from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from perennial.clients.object_store import ObjectStore
-from perennial.clients.stored_record import StoredRecord
+from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.block import by_name
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot

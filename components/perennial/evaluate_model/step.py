@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from perennial.contracts.environment import Environment
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger
 from perennial.gate.verdict import scalars_of
@@ -26,6 +27,7 @@ def evaluate_model_step(
         Path(challenger),
         Path(skeleton),
         page=Path(report),
+        environment=Environment.read(),
     )
     decided.write(Path(verdict))
     return StepResult(

@@ -7,9 +7,9 @@ the first. So a challenger is compared with the champion that they all descend f
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from perennial.contracts.alias_decisions import GATE, REPLACED_TAG, AliasDecision
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
+from perennial.contracts.version_decisions import GATE, REPLACED_TAG, VersionDecision
 from perennial.registry.model_registry import ModelRegistry, ModelVersion
 
 
@@ -56,7 +56,7 @@ def find_anchor(registry: ModelRegistry, champion: ModelVersion, days: int) -> A
 
 def _begins_record(registry: ModelRegistry, version: ModelVersion) -> bool:
     """Whether the chain of comparisons starts at this version."""
-    promoted = AliasDecision.of(version.tags, "promoted")
+    promoted = VersionDecision.of(version.tags, "promoted")
     if promoted is None or promoted.by != GATE:
         return True
     try:

@@ -35,7 +35,13 @@ from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_regi
 
 
 def judge_challenger(
-    section: JudgementConfig, snapshot: Path, challenger: Path, skeleton: Path, *, page: Path
+    section: JudgementConfig,
+    snapshot: Path,
+    challenger: Path,
+    skeleton: Path,
+    *,
+    page: Path,
+    environment: Environment,
 ) -> Verdict:
     """Compare a challenger with the current champion on the snapshot's test rows and decide.
 
@@ -47,13 +53,13 @@ def judge_challenger(
         challenger: Folder of the `Challenger` and its weights.
         skeleton: Folder of the `SkeletonReport`, whose baselines the challenger must beat.
         page: The HTML file to write.
+        environment: Where the services are, and the run that the verdict is recorded under.
 
     Raises:
         DamagedModelError: the champion's files are not those that were registered.
         PerennialError: a slice, metric or baseline is unknown, or the champion's files are gone, or
             the records of which version is champion contradict each other.
     """
-    environment = Environment.read()
     dataset = Dataset(Snapshot.read(snapshot))
     keep = columns_to_keep(dataset.snapshot, section.gate)
     task, model = load_model(challenger, scoring_device())

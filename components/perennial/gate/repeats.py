@@ -15,8 +15,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from perennial.clients.object_store import ObjectStore
-from perennial.clients.stored_record import StoredRecord
+from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
 from perennial.contracts.gate import Repeats
 from perennial.contracts.section import Section

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, field_validator
 
-from perennial.contracts.alias_decisions import DESCRIPTION_CHARACTERS
 from perennial.contracts.data import ModelSection
 from perennial.contracts.section import Section
+from perennial.contracts.version_decisions import DESCRIPTION_CHARACTERS
 from perennial.gate.config import GateSection
 
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[\w. /-]+$")]

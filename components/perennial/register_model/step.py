@@ -16,15 +16,14 @@ from perennial.gate.judgement import judge_challenger
 from perennial.register_model.config import RegisterModelConfig
 from perennial.register_model.report import write_report
 from perennial.registry.model_card import CardContent
-from perennial.registry.model_registry import open_registry
+from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.registry.package import (
     candidate_of,
     trace_lineage,
     uncommitted,
     write_package,
 )
-from perennial.registry.promotion import Candidate
-from perennial.registry.rounds import register_or_keep
+from perennial.registry.promotion import Candidate, register_or_keep
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
@@ -81,10 +80,15 @@ def register_model_step(
     def judge() -> Verdict:
         gate = JudgementConfig(model=section.model, gate=section.gate)
         folders = (Path(snapshot), Path(challenger), Path(skeleton))
-        return judge_challenger(gate, *folders, page=Path(report))
+        return judge_challenger(gate, *folders, page=Path(report), environment=environment)
 
-    ended = register_or_keep(content, pack, judge, tracking, open_registry(environment))
-    ended.registration.write(Path(registration))
-    if ended.promoted:
-        write_report(Path(report), ended.registration, ended.content)
-    return ended.result()
+    made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
+    made.write(Path(registration))
+    if CHAMPION not in made.aliases:
+        moved = f"the champion changed to version {content.verdict.champion_version} meanwhile"
+        return StepResult(summary=f"{moved}: {content.verdict.summary}")
+    write_report(Path(report), made, content)
+    return StepResult(
+        metrics={"version": float(made.version)},
+        summary=f"{made.name} version {made.version} is champion",
+    )

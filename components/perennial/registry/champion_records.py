@@ -11,9 +11,9 @@ from typing import Self
 from pydantic import Field
 
 from perennial.clients.object_store import ObjectStore
-from perennial.contracts.alias_decisions import AliasDecision
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
+from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.version_files import FILES_TAG, ModelVersion
 
 
@@ -168,7 +168,7 @@ class ChampionRecords:
             for number, version in self.versions.items()
             if any(
                 found := [
-                    AliasDecision.of(version.tags, event) for event in ("promoted", "restored")
+                    VersionDecision.of(version.tags, event) for event in ("promoted", "restored")
                 ]
             )
         }
@@ -223,7 +223,7 @@ class ChampionRecords:
         if move is None:
             return self.garbage or "no promotion recorded"
         said = [
-            AliasDecision.of(move.tags.get(move.champion, {}), one)
+            VersionDecision.of(move.tags.get(move.champion, {}), one)
             for one in ("promoted", "restored")
         ]
         who = "".join(f", {each.at} UTC by {each.by}" for each in said if each)

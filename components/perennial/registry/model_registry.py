@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 from typing_extensions import override
 
 from perennial.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
-from perennial.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
+from perennial.clients.object_store import ObjectStore, copy_tree, open_store
 from perennial.clients.outages import outlasting
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -111,7 +111,8 @@ class MlflowModelRegistry(ModelRegistry):
             self._store.write(aside, content)
         if champion:
             alias = self.aliases(name).get(CHAMPION, "")
-            self._announce(name, champion, alias, tags, previous=content)
+            change = self._change(name, champion, alias, tags)
+            self._store.replace(record_key(name), change, previous=content)
             self._settle(name)
         else:
             with tolerated("RESOURCE_DOES_NOT_EXIST"):
@@ -229,61 +230,53 @@ class MlflowModelRegistry(ModelRegistry):
         *,
         forced: bool = False,
     ) -> None:
-        while True:
-            previous = self._settle(name)
+        def announce(content: bytes | None) -> tuple[bytes | None, None]:
+            # If this completes a change, `content` is outdated: the write conflicts and is retried.
+            self._settle(name)
             records = self.champion_records(name)
             champion = records.alias if forced else records.champion()
             if champion == version and not (forced and records.problem()):
-                return
+                return None, None
             if champion != expected_champion:
                 raise ChampionMovedError.between(name, expected_champion, champion)
-            try:
-                self._announce(name, version, champion, tags, previous=previous)
-            except ConflictError:
-                continue  # another writer was first: read the champion again
-            self._settle(name)
-            return
+            return self._change(name, version, champion, tags), None
 
-    def _announce(
-        self,
-        name: str,
-        version: str,
-        replaced: str,
-        tags: Mapping[str, Mapping[str, str]],
-        *,
-        previous: bytes | None,
-    ) -> None:
-        said = {moved: dict(own) for moved, own in tags.items()}
+        self._store.update(record_key(name), announce)
+        self._settle(name)
+
+    def _change(
+        self, name: str, version: str, replaced: str, tags: Mapping[str, Mapping[str, str]]
+    ) -> bytes:
+        """Return the record that announces a change of the champion."""
+        recorded = {changed: dict(own) for changed, own in tags.items()}
         for one in self.versions(name):
             if one.version == version and FILES_TAG in one.tags:
-                said[version] = {FILES_TAG: one.tags[FILES_TAG], **said.get(version, {})}
-        move = AliasChange(champion=version, replaced=replaced, done=False, tags=said)
-        self._store.replace(record_key(name), move.to_json().encode(), previous=previous)
+                recorded[version] = {FILES_TAG: one.tags[FILES_TAG], **recorded.get(version, {})}
+        change = AliasChange(champion=version, replaced=replaced, done=False, tags=recorded)
+        return change.to_json().encode()
 
-    def _settle(self, name: str) -> bytes | None:
-        """Move the alias to the latest champion; return the stored record of the change."""
-        late = False
-        while True:
-            content = self._store.read(record_key(name))
+    def _settle(self, name: str) -> None:
+        """Move the alias to the latest champion, if that was announced and not done."""
+        is_late = False
+
+        def complete(content: bytes | None) -> tuple[bytes | None, None]:
+            nonlocal is_late
             if content is None:
-                return None
+                return None, None
             self.champion_records(name).refuse_unusable()
-            move = AliasChange.from_json(content)
-            if move.done and not late:
-                return content
-            self._tag(name, move)
-            despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, move.champion)
-            done = move.model_copy(update={"done": True}).to_json().encode()
-            try:
-                self._store.replace(record_key(name), done, previous=content)
-            except ConflictError:
-                # A newer change overtook this one, and the alias just set may be outdated.
-                late = True
-                continue
-            return done
+            change = AliasChange.from_json(content)
+            if change.done and not is_late:
+                return None, None
+            self._tag(name, change)
+            despite_rivals(self._client.set_registered_model_alias, name, CHAMPION, change.champion)
+            # After a conflict a newer change overtook this one: the alias just set is outdated.
+            is_late = True
+            return change.model_copy(update={"done": True}).to_json().encode(), None
 
-    def _tag(self, name: str, move: AliasChange) -> None:
-        for version, tags in move.tags.items():
+        self._store.update(record_key(name), complete)
+
+    def _tag(self, name: str, change: AliasChange) -> None:
+        for version, tags in change.tags.items():
             for key, value in tags.items():
                 # A version that was deleted meanwhile needs no tags and must not block others.
                 with tolerated("RESOURCE_DOES_NOT_EXIST"):

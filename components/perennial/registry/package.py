@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from perennial.clients.object_store import copy_tree
-from perennial.contracts.alias_decisions import DESCRIPTION_CHARACTERS
 from perennial.contracts.artifact import write_atomically
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
 from perennial.contracts.monitoring import Reference
+from perennial.contracts.version_decisions import DESCRIPTION_CHARACTERS
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.registry.promotion import Candidate

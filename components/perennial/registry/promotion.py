@@ -1,18 +1,23 @@
-"""Promotion: make a package the champion, in idempotent stages that survive a crash."""
+"""Promotion: make a version the champion, in idempotent stages that survive a crash."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from perennial.clients.tracking import Tracking
-from perennial.contracts.alias_decisions import (
+from perennial.contracts.gate import Alias, Registration, Verdict
+from perennial.contracts.section import canonical_json
+from perennial.contracts.version_decisions import (
     GATE,
-    AliasDecision,
+    VersionDecision,
     refuse_rolled_back,
     tags_of_promotion,
 )
-from perennial.contracts.section import canonical_json
+from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import (
     CHALLENGER,
     CHAMPION,
@@ -21,6 +26,33 @@ from perennial.registry.model_registry import (
     ModelVersion,
 )
 from perennial.registry.version_files import digests_of
+
+Promoted = TypeVar("Promoted")
+logger = logging.getLogger(__name__)
+
+
+def promote_while_better(
+    verdict: Verdict, promote: Callable[[Verdict], Promoted], judge: Callable[[], Verdict]
+) -> tuple[Verdict, Promoted | None]:
+    """Promote if the verdict favours it; judge again whenever the champion changed meanwhile.
+
+    This terminates: each further round needs another writer's promotion.
+
+    Args:
+        verdict: The comparison with the champion of a moment ago.
+        promote: Promotes in place of the champion that a verdict compared with.
+        judge: Compares with the current champion.
+
+    Returns:
+        The last verdict, and what `promote` returned; None if that verdict rejects.
+    """
+    while verdict.promote:
+        try:
+            return verdict, promote(verdict)
+        except ChampionMovedError as error:
+            logger.warning("comparing again, because %s", error)
+        verdict = judge()
+    return verdict, None
 
 
 @dataclass(frozen=True)
@@ -89,7 +121,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             files=files,
         )
     registry.set_alias(candidate.name, CHALLENGER, version.version)
-    said = AliasDecision.now(GATE, candidate.summary)
+    said = VersionDecision.now(GATE, candidate.summary)
     registry.promote(
         candidate.name,
         version.version,
@@ -107,3 +139,48 @@ def _refuse_rolled_back(version: ModelVersion) -> None:
         f"train on other data or with another contract; `perennial promote {version.name} "
         f"{version.version} --force --reason …` makes it champion again",
     )
+
+
+def register_or_keep(
+    content: CardContent,
+    pack: Callable[[Path, CardContent], Candidate],
+    judge: Callable[[], Verdict],
+    tracking: Tracking,
+    registry: ModelRegistry,
+) -> tuple[Registration, CardContent]:
+    """Register and promote a challenger; keep the champion if a newer one is not beaten.
+
+    Args:
+        content: The card's content, with a verdict that promotes.
+        pack: Writes the version's files to a folder.
+        judge: Compares with the current champion; ends the tracking run if it rejects.
+        tracking: The tracking run, which ends here.
+        registry: Receives the version.
+
+    Returns:
+        The registration, and the content with the last verdict.
+    """
+
+    def pack_and_promote(verdict: Verdict) -> ModelVersion:
+        with TemporaryDirectory() as scratch:
+            candidate = pack(Path(scratch) / "package", content.judged_again(verdict))
+            return promote(candidate, tracking, registry)
+
+    verdict, version = promote_while_better(content.verdict, pack_and_promote, judge)
+    aliases: tuple[Alias, ...] = ("champion", "challenger")
+    if version is not None:
+        tracking.set_tags({"perennial.version": version.version})
+        tracking.finish()
+    else:
+        # An earlier round may have registered it before the champion moved.
+        version = registry.take_over(content.name, content.challenger.version_fingerprint())
+        aliases = ("challenger",) if version else ()
+    registration = Registration(
+        name=content.name,
+        version=version.version if version else "",
+        aliases=aliases,
+        weights_sha256=content.challenger.weights_sha256,
+        tracking_run_id=version.run_id if version else content.lineage.tracking_run_id,
+        replaced_version=verdict.champion_version if CHAMPION in aliases else "",
+    )
+    return registration, content.judged_again(verdict)

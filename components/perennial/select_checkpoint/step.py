@@ -10,7 +10,7 @@ from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.alternatives import alternatives
 from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
-from perennial.select_checkpoint.config import SelectCheckpointConfig
+from perennial.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
 from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
@@ -26,9 +26,27 @@ def select_checkpoint_step(
 ) -> StepResult:
     """Score the kept checkpoints on all validation rows and export the best."""
     section = SelectCheckpointConfig.from_json(contract)
-    rule = section.selection
+    result = select_challenger(
+        section.selection, Path(snapshot), Path(training), Path(challenger), page=Path(report)
+    )
+    open_tracking(Environment.read(), section.model.name).log_metrics(result.metrics)
+    return result
+
+
+def select_challenger(
+    rule: SelectionSection, snapshot: Path, training: Path, challenger: Path, *, page: Path
+) -> StepResult:
+    """Choose a training's checkpoint by a rule and export it.
+
+    Args:
+        rule: How to choose.
+        snapshot: Folder of the `Snapshot`.
+        training: Folder of the `TrainingResult`.
+        challenger: Folder to write the `Challenger` and its weights to.
+        page: The HTML file to write.
+    """
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
-        rescoring = Rescoring(Path(training), Path(snapshot), Path(scratch), rule.processes)
+        rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes)
         result = rescoring.result
         task = load_task(result.task, result.options, result.columns)
         task.load_state(result.task_state)
@@ -64,11 +82,11 @@ def select_checkpoint_step(
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
-        weights_sha256=export(chosen, rescoring, Path(challenger)),
-    ).write(Path(challenger))
-    make_servable(Path(challenger), rescoring.dataset)
+        weights_sha256=export(chosen, rescoring, challenger),
+    ).write(challenger)
+    make_servable(challenger, rescoring.dataset)
     write_report(
-        Path(report),
+        page,
         training=result,
         selection=selection,
         metric=metric,
@@ -78,6 +96,4 @@ def select_checkpoint_step(
         ),
         unit=blocks.unit,
     )
-    values = selection.figures(metric)
-    open_tracking(Environment.read(), section.model.name).log_metrics(values)
-    return StepResult(metrics=values, summary=selection.reason)
+    return StepResult(metrics=selection.figures(metric), summary=selection.reason)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from perennial.contracts.alias_decisions import AliasDecision
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Comparison, Interval, Verdict
+from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.model_registry import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home, RunRecord, step_records
@@ -59,7 +59,7 @@ def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
 
 def decisions(version: ModelVersion) -> list[str]:
     """Return the decisions about a version, in order of time."""
-    found = [(word, AliasDecision.of(version.tags, event)) for event, word in EVENTS.items()]
+    found = [(word, VersionDecision.of(version.tags, event)) for event, word in EVENTS.items()]
     ordered = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
     if not any(word == "promoted" for _, word, _ in ordered):
         why = "why is not recorded" if not version.description else version.description
@@ -83,7 +83,7 @@ def shown_interval(interval: Interval) -> str:
     return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
 
 
-def _decision(word: str, decision: AliasDecision) -> str:
+def _decision(word: str, decision: VersionDecision) -> str:
     return f"{word} {decision.at} UTC by {decision.by}: {decision.reason}"
 
 

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 
 from perennial.clients.tracking import open_tracking
 from perennial.contract import Contract
-from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.contracts.lineage import CONTRACT_FILE
@@ -15,7 +14,6 @@ from perennial.contracts.skeleton import SkeletonReport
 from perennial.gate.config import JudgementConfig
 from perennial.gate.judgement import judge_challenger
 from perennial.registry.model_registry import ModelVersion
-from perennial.registry_commands.addresses import set_addresses
 from perennial.registry_commands.catalogue import Catalogue
 
 
@@ -33,11 +31,13 @@ def re_evaluate(catalogue: Catalogue, version: ModelVersion) -> Verdict:
         config = _gate(version, folder)
         now = datetime.now(UTC)
         run = f"{version.name}-{version.version}-judged-again-{now:%Y%m%d-%H%M%S-%f}"
-        set_addresses(replace(catalogue.environment, run_id=run))
+        environment = replace(catalogue.environment, run_id=run)
         page = Path(scratch) / "report.html"
-        verdict = judge_challenger(config, folder, folder, folder, page=page)
+        verdict = judge_challenger(
+            config, folder, folder, folder, page=page, environment=environment
+        )
         # In a pipeline the run goes on after a promotion; this one has no further step.
-        open_tracking(Environment.read(), version.name).finish()
+        open_tracking(environment, version.name).finish()
         return verdict
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from perennial.contracts.alias_decisions import AliasDecision
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
+from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.model_registry import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import PARTS, flattened
@@ -128,7 +128,7 @@ def _named(version: ModelVersion, aliases: tuple[str, ...]) -> dict[str, JsonVal
 
 
 def _decisions(version: ModelVersion) -> list[JsonValue]:
-    decisions = [(event, AliasDecision.of(version.tags, event)) for event in EVENTS]
+    decisions = [(event, VersionDecision.of(version.tags, event)) for event in EVENTS]
     ordered = sorted(
         ((one.at, event, one) for event, one in decisions if one), key=lambda each: each[:2]
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perennial.clients.object_store import open_store
-from perennial.contracts.alias_decisions import REPLACED_TAG, AliasDecision, is_rolled_back
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
+from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision, is_rolled_back
 from perennial.registry.champion_records import ChampionRecords
 from perennial.registry.version_files import FILES_TAG
 from perennial.registry_commands.catalogue import Catalogue
@@ -113,7 +113,7 @@ def _candidates(records: ChampionRecords) -> Iterator[str]:
 def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposal) -> str:
     name, number = records.name, proposal.champion
     now = datetime.now(UTC)
-    decision = AliasDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
+    decision = VersionDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
     tags = {}
     if number:
         version = records.as_promoted(records.versions[number])

@@ -1,23 +1,26 @@
-"""Reproduction: trains a registered version again from its record, and compares the weights."""
+"""Reproduction: train a registered version again with the given sources, and compare weights."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.clients.version_control import commit_of, place_in_repository
+from perennial.clients.version_control import DIRTY, commit_of, place_in_repository, top_of
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.training import Challenger
+from perennial.contracts.lineage import DIFF_FILE
+from perennial.contracts.training import Challenger, TrainingResult
+from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
 from perennial.registry.package import trace_lineage
-from perennial.registry_commands.addresses import set_addresses
 from perennial.registry_commands.comparison import differences
 from perennial.registry_commands.training_record import TrainingRecord
 from perennial.runs import Home, code_digest
-from perennial.select_checkpoint.step import select_checkpoint_step
-from perennial.train_model.step import train_model_step
+from perennial.select_checkpoint.step import select_challenger
+from perennial.train_model.attempts import run_to_end
+from perennial.train_model.config import TrainModelConfig
+from perennial.train_model.identity import training_job
+from perennial.training_jobs.choice import open_launcher
 
 CAUSES = ("code_digest", "packages", "python", "platform", "image_digest")
 """Fields of the lineage that can change weights although contract, data and seed are equal.
@@ -60,12 +63,26 @@ class Reproduction:
         yield from (f"  {cause}" for cause in self.causes or ("nothing that is recorded",))
 
 
+def find_code(record: TrainingRecord, working_tree: Path) -> Path:
+    """Return the folder of the working tree that has the task's sources.
+
+    That is the folder that trained the version if it is unchanged; else its place in the
+    repository, or the working tree itself.
+    """
+    top, place = top_of(working_tree), record.lineage.code_place
+    folders = [top / place] if top is not None and place and (top / place).is_dir() else []
+    folders.append(working_tree)
+    wanted = record.lineage.code_digest
+    unchanged = (each for each in folders if code_digest(record.contract, [each]) == wanted)
+    return next(unchanged, folders[0])
+
+
 def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Reproduction:
     """Train and select again in a home that is thrown away, on exactly the original files.
 
     Args:
         record: What the version carries.
-        code_folder: Where the task's module lies.
+        code_folder: Where the task's module lies. No code of the version itself is executed.
         anyway: Train though it is known before that code, packages or machine differ.
 
     Raises:
@@ -75,9 +92,9 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
     Dataset(record.snapshot)  # reads every file once, before anything is trained
     with TemporaryDirectory() as scratch:
         home = Home(Path(scratch))
-        place = Environment(
+        environment = Environment(
             store_uri=str(home.path / "store"),
-            tracking_uri=f"sqlite:///{home.path / 'mlflow.db'}",
+            tracking_uri="",
             run_id="reproduction",
             run_folder=None,
             code_digest=code_digest(record.contract, [code_folder]),
@@ -85,31 +102,28 @@ def reproduce(record: TrainingRecord, code_folder: Path, *, anyway: bool) -> Rep
             tracking_run_id="",
             code_place=place_in_repository(code_folder),
         )
-        causes = _causes(record, place)
+        causes = _causes(record, environment)
         if causes and not anyway:
             raise _known_to_differ(record, causes)
-        set_addresses(place)
-        # The training's own processes look for the task there.
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [str(code_folder.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
-        again = _train(home.path, record)
+        with user_code("the reproduction"):
+            again = _train(home.path, record, environment)
     return Reproduction(record.challenger, again, tuple(causes))
 
 
-def _train(folder: Path, record: TrainingRecord) -> Challenger:
-    contract = record.contract.to_json()
-    record.snapshot.write(folder / "snapshot")
-    folders = {"snapshot": str(folder / "snapshot"), "training": str(folder / "training")}
-    train_model_step(
-        contract=contract, **folders,
-        report=str(folder / "training.html"), metrics=str(folder / "training-metrics"),
-    )  # fmt: skip
-    select_checkpoint_step(
-        contract=contract, **folders, challenger=str(folder / "challenger"),
-        report=str(folder / "selection.html"), metrics=str(folder / "selection-metrics"),
-    )  # fmt: skip
-    return Challenger.read(folder / "challenger")
+def _train(folder: Path, record: TrainingRecord, environment: Environment) -> Challenger:
+    contract, snapshot, challenger = record.contract, folder / "snapshot", folder / "challenger"
+    record.snapshot.write(snapshot)
+    settings = TrainModelConfig(
+        model=contract.model, training=contract.training, resources=contract.resources
+    )
+    job = training_job(settings, snapshot, environment)
+    launcher = open_launcher(settings.resources, environment)
+    run_to_end(job, launcher, settings.resources.max_restarts)
+    training = folder / "training"
+    TrainingResult.read(job.root).write(training)
+    page = folder / "selection.html"
+    select_challenger(contract.selection, snapshot, training, challenger, page=page)
+    return Challenger.read(challenger)
 
 
 def _causes(record: TrainingRecord, place: Environment) -> list[str]:
@@ -125,9 +139,13 @@ def _causes(record: TrainingRecord, place: Environment) -> list[str]:
 
 
 def _known_to_differ(record: TrainingRecord, causes: list[str]) -> PerennialError:
+    commit = record.lineage.commit
+    sources = f"`git worktree add FOLDER {commit.removesuffix(DIRTY)}`" if commit else "a copy"
+    if commit.endswith(DIRTY):
+        sources += f" with the version's {DIFF_FILE}, which you should read before you apply it"
     return PerennialError(
         f"{record.title} would be trained differently; nothing has been trained",
         evidence="\n            ".join(causes),
-        action="train where these are equal (sources: without --code they are checked out "
-        "of the repository); --anyway trains here all the same and compares",
+        action=f"train where these are equal; for the original sources, {sources}, and name the "
+        "task's folder there with --code; --anyway trains here all the same and compares",
     )

@@ -89,29 +89,6 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
     return TrainingRecord.of(version_record, found)
 
 
-def recorded_lineage(version_record: VersionRecord) -> Lineage:
-    """Return the lineage of a version.
-
-    Raises:
-        PerennialError: it does not say.
-    """
-    if version_record.lineage is None:
-        raise _lacking(version_record, ["lineage"])
-    return version_record.lineage
-
-
-def recorded_patch(version_record: VersionRecord) -> bytes:
-    """Return the uncommitted changes of a version's sources.
-
-    Raises:
-        PerennialError: it is not the patch that was registered.
-    """
-    then = recorded_lineage(version_record).diff_digest
-    now = sha256(version_record.diff).hexdigest() if version_record.diff else ""
-    _refuse_altered(version_record, {"uncommitted.diff": (then, now)})
-    return version_record.diff
-
-
 def readable_contract(version_record: VersionRecord) -> Contract | None:
     """The contract, if it is there and this code reads it."""
     try:

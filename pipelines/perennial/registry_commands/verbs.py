@@ -20,7 +20,6 @@ from perennial.arguments import (
     file,
     flag,
     open_home,
-    refuse_both,
 )
 from perennial.contracts.errors import PerennialError
 
@@ -130,8 +129,8 @@ def promote(
     force: SkipGate = False,
 ) -> int:
     """Make a version champion, if the gate finds it better than the present one."""
-    from perennial.registry_commands.alias_changes import Request
-    from perennial.registry_commands.alias_changes import promote as promote_version
+    from perennial.registry_commands.champion import Request
+    from perennial.registry_commands.champion import promote as promote_version
     from perennial.registry_commands.catalogue import Catalogue
 
     _find_code(code)
@@ -149,8 +148,8 @@ def rollback(
     force: SkipGate = False,
 ) -> int:
     """Take the champion out of production; the version that it replaced is champion again."""
-    from perennial.registry_commands.alias_changes import Request
-    from perennial.registry_commands.alias_changes import rollback as roll_back
+    from perennial.registry_commands.champion import Request
+    from perennial.registry_commands.champion import rollback as roll_back
     from perennial.registry_commands.catalogue import Catalogue
 
     _find_code(code)
@@ -162,11 +161,9 @@ def reproduce(
     model: ModelName,
     version: Version,
     home: HomeFolder = HOME,
-    repository: Annotated[
-        Path | None, file("git repository with the version's commit", metavar="FOLDER")
-    ] = None,
     code: Annotated[
-        Path | None, file("folder of the task's module, taken as it is", metavar="FOLDER")
+        Path | None,
+        file("folder of the task's module, as in a checkout of its commit", metavar="FOLDER"),
     ] = None,
     *,
     data: Annotated[str, typer.Option(metavar="URI", help="where the same files are now")] = "",
@@ -175,26 +172,17 @@ def reproduce(
     """Train a version again from what it carries, and compare the weights bit by bit."""
     # As the pipeline's steps have it; PyTorch, which reads it, is imported below.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from perennial.registry_commands import reproduction, sources
+    from perennial.registry_commands import reproduction
     from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.training_record import training_record
 
-    refuse_both("--repository", "--code", repository, code)
-    place = open_home(home)
-    catalogue = Catalogue(place)
+    catalogue = Catalogue(open_home(home))
     version_record = catalogue.version_record(catalogue.find(f"{model}@{version}"))
-    data = data if not data or "://" in data else str(Path(data).resolve())
-    repository = repository or Path()
-    folder = code or sources.find_training_sources(version_record, repository)
-    if folder is None:
-        more = [*(["--data", data] if data else []), *(["--anyway"] if anyway else [])]
-        again = ("reproduce", model, version, "--home", str(place.path), *more)
-        say = partial(print, flush=True)
-        return sources.run_in_checkout(version_record, sources.CheckoutRun(again, repository), say)
-    _find_code(folder)
     record = training_record(catalogue, version_record)
     if data:
-        record = record.moved_to(data)
+        record = record.moved_to(data if "://" in data else str(Path(data).resolve()))
+    folder = code or reproduction.find_code(record, Path())
+    _find_code(folder)
     found = reproduction.reproduce(record, folder, anyway=anyway)
     print("\n".join(found.lines()))
     return 0 if found.is_identical else DIFFERENT

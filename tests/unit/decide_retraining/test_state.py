@@ -2,8 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perennial.clients.object_store import LocalObjectStore
-from perennial.clients.stored_record import MAX_ATTEMPTS
+from perennial.clients.object_store import MAX_ATTEMPTS, LocalObjectStore
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide

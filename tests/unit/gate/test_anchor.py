@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perennial.clients.tracking import open_tracking
-from perennial.contracts.alias_decisions import GATE, AliasDecision, tags_of_promotion
 from perennial.contracts.gate import Comparison, Interval, Verdict
+from perennial.contracts.version_decisions import GATE, VersionDecision, tags_of_promotion
 from perennial.gate import anchor
 from perennial.gate.anchor import find_anchor
 from perennial.registry.model_registry import CHAMPION, open_registry
@@ -46,7 +46,7 @@ def promote(environment, registry, tmp_path):
             NAME, source=tracking.artifact_uri(f"v{number}"), run_id=tracking.run_id,
             fingerprint=number, tags={}, description="",
         )  # fmt: skip
-        tags = tags_of_promotion(made.version, before, AliasDecision.now(by, "why"))
+        tags = tags_of_promotion(made.version, before, VersionDecision.now(by, "why"))
         registry.promote(NAME, made.version, before, tags)
 
     return one

@@ -8,13 +8,18 @@ import pytest
 from pydantic import ValidationError
 
 from perennial.clients.tracking import open_mlflow
-from perennial.contracts.alias_decisions import GATE, REPLACED_TAG, AliasDecision, tags_of_rollback
 from perennial.contracts.data import Split
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import Reference
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.version_decisions import (
+    GATE,
+    REPLACED_TAG,
+    VersionDecision,
+    tags_of_rollback,
+)
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.scoring import score_split
 from perennial.engine.export import load_model
@@ -96,7 +101,7 @@ def test_uncommitted_changes_travel_with_the_version(register, environment, tmp_
 def test_the_version_says_who_promoted_it_and_why(register, environment):
     register()
     tags = open_registry(environment).version_by_alias(NAME, "champion").tags
-    said = AliasDecision.of(tags, "promoted")
+    said = VersionDecision.of(tags, "promoted")
     assert (said.by, said.reason) == (GATE, "Promote: it is better.")
     assert tags[REPLACED_TAG] == ""
 
@@ -128,7 +133,7 @@ def test_a_champion_that_moved_meanwhile_is_compared_with(register, environment,
     assert found.tags["perennial.parent_version"] == found.tags[REPLACED_TAG] == "1"
     verdict = Verdict.read(registry.download(found, tmp_path / "downloads"))
     assert verdict.champion_version == "1"
-    assert AliasDecision.of(found.tags, "promoted").reason == verdict.summary
+    assert VersionDecision.of(found.tags, "promoted").reason == verdict.summary
 
 
 def test_a_champion_that_moved_meanwhile_and_is_not_beaten_stays(register, environment, tmp_path):
@@ -167,7 +172,7 @@ def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
     register(GOOD, champion="1")
     registry = open_registry(environment)
     registry.promote(
-        NAME, "1", "2", tags_of_rollback("2", "1", AliasDecision.now("ada", "clicks fell"))
+        NAME, "1", "2", tags_of_rollback("2", "1", VersionDecision.now("ada", "clicks fell"))
     )
     with pytest.raises(PerennialError, match=r"version 2, which was taken out .*\n.*clicks fell"):
         register(GOOD, champion="1")
@@ -176,7 +181,7 @@ def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
         NAME,
         "2",
         "1",
-        {"2": AliasDecision("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")},
+        {"2": VersionDecision("ada", "back", "2999-01-01 00:00:00").as_tags("promoted")},
     )
     assert register(GOOD, champion="1").version == champion_of(environment) == "2"
 
@@ -210,8 +215,8 @@ def test_a_rejected_challenger_cannot_be_registered(register, environment):
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"contract": "{}"}, "no training.seed"),
-        ({"contract": "[1]"}, "`contract` is not a JSON object"),
+        ({"contract": CONTRACT.replace('"seed":7', "")}, "no training.seed"),
+        ({"contract": "[1]"}, "`contract` is not a JSON object of a contract's sections"),
         ({"trigger": "drift"}, "`trigger` is not a JSON object"),
     ],
 )

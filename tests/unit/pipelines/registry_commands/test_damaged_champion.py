@@ -13,6 +13,7 @@ from perennial.cli import main
 from perennial.clients.object_store import sha256_of_file
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.data import ModelSection
+from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.judgement import judge_challenger
@@ -235,7 +236,9 @@ def judge(folder):
     config = JudgementConfig(
         model=ModelSection(name=NAME, task=TASK), gate=GateSection(resamples=300)
     )
-    return judge_challenger(config, folder, folder, folder, page=folder / "page.html")
+    return judge_challenger(
+        config, folder, folder, folder, page=folder / "page.html", environment=Environment.read()
+    )
 
 
 def every_alias(registry):

@@ -113,25 +113,20 @@ def test_a_dataset_that_was_moved_is_found_where_it_is_said_to_lie(reproduce, ho
 
 
 @pytest.mark.parametrize(
-    ("lineage", "said"),
+    ("commit", "said"),
     [
-        ({"commit": ""}, "no commit is recorded"),
-        ({"diff_digest": "0" * 64}, "SHA-256 of uncommitted.diff: "),
-        ({}, "does not lie in a git repository"),
+        ("abc", "`git worktree add FOLDER abc`, and name"),
+        ("abc-dirty", "with the version's uncommitted.diff, which you should read"),
+        ("", "a copy, and name the task's folder there with --code"),
     ],
 )
-def test_sources_of_then_that_cannot_be_had_are_said(reproduce, folder, monkeypatch, lineage, said):
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
-    rewrite(folder, **lineage)
-    code, output = reproduce(code=(f"--repository={folder}",))
+def test_who_has_other_sources_is_told_how_to_name_the_original_ones(
+    reproduce, folder, commit, said
+):
+    rewrite(folder, commit=commit)
+    code, output = reproduce()
     assert code == 2
     assert said in output
-
-
-def test_a_repository_beside_sources_that_are_named_is_a_mistake(reproduce, home):
-    code, said = reproduce(f"--repository={home}")
-    assert code == 2
-    assert "--repository and --code exclude each other" in said
 
 
 def test_an_unknown_version_is_refused(reproduce, home, capsys):

@@ -6,9 +6,9 @@ import pytest
 
 from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
-from perennial.contracts.alias_decisions import REPLACED_TAG, AliasDecision
+from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision
 from perennial.registry.model_registry import MlflowModelRegistry, open_registry
-from perennial.registry_commands import alias_changes as moves
+from perennial.registry_commands import champion as moves
 from registered_versions import NAME
 from small_models import GOOD, TASK, USELESS
 
@@ -55,8 +55,8 @@ def test_a_rollback_restores_what_was_replaced_and_says_who_when_why(
     assert said == f"{NAME} version 1 is champion again in place of version 2\n"
     assert champion() == "1"
     out, back = (
-        AliasDecision.of(tags(environment, "2"), "rolled_back"),
-        AliasDecision.of(tags(environment, "1"), "restored"),
+        VersionDecision.of(tags(environment, "2"), "rolled_back"),
+        VersionDecision.of(tags(environment, "1"), "restored"),
     )
     assert out == back
     assert out.reason == "clicks fell"
@@ -88,7 +88,7 @@ def test_the_gates_verdict_counts_when_the_champion_is_the_one_it_saw(
     assert (code, champion()) == (0, "2")
     assert "in place of version 1 (the gate's verdict on it is valid)" in said
     own = tags(environment, "2")
-    assert (AliasDecision.of(own, "promoted").reason, own[REPLACED_TAG]) == ("it is fresher", "1")
+    assert (VersionDecision.of(own, "promoted").reason, own[REPLACED_TAG]) == ("it is fresher", "1")
     assert perennial(*promote("2")) == (0, f"{NAME} version 2 is champion already\n")
 
 
@@ -116,7 +116,7 @@ def test_a_worse_version_is_refused_unless_a_person_insists(
     assert "is not shown to be better" in said
     code, said = perennial(*promote("2", "--force"))
     assert (code, champion()) == (0, "2")
-    assert AliasDecision.of(tags(environment, "2"), "promoted").reason == "it is fresher (forced)"
+    assert VersionDecision.of(tags(environment, "2"), "promoted").reason == "it is fresher (forced)"
 
 
 def test_what_was_rolled_back_comes_back_by_force_only(perennial, register, champion):
@@ -255,7 +255,7 @@ def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
     code, said = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
     assert "was taken out of production" in said
-    assert AliasDecision.of(tags(environment, "2"), "rolled_back").reason == "clicks fell"
+    assert VersionDecision.of(tags(environment, "2"), "rolled_back").reason == "clicks fell"
 
 
 def test_a_task_of_ones_own_is_found_in_the_folder_that_is_named(

@@ -1,4 +1,4 @@
-"""Alias decisions: who moved the champion, why and when, as tags of the versions concerned."""
+"""Version decisions: who promoted, restored or rolled back a version, why and when, as its tags."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ DESCRIPTION_CHARACTERS = 5000
 
 
 @dataclass(frozen=True)
-class AliasDecision:
-    """One decision about a version.
+class VersionDecision:
+    """A decision of a person or of the gate on a version.
 
     Attributes:
         by: The person, or the gate.
@@ -28,7 +28,7 @@ class AliasDecision:
     at: str
 
     @classmethod
-    def now(cls, by: str, reason: str) -> "AliasDecision":
+    def now(cls, by: str, reason: str) -> "VersionDecision":
         """A decision taken now."""
         return cls(by, reason[:REASON_CHARACTERS], f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
 
@@ -41,7 +41,7 @@ class AliasDecision:
         }
 
     @classmethod
-    def of(cls, tags: Mapping[str, str], event: str) -> "AliasDecision | None":
+    def of(cls, tags: Mapping[str, str], event: str) -> "VersionDecision | None":
         """The latest decision of a kind, from a version's tags; None if it was never taken."""
         at = tags.get(f"perennial.{event}_at", "")
         by, reason = (tags.get(f"perennial.{event}_{what}", "") for what in ("by", "reason"))
@@ -53,14 +53,14 @@ REPLACED_TAG = "perennial.replaced"
 
 
 def tags_of_promotion(
-    version: str, replaced: str, decision: AliasDecision
+    version: str, replaced: str, decision: VersionDecision
 ) -> dict[str, dict[str, str]]:
     """Version → tags of a promotion."""
     return {version: {**decision.as_tags("promoted"), REPLACED_TAG: replaced}}
 
 
 def tags_of_rollback(
-    version: str, restored: str, decision: AliasDecision
+    version: str, restored: str, decision: VersionDecision
 ) -> dict[str, dict[str, str]]:
     """Version → tags of a rollback.
 
@@ -72,9 +72,9 @@ def tags_of_rollback(
 
 def is_rolled_back(tags: Mapping[str, str]) -> bool:
     """Whether a person took the version out of production and nobody put it back since."""
-    out = AliasDecision.of(tags, "rolled_back")
+    out = VersionDecision.of(tags, "rolled_back")
     back = [
-        found.at for event in ("promoted", "restored") if (found := AliasDecision.of(tags, event))
+        found.at for event in ("promoted", "restored") if (found := VersionDecision.of(tags, event))
     ]
     return out is not None and all(out.at >= moment for moment in back)
 
@@ -90,7 +90,7 @@ def refuse_rolled_back(title: str, tags: Mapping[str, str], action: str) -> None
     Raises:
         PerennialError: a person took it out, and nobody put it back since.
     """
-    decision = AliasDecision.of(tags, "rolled_back")
+    decision = VersionDecision.of(tags, "rolled_back")
     if decision is not None and is_rolled_back(tags):
         raise PerennialError(
             f"{title} was taken out of production",

@@ -1,22 +1,23 @@
-"""Alias changes by a person, with a reason: promote a version, roll the champion back."""
+"""Change the champion by hand, with a reason: promote a version, or roll the champion back."""
 
 import getpass
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perennial.contracts.alias_decisions import (
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.gate import Verdict
+from perennial.contracts.version_decisions import (
     REASON_CHARACTERS,
     REPLACED_TAG,
-    AliasDecision,
+    VersionDecision,
     refuse_rolled_back,
     tags_of_promotion,
     tags_of_rollback,
 )
-from perennial.contracts.errors import PerennialError
-from perennial.contracts.gate import Verdict
 from perennial.engine.export import load_model
 from perennial.registry.model_registry import CHAMPION, ChampionMovedError, ModelVersion
+from perennial.registry.promotion import promote_while_better
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.registry_commands.re_evaluation import re_evaluate
 
@@ -35,7 +36,7 @@ class Request:
     reason: str
     force: bool
 
-    def decision(self) -> AliasDecision:
+    def decision(self) -> VersionDecision:
         """Return the decision that is recorded.
 
         Raises:
@@ -48,7 +49,9 @@ class Request:
                 evidence=f"it has {len(reason):,}",
                 action="write the reason in a sentence, for later readers",
             )
-        return AliasDecision.now(getpass.getuser(), f"{reason}{' (forced)' if self.force else ''}")
+        return VersionDecision.now(
+            getpass.getuser(), f"{reason}{' (forced)' if self.force else ''}"
+        )
 
 
 def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> str:
@@ -57,7 +60,7 @@ def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> s
     Without force, the version must be whole, no person may have rolled it back, and the gate must
     have found it better than the present champion: its verdict counts if it was compared with that
     one, else both are judged again on the version's own test rows. A champion that moves meanwhile
-    is compared with in turn, which ends: each round is somebody else's promotion.
+    is compared with in turn.
 
     Raises:
         PerennialError: no such version, or it would make things worse.
@@ -65,30 +68,52 @@ def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> s
             that one.
     """
     decision = request.decision()
-    while True:
-        try:
-            return _promote_once(catalogue, name, number, request, decision)
-        except ChampionMovedError:
-            if request.force:
-                raise
-
-
-def _promote_once(
-    catalogue: Catalogue, name: str, number: str, request: Request, decision: AliasDecision
-) -> str:
     _finish_move(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
     records = catalogue.registry.champion_records(name)
     champion = records.alias if request.force else records.champion()
     if champion == version.version and not records.problem():
         return f"{name} version {champion} is champion already"
-    grounds = "forced"
-    if not request.force:
-        _refuse_rolled_back(version)
-        grounds = _grounds(catalogue, version, champion)
-    tags = tags_of_promotion(version.version, records.replaced(), decision)
-    _move(catalogue, version, champion, tags, forced=request.force)
-    return f"{name} version {version.version} is champion{_instead_of(champion)} ({grounds})"
+    if request.force:
+        tags = tags_of_promotion(version.version, records.replaced(), decision)
+        _move(catalogue, version, champion, tags, forced=True)
+        return f"{name} version {version.version} is champion{_instead_of(champion)} (forced)"
+    return _promote_if_better(catalogue, version, champion, decision)
+
+
+def _promote_if_better(
+    catalogue: Catalogue, version: ModelVersion, champion: str, decision: VersionDecision
+) -> str:
+    title = f"{version.name} version {version.version}"
+    _refuse_rolled_back(version)
+    _refuse_damaged(catalogue, version)
+
+    def judge() -> Verdict:
+        return re_evaluate(catalogue, version)
+
+    def promote_over(verdict: Verdict) -> Verdict:
+        replaced = catalogue.registry.champion_records(version.name).replaced()
+        tags = tags_of_promotion(version.version, replaced, decision)
+        expected = verdict.champion_version
+        catalogue.registry.promote(version.name, version.version, expected, tags)
+        return verdict
+
+    recorded = catalogue.version_record(version).verdict
+    if recorded is not None and recorded.champion_version != champion:
+        recorded = None
+    verdict, promoted = promote_while_better(recorded or judge(), promote_over, judge)
+    if promoted is not None:
+        grounds = f"judged again: {verdict.summary}"
+        if verdict is recorded:
+            grounds = "the gate's verdict on it is valid"
+        return f"{title} is champion{_instead_of(verdict.champion_version)} ({grounds})"
+    if catalogue.registry.champion_records(version.name).champion() == version.version:
+        return f"{title} is champion already"
+    raise PerennialError(
+        f"{title} is not shown to be better",
+        evidence=verdict.summary,
+        action=f"keep the champion, or train a better one; {ANYWAY}",
+    )
 
 
 def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
@@ -129,20 +154,6 @@ def _finish_move(catalogue: Catalogue, name: str) -> None:
     catalogue.registry.finish_move(name)
 
 
-def _grounds(catalogue: Catalogue, version: ModelVersion, champion: str) -> str:
-    """Return the reason why the version may be promoted, in a few words."""
-    _refuse_damaged(catalogue, version)
-    verdict = catalogue.version_record(version).verdict
-    if verdict is not None and verdict.champion_version == champion:
-        _refuse_worse(version, verdict)
-        return "the gate's verdict on it is valid"
-    verdict = re_evaluate(catalogue, version)
-    if verdict.champion_version != champion:
-        raise _moved(version, champion)
-    _refuse_worse(version, verdict)
-    return f"judged again: {verdict.summary}"
-
-
 def _move(
     catalogue: Catalogue,
     version: ModelVersion,
@@ -168,15 +179,6 @@ def _moved(version: ModelVersion, champion: str) -> ChampionMovedError:
 def _refuse_rolled_back(version: ModelVersion) -> None:
     title = f"{version.name} version {version.version}"
     refuse_rolled_back(title, version.tags, f"name another version; {ANYWAY}")
-
-
-def _refuse_worse(version: ModelVersion, verdict: Verdict) -> None:
-    if not verdict.promote:
-        raise PerennialError(
-            f"{version.name} version {version.version} is not shown to be better",
-            evidence=verdict.summary,
-            action=f"keep the champion, or train a better one; {ANYWAY}",
-        )
 
 
 def _refuse_damaged(catalogue: Catalogue, version: ModelVersion) -> None:
