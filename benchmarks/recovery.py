@@ -35,8 +35,7 @@ from perennial.engine.checkpoints.folder import MARKER, committed
 from perennial.engine.job import TrainingJob
 from perennial.steps.lease import RunLease
 from perennial.train_model.attempts import run_to_end
-from perennial.training_jobs.launcher import JobState
-from perennial.training_jobs.local import LocalLauncher, worker_environment
+from perennial.training_jobs.launcher import JobState, LocalLauncher, worker_environment
 from tiny_training import TinyOptions, largest_difference, tiny_job, weights, write_snapshot
 
 STEPS = 400
@@ -161,7 +160,7 @@ def measure_signal(root: Path, seed: int) -> tuple[float, float]:
     time.sleep(random.Random(seed).uniform(0.0, 1.0))
     asked = time.time()
     launcher.stop()
-    if launcher.wait() is not JobState.INTERRUPTED:
+    if launcher.wait().state is not JobState.INTERRUPTED:
         raise RuntimeError(f"it was over before the signal: see {job.logs}")
     ended = time.time()
     saved = (committed(job.checkpoints)[-1] / MARKER).stat().st_mtime

@@ -20,10 +20,9 @@ from perennial.contracts.environment import CACHE, ClusterAddress
 from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import TrainingJob
 from perennial.training_jobs.config import Budgets, ClusterSection, ResourcesSection
-from perennial.training_jobs.job_kinds import PyTorchJob, TrainJob
 from perennial.training_jobs.launcher import JobState, PollIntervals
+from perennial.training_jobs.manifests import PyTorchJob, RunIdentity, TrainJob
 from perennial.training_jobs.on_cluster import ClusterLauncher
-from perennial.training_jobs.request import RunIdentity
 
 # One second of a real cluster is about a hundredth of one here.
 PACE = PollIntervals(

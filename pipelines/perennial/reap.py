@@ -9,8 +9,14 @@ from perennial.clients.api_server import WORKFLOWS
 from perennial.clients.cluster import Cluster, label_selector
 from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG
 from perennial.contracts.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
-from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, training_jobs
-from perennial.training_jobs.reaping import TERMINAL, Reaping, decide_reaping
+from perennial.training_jobs.leftovers import (
+    KFP_RUN_LABEL,
+    RUN_LABEL,
+    TERMINAL,
+    Reaping,
+    decide_reaping,
+    training_jobs,
+)
 
 
 def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:

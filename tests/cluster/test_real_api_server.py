@@ -76,8 +76,9 @@ def the_job(cluster):
 def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     job, found = launched(script), patient_launcher()
     found.start(job)
-    assert found.wait() is state
-    assert says(kind, cause, found.cause)
+    result = found.wait()
+    assert result.state is state
+    assert says(kind, cause, result.cause)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_an_api_server_that_dies_and_comes_back_costs_nothing_but_time(
     else:
         found.start(job)
         outage.start()
-    assert found.wait() is JobState.SUCCEEDED
+    assert found.wait().state is JobState.SUCCEEDED
     outage.join()
     assert len(cluster.store.all("pytorchjobs")) == 1
 
@@ -129,7 +130,7 @@ def test_a_rotated_token_is_taken_up(cluster, launched):
     job, found = launched("success"), patient_launcher()
     found.start(job)
     cluster.become(LAUNCHER)
-    assert found.wait() is JobState.SUCCEEDED
+    assert found.wait().state is JobState.SUCCEEDED
 
 
 def test_a_second_try_of_a_killed_step_adopts_the_running_job(cluster, launched, tmp_path, bucket):
@@ -159,7 +160,7 @@ def test_a_failed_job_that_is_found_is_replaced(cluster, launched):
     job = launched("worker_failure", "success")
     first = patient_launcher()
     first.start(job)
-    assert first.wait() is JobState.FAILED
+    assert first.wait().state is JobState.FAILED
     uid = the_job(cluster)["metadata"]["uid"]
     run_to_end(job, patient_launcher(), max_restarts=0)
     assert the_job(cluster)["metadata"]["uid"] != uid

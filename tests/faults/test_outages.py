@@ -16,8 +16,7 @@ from perennial.engine.handover import folder_for, hand_over, read_end
 from perennial.engine.job import RankFailure
 from perennial.train_model.attempts import run_to_end
 from perennial.train_model.restart_policy import decide_restart
-from perennial.training_jobs.launcher import JobState
-from perennial.training_jobs.local import LocalLauncher
+from perennial.training_jobs.launcher import JobState, LocalLauncher
 from tiny_training import finished, largest_difference, run_ranks_at, weights
 
 # Slow enough for an outage to begin and end within the training.

@@ -17,7 +17,7 @@ from perennial.engine.checkpoints.folder import DamagedCheckpointError, committe
 from perennial.engine.job import JobFailure, RankFailure
 from perennial.steps.lease import RunLease
 from perennial.train_model.attempts import run_to_end, training_failed
-from perennial.training_jobs.local import LocalLauncher
+from perennial.training_jobs.launcher import LocalLauncher
 from tiny_training import (
     TinyOptions,
     finished,

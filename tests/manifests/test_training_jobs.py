@@ -11,15 +11,19 @@ from jsonschema import Draft202012Validator
 from fake_operator import step_pod
 from perennial.contracts.errors import PerennialError
 from perennial.training_jobs.config import ClusterSection, ResourcesSection, Toleration
-from perennial.training_jobs.job_kinds import ANNOTATIONS, PyTorchJob, TrainJob
-from perennial.training_jobs.pods import (
+from perennial.training_jobs.manifests import (
+    ANNOTATIONS,
     CONTAINER_SECURITY,
     VOLUME_MOUNTS,
+    JobRequest,
+    PyTorchJob,
+    RunIdentity,
+    TrainJob,
+    job_name,
     pod_deadline,
     pod_security,
     volumes,
 )
-from perennial.training_jobs.request import JobRequest, RunIdentity, job_name
 from text_expansion import evaluate, expand
 
 HERE = Path(__file__).parent

@@ -38,7 +38,7 @@ TRAINING = """
 import sys
 from pathlib import Path
 from perennial.train_model.attempts import run_to_end
-from perennial.training_jobs.choice import open_launcher
+from perennial.training_jobs.on_cluster import open_launcher
 from perennial.training_jobs.config import ResourcesSection
 from tiny_training import tiny_job, write_snapshot
 

@@ -8,7 +8,7 @@ from perennial.clients.cluster import Cluster
 from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.logs import run_log_lines
-from perennial.training_jobs.job_kinds import PyTorchJob, TrainJob
+from perennial.training_jobs.manifests import PyTorchJob, TrainJob
 
 NODE = "workflows.argoproj.io/node-name"
 

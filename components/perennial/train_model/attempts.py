@@ -31,20 +31,20 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
         while True:
             launcher.start(job)
             with _failure_kept(job):
-                state = launcher.wait()
-            if state is JobState.SUCCEEDED:
+                result = launcher.wait()
+            if result.state is JobState.SUCCEEDED:
                 return
             if was_stopped.is_set():
-                logger.warning("stopped by a signal state=%s; run again to resume", state)
+                logger.warning("stopped by a signal state=%s; run again to resume", result.state)
                 raise RunStopped(EXIT_INTERRUPTED)
             failure = RankFailure.first_of(job.errors)
             decision = decide_restart(
-                state, failure, has_stepped=job.first_step.exists(),
+                result.state, failure, has_stepped=job.first_step.exists(),
                 restarts=restarts, max_restarts=max_restarts,
             )  # fmt: skip
             _keep_failure(job, JobFailure.of(job, decision.reason))
             if not decision.restart:
-                raise training_failed(failure, decision.reason, launcher.log, launcher.cause)
+                raise training_failed(failure, decision.reason, launcher.log, result.cause)
             restarts += 1
             logger.warning(
                 "attempt ended: %s; restart=%d of %d", decision.reason, restarts, max_restarts

@@ -16,8 +16,8 @@ from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.curves import LiveCurves, log_evaluations, log_steps
 from perennial.train_model.identity import is_finished, training_job
 from perennial.train_model.report import final_metrics, summarize, training_page
-from perennial.training_jobs.choice import open_launcher
-from perennial.training_jobs.local import remove_encoded_data
+from perennial.training_jobs.launcher import remove_encoded_data
+from perennial.training_jobs.on_cluster import open_launcher
 
 logger = logging.getLogger(__name__)
 

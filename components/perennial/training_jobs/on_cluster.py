@@ -13,18 +13,25 @@ from typing_extensions import override
 from perennial.clients.api_server import PODS, AlreadyExistsError, ApiError
 from perennial.clients.cluster import Cluster
 from perennial.clients.object_store import open_store
+from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.engine.handover import fetch_errors, fetch_result, hand_over, is_remote, read_end
 from perennial.engine.job import TrainingJob
-from perennial.training_jobs.attempt_files import AttemptFiles, heartbeats
+from perennial.training_jobs.attempt_watch import AttemptFiles, PodLogs, WatchedPods, heartbeats
 from perennial.training_jobs.config import ResourcesSection
-from perennial.training_jobs.job_kinds import DEADLINE, JobKind, JobView
-from perennial.training_jobs.launcher import JobState, Launcher, PollIntervals, forget_last_attempt
-from perennial.training_jobs.leftovers import pods_of
-from perennial.training_jobs.pod_watch import PodLogs, WatchedPods
-from perennial.training_jobs.request import JobRequest, RunIdentity
-from perennial.training_jobs.status import (
+from perennial.training_jobs.launcher import (
     JobResult,
+    JobState,
+    Launcher,
+    LocalLauncher,
+    PollIntervals,
+    forget_last_attempt,
+)
+from perennial.training_jobs.leftovers import pods_of
+from perennial.training_jobs.manifests import JobKind, JobRequest, PyTorchJob, RunIdentity, TrainJob
+from perennial.training_jobs.status import (
+    DEADLINE,
+    JobView,
     Progress,
     is_past_deadline,
     job_result,
@@ -33,6 +40,8 @@ from perennial.training_jobs.status import (
     rendezvous_pending,
     stopped_error,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,6 @@ def decide_on_existing_job(found: JobView, run_id: str, spec_digest: str) -> Exi
 EXIT_TERMINATED = 143  # 128 + SIGTERM, as in shells
 # A creation in flight when the signal arrived becomes visible within this time.
 LOOKS, LOOK_SECONDS = 10, 0.05
-logger = logging.getLogger(__name__)
 
 
 class ClusterLauncher(Launcher):
@@ -90,7 +98,6 @@ class ClusterLauncher(Launcher):
         *, tracking_run_id: str = "", intervals: PollIntervals | None = None,
     ) -> None:  # fmt: skip
         self.log = ""
-        self.cause = ""
         self._cluster = cluster
         # Used only by the main thread, so that a signal handler finds it open and idle.
         self._direct = cluster.twin()
@@ -127,7 +134,7 @@ class ClusterLauncher(Launcher):
         )  # fmt: skip
 
     @override
-    def wait(self) -> JobState:
+    def wait(self) -> JobResult:
         if self._job is None or self._followed is None:
             raise RuntimeError("wait() before start()")
         job, followed, ended = self._job, self._followed, threading.Event()
@@ -153,9 +160,8 @@ class ClusterLauncher(Launcher):
         if view is not None and view.is_suspended:
             traces.forget()  # the same attempt continues with new pods
         self._followed = None
-        self.cause = found.cause
         logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
-        return found.state
+        return found
 
     @override
     def stop(self) -> None:
@@ -326,3 +332,102 @@ class ClusterLauncher(Launcher):
             if found is not None and self._delete_at_once(self._kind.view(found)):
                 return
             time.sleep(LOOK_SECONDS)
+
+
+Kind = Literal["local", "pytorchjob", "trainjob"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The selected launcher.
+
+    Attributes:
+        kind: Kind of the launcher.
+        reason: Why it was selected.
+    """
+
+    kind: Kind
+    reason: str
+
+
+def choose(
+    wanted: Literal["auto", "local", "pytorchjob", "trainjob"], *,
+    has_pytorchjob: bool, has_trainjob: bool, has_queue: bool,
+) -> Choice:  # fmt: skip
+    """Select the launcher for a training on a cluster.
+
+    If both kinds are served, an administrator installed the older one on purpose. With a queue the
+    newer one is selected: Kueue 0.19 and later ignore PyTorchJobs, which would then run outside the
+    quota.
+
+    Args:
+        wanted: The contract's `resources.launcher`.
+        has_pytorchjob: Whether the cluster serves the training operator's kind.
+        has_trainjob: Whether it serves the Trainer's.
+        has_queue: Whether the contract names a queue.
+
+    Raises:
+        PerennialError: the cluster does not serve what is wanted, or neither.
+    """
+    served = {"pytorchjob": has_pytorchjob, "trainjob": has_trainjob}
+    if wanted != "auto":
+        if not served.get(wanted, True):
+            raise _not_served(f'resources.launcher = "{wanted}"', served)
+        return Choice(wanted, "set in the contract")
+    if has_pytorchjob and has_trainjob:
+        if has_queue:
+            return Choice("trainjob", "both kinds are served, and Kueue ignores PyTorchJobs")
+        return Choice("pytorchjob", "both kinds are served, and its API is stable")
+    if has_pytorchjob:
+        alone = "the cluster serves only PyTorchJob, which Kubeflow is retiring"
+        held = "; the queue applies only if Kueue's integration kubeflow.org/pytorchjob is enabled"
+        return Choice("pytorchjob", alone + (held if has_queue else ""))
+    if has_trainjob:
+        return Choice("trainjob", "the cluster serves only TrainJob")
+    raise _not_served('resources.launcher = "auto"', served)
+
+
+def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
+    """Open the launcher of a step.
+
+    A local run may be started in a pod, such as a notebook: only a pipeline's step gets its pod's
+    name.
+
+    Raises:
+        PerennialError: the cluster cannot run the training as configured, or its API cannot be
+            read.
+    """
+    address = ClusterAddress.read()
+    is_step = address is not None and bool(address.pod)
+    if resources.launcher == "local" or (resources.launcher == "auto" and not is_step):
+        is_told = resources.launcher == "local"
+        why = "set in the contract" if is_told else "this is not a pipeline step on a cluster"
+        logger.info("launcher=local: %s", why)
+        return LocalLauncher(resources.threads_per_process)
+    cluster = Cluster.connect(address)
+    kinds: dict[str, JobKind] = {"pytorchjob": PyTorchJob(), "trainjob": TrainJob()}
+    choice = choose(
+        resources.launcher,
+        has_pytorchjob=cluster.serves(kinds["pytorchjob"].resource),
+        has_trainjob=cluster.serves(kinds["trainjob"].resource),
+        has_queue=bool(resources.cluster.queue),
+    )
+    logger.info("launcher=%s: %s", choice.kind, choice.reason)
+    run = RunIdentity.of_pod(cluster.own_pod())
+    return ClusterLauncher(
+        cluster,
+        kinds[choice.kind],
+        run,
+        resources,
+        tracking_run_id=environment.tracking_run_id,
+    )
+
+
+def _not_served(wanted: str, served: dict[str, bool]) -> PerennialError:
+    seen = ", ".join(name for name, is_served in served.items() if is_served) or "neither kind"
+    return PerennialError(
+        f"{wanted} is not possible on this cluster",
+        evidence=f"its API server serves {seen}",
+        action="install Kubeflow Trainer 2.3 (TrainJob) or the training operator 1.9.4 "
+        "(PyTorchJob); k8s/ contains the manifests that Perennial needs in addition",
+    )

@@ -1,4 +1,4 @@
-"""Status: how does a training job stand, what does Kueue report, and is it time to stop it?"""
+"""Status: how a training job and its pods stand, what Kueue reports, and how an attempt ended."""
 
 import logging
 from collections.abc import Sequence
@@ -9,9 +9,153 @@ from perennial.clients.api_server import FORBIDDEN, NOT_FOUND, ApiError, Resourc
 from perennial.clients.cluster import Cluster, Object, label_selector
 from perennial.contracts.errors import TrainingFailedError
 from perennial.training_jobs.config import Budgets
-from perennial.training_jobs.job_kinds import DEADLINE, JobView
-from perennial.training_jobs.launcher import JobState
-from perennial.training_jobs.pods import SECONDS_PER_HOUR, SECONDS_PER_MINUTE, PodView
+from perennial.training_jobs.launcher import JobResult, JobState
+
+logger = logging.getLogger(__name__)
+
+DEADLINE = "DeadlineExceeded"
+
+
+@dataclass(frozen=True)
+class JobView:
+    """The relevant fields of a job's status.
+
+    Attributes:
+        name: The job's name.
+        uid: Identifies the job: another one may get its name.
+        run_id: The pipeline run that created it.
+        attempt: Name of the attempt.
+        spec_digest: Digest of the manifest that it was created from.
+        outcome: The outcome that its operator reports; None while it runs.
+        is_suspended: Whether it waits to be admitted.
+        is_leaving: Whether it is being deleted.
+        is_past_deadline: Whether its operator ended it for taking too long.
+        message: The operator's message.
+    """
+
+    name: str
+    uid: str
+    run_id: str
+    attempt: str
+    spec_digest: str
+    outcome: Literal["succeeded", "failed"] | None
+    is_suspended: bool
+    is_leaving: bool
+    is_past_deadline: bool
+    message: str
+
+
+# Caused by the kubelet or the scheduler, not by the training.
+DISPLACING = frozenset(
+    {
+        "Evicted", "Preempting", "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown",
+        "Terminated", "TerminationByKubelet", "UnexpectedAdmissionError", "OutOfcpu",
+        "OutOfmemory", "OutOfpods",
+    }
+)  # fmt: skip
+# Waiting reasons with which every container starts.
+STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
+SECONDS_PER_MINUTE, SECONDS_PER_HOUR = 60, 3600
+
+
+@dataclass(frozen=True)
+class PodView:
+    """The relevant fields of a pod's status.
+
+    Attributes:
+        name: The pod's name.
+        uid: Identifies the pod: another one may get its name.
+        phase: The API's phase.
+        is_scheduled: Whether it has a machine.
+        is_leaving: Whether it is being deleted.
+        has_started: Whether its container runs or has run.
+        reason: The API's reason why it waits or ended.
+        message: The API's message with the reason.
+        exit_code: Exit code of its container; None before it ended.
+        disruption: Why the cluster disrupts it; empty if it does not.
+    """
+
+    name: str
+    uid: str
+    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+    is_scheduled: bool
+    is_leaving: bool
+    has_started: bool
+    reason: str
+    message: str
+    exit_code: int | None
+    disruption: str
+
+    @classmethod
+    def of(cls, pod: Object, container: str) -> "PodView":
+        """Return the view of a pod, by its training container."""
+        status = pod.get("status", {})
+        conditions = {each["type"]: each for each in status.get("conditions", ())}
+        scheduled = conditions.get("PodScheduled", {})
+        is_scheduled = scheduled.get("status") == "True"
+        ours = _state_of(status.get("containerStatuses", ()), container)
+        ended, waiting = ours.get("terminated", {}), _waiting(status)
+        told = [ended, waiting, {} if is_scheduled else scheduled]
+        target = conditions.get("DisruptionTarget", {})
+        return cls(
+            name=pod["metadata"]["name"],
+            uid=pod["metadata"]["uid"],
+            phase=status.get("phase", "Pending"),
+            is_scheduled=is_scheduled or bool(ours),
+            is_leaving="deletionTimestamp" in pod["metadata"],
+            has_started="running" in ours or bool(ended),
+            reason=_first(status.get("reason", ""), *(each.get("reason", "") for each in told)),
+            message=_first(status.get("message", ""), *(each.get("message", "") for each in told)),
+            exit_code=ended.get("exitCode"),
+            disruption=target.get("reason", "") if target.get("status") == "True" else "",
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its containers runs any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether it was preempted or evicted, or its machine was lost."""
+        return bool(self.disruption) or self.reason in DISPLACING or self.phase == "Unknown"
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether one of its containers cannot start."""
+        return self.phase == "Pending" and self.is_scheduled and self.reason not in STARTING
+
+    def describe(self) -> str:
+        """Return name, phase, reason and message in one line."""
+        ending = "" if self.exit_code is None else f", exit code {self.exit_code}"
+        why = (
+            f": {self.disruption or self.reason}{ending}" if self.disruption or self.reason else ""
+        )
+        message = f" ({self.message.strip()[:300]})" if self.message else ""
+        return f"{self.name} {self.phase}{why}{message}"
+
+
+def _state_of(statuses: list[Object], container: str) -> Object:
+    for each in statuses:
+        if each["name"] == container:
+            state: Object = each.get("state", {})
+            return state
+    return {}
+
+
+def _waiting(status: Object) -> Object:
+    """Return what a container waits for; init containers come first."""
+    containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    found = [each["state"]["waiting"] for each in containers if "waiting" in each.get("state", {})]
+    # A container behind one that cannot start only reports that it waits for it.
+    return next((each for each in found if each.get("reason", "") not in STARTING), {}) or next(
+        iter(found), {}
+    )
+
+
+def _first(*texts: str) -> str:
+    return next((text for text in texts if text), "")
+
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads")
 JOB_UID = "kueue.x-k8s.io/job-uid"  # Kueue's label on the Workload that it makes of a job
@@ -22,75 +166,7 @@ NOT_STARTED = (
 )
 
 
-@dataclass(frozen=True)
-class Admission:
-    """Kueue's state of a suspended job.
-
-    Attributes:
-        reason: Why it is suspended, in one line.
-        remedy: What a person must do if Kueue admitted the job but it stays suspended; empty if
-            waiting is in order.
-    """
-
-    reason: str
-    remedy: str = ""
-
-
-def read_admission(cluster: Cluster, uid: str) -> Admission:
-    """Return Kueue's state of a suspended job.
-
-    Args:
-        cluster: Where the job is.
-        uid: The job's.
-
-    Raises:
-        ApiError: the API server does not answer.
-    """
-    try:
-        found = cluster.list(WORKLOADS, label_selector({JOB_UID: uid}))
-    except ApiError as error:
-        if error.status == NOT_FOUND:
-            return Admission("it is suspended, and the cluster does not serve Kueue's Workloads")
-        if error.status == FORBIDDEN:
-            return Admission(f"it is suspended; the reason cannot be read: {error.evidence}")
-        raise
-    if not found:
-        return Admission("it is suspended, and Kueue has not created a Workload for it")
-    return admission_of(max(found, key=lambda each: each["metadata"]["creationTimestamp"]))
-
-
-def admission_of(workload: Object) -> Admission:
-    """Return the state of a suspended job from its Workload."""
-    status = workload.get("status", {})
-    conditions = {each["type"]: each for each in status.get("conditions", ())}
-    true = {name: each for name, each in conditions.items() if each["status"] == "True"}
-    if "Finished" in true:
-        return Admission(f"Kueue stopped it: {_message(true['Finished'])}", NOT_STARTED)
-    if not workload.get("spec", {}).get("active", True):
-        return Admission(f"its Workload was deactivated: {_message(true.get('Evicted', {}))}")
-    if "Admitted" in true and "Evicted" not in true:
-        message = _message(true["Admitted"])
-        return Admission(f"Kueue admitted it ({message}), but it stays suspended", NOT_STARTED)
-    if "QuotaReserved" in true:
-        waits = [each for each in status.get("admissionChecks", ()) if each["state"] != "Ready"]
-        messages = "; ".join(f"{each['name']} {each['state']}: {each['message']}" for each in waits)
-        return Admission(f"it waits for admission checks: {messages or 'none is named'}")
-    return Admission(f"it waits to be admitted: {_message(conditions.get('QuotaReserved', {}))}")
-
-
-def _message(condition: Object) -> str:
-    return str(condition.get("message") or condition.get("reason") or "Kueue reports no reason")
-
-
-logger = logging.getLogger(__name__)
 Phase = Literal["queued", "starting", "running", "ended"]
-DELETED = "Deleted"  # by an unknown party
-# The launcher may not read the events, which alone contain the reason.
-REFUSED = (
-    "the operator could not create the others; the job's events contain the reason (kubectl "
-    "describe): a quota, or Pod Security, which rejects the init container that the training "
-    "operator adds to workers of PyTorchJobs; k8s/components/training-operator removes it"
-)
 
 
 @dataclass(frozen=True)
@@ -111,8 +187,88 @@ class JobStatus:
     remedy: str = "fix what the pods wait for"
 
 
+def read_admission(cluster: Cluster, uid: str) -> JobStatus:
+    """Return the status of a suspended job, as Kueue reports it.
+
+    Args:
+        cluster: Where the job is.
+        uid: The job's.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    try:
+        found = cluster.list(WORKLOADS, label_selector({JOB_UID: uid}))
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return JobStatus(
+                "queued", "it is suspended, and the cluster does not serve Kueue's Workloads"
+            )
+        if error.status == FORBIDDEN:
+            return JobStatus(
+                "queued", f"it is suspended; the reason cannot be read: {error.evidence}"
+            )
+        raise
+    if not found:
+        return _suspended("it is suspended, and Kueue has not created a Workload for it")
+    return admission_of(max(found, key=lambda each: each["metadata"]["creationTimestamp"]))
+
+
+def admission_of(workload: Object) -> JobStatus:
+    """Return the status of a suspended job from its Workload."""
+    status = workload.get("status", {})
+    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    true = {name: each for name, each in conditions.items() if each["status"] == "True"}
+    if "Finished" in true:
+        return JobStatus(
+            "queued",
+            f"Kueue stopped it: {_message(true['Finished'])}",
+            is_stuck=True,
+            remedy=NOT_STARTED,
+        )
+    if not workload.get("spec", {}).get("active", True):
+        return JobStatus(
+            "queued", f"its Workload was deactivated: {_message(true.get('Evicted', {}))}"
+        )
+    if "Admitted" in true and "Evicted" not in true:
+        message = _message(true["Admitted"])
+        return JobStatus(
+            "queued",
+            f"Kueue admitted it ({message}), but it stays suspended",
+            is_stuck=True,
+            remedy=NOT_STARTED,
+        )
+    if "QuotaReserved" in true:
+        waits = [each for each in status.get("admissionChecks", ()) if each["state"] != "Ready"]
+        messages = "; ".join(f"{each['name']} {each['state']}: {each['message']}" for each in waits)
+        return _suspended(f"it waits for admission checks: {messages or 'none is named'}")
+    return JobStatus(
+        "queued", f"it waits to be admitted: {_message(conditions.get('QuotaReserved', {}))}"
+    )
+
+
+def _suspended(reason: str, remedy: str = "") -> JobStatus:
+    """Return the status of a suspended job; with a remedy if it can wait for nothing more."""
+    if not remedy:
+        return JobStatus("queued", reason)
+    return JobStatus("queued", reason, is_stuck=True, remedy=remedy)
+
+
+def _message(condition: Object) -> str:
+    return str(condition.get("message") or condition.get("reason") or "Kueue reports no reason")
+
+
+DELETED = "Deleted"  # by an unknown party
+# The launcher may not read the events, which alone contain the reason.
+REFUSED = (
+    "the operator could not create the others; the job's events contain the reason (kubectl "
+    "describe): a quota, or Pod Security, which rejects the init container that the training "
+    "operator adds to workers of PyTorchJobs; k8s/components/training-operator removes it"
+)
+
+
 def job_status(
-    job: JobView, pods: Sequence[PodView], machines: int, admission: Admission | None = None
+    job: JobView, pods: Sequence[PodView], machines: int, admission: JobStatus | None = None
 ) -> JobStatus:
     """Return a job's status, from its pods first: its conditions are unreliable.
 
@@ -123,7 +279,7 @@ def job_status(
         job: The job.
         pods: The job's existing pods.
         machines: Required number of pods.
-        admission: Kueue's state of a suspended job.
+        admission: Status of a suspended job, as Kueue reports it.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     if failed:
@@ -132,10 +288,8 @@ def job_status(
         return JobStatus("ended", job.message or job.outcome)
     if len(pods) == machines and all(pod.phase == "Succeeded" for pod in pods):
         return JobStatus("ended", "every pod succeeded")
-    if admission is not None and admission.remedy:
-        return JobStatus("queued", admission.reason, is_stuck=True, remedy=admission.remedy)
     if job.is_suspended:
-        return JobStatus("queued", admission.reason if admission else "it is suspended")
+        return admission or JobStatus("queued", "it is suspended")
     return _before_the_end(pods, machines)
 
 
@@ -211,19 +365,6 @@ class Progress:
         limit, name = self._limits[now.phase]
         seconds = moment - self._since
         return f"it has been {now.phase} for {seconds:.0f} s ({name})" if seconds > limit else ""
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """The result of an attempt.
-
-    Attributes:
-        state: The final state, which decides on a restart.
-        cause: The cause that the cluster reports.
-    """
-
-    state: JobState
-    cause: str
 
 
 def job_result(

@@ -159,9 +159,7 @@ def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
     """Refuse now what the launcher would refuse when the training begins."""
     if contract.resources.launcher != "trainjob":
         return
-    from perennial.training_jobs.job_kinds import (  # noqa: PLC0415 - imports kubernetes
-        refuse_what_the_runtime_decides,
-    )
+    from perennial.training_jobs.manifests import refuse_what_the_runtime_decides  # noqa: PLC0415 - imports kubernetes
 
     refuse_what_the_runtime_decides(contract.resources.cluster)
 

@@ -20,7 +20,7 @@ from perennial.select_checkpoint.step import select_challenger
 from perennial.train_model.attempts import run_to_end
 from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.identity import training_job
-from perennial.training_jobs.choice import open_launcher
+from perennial.training_jobs.on_cluster import open_launcher
 
 CAUSES = ("code_digest", "packages", "python", "platform", "image_digest")
 """Fields of the lineage that can change weights although contract, data and seed are equal.

@@ -6,7 +6,7 @@ from perennial.engine.config.training import TrainingSection
 from perennial.engine.job import RankFailure, TrainingJob
 from perennial.train_model.attempts import run_to_end, training_failed
 from perennial.train_model.restart_policy import decide_restart
-from perennial.training_jobs.launcher import JobState, Launcher
+from perennial.training_jobs.launcher import JobResult, JobState, Launcher
 
 
 def failure(*, is_consequence: bool, time: float = 1.0, rank: int = 0) -> RankFailure:
@@ -110,7 +110,7 @@ class ScriptedLauncher(Launcher):
         job.first_step.touch()
 
     def wait(self):
-        return self.states.pop(0)
+        return JobResult(self.states.pop(0))
 
     def close(self):
         self.is_closed = True

@@ -18,7 +18,7 @@ from perennial.steps.lease import RunLease
 from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.step import train_model_step
 from perennial.training_jobs.config import ResourcesSection
-from perennial.training_jobs.local import LocalLauncher, worker_environment
+from perennial.training_jobs.launcher import LocalLauncher, worker_environment
 from tiny_training import TinyOptions, tiny_job, tiny_section
 
 MODEL = ModelSection(name="tiny", task="tiny_training:TinyTask")

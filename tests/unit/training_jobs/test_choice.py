@@ -5,10 +5,9 @@ import pytest
 from perennial.clients.api_server import ApiError
 from perennial.contracts.environment import POD_NAME, Environment
 from perennial.contracts.errors import PerennialError
-from perennial.training_jobs.choice import open_launcher
 from perennial.training_jobs.config import ClusterSection, ResourcesSection
-from perennial.training_jobs.local import LocalLauncher
-from perennial.training_jobs.on_cluster import ClusterLauncher
+from perennial.training_jobs.launcher import LocalLauncher
+from perennial.training_jobs.on_cluster import ClusterLauncher, open_launcher
 
 ENVIRONMENT = Environment("s3://bucket", "", "", None, "", "", "")
 OLD, NEW = "pytorchjobs", "trainjobs"

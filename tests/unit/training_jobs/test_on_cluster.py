@@ -32,8 +32,9 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     job = launched(script)
     launcher = launcher_for(kind)
     launcher.start(job)
-    assert launcher.wait() is state
-    assert says(kind, cause, launcher.cause)
+    result = launcher.wait()
+    assert result.state is state
+    assert says(kind, cause, result.cause)
     assert job.first_step.exists()
 
 
@@ -79,9 +80,10 @@ def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_
 ):
     launcher = launcher_for(kind)
     launcher.start(launched("first_failure_before_the_second_starts"))
-    assert launcher.wait() is JobState.FAILED
-    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", launcher.cause)
-    assert NOT_THERE not in launcher.cause
+    result = launcher.wait()
+    assert result.state is JobState.FAILED
+    assert re.match(rf"{NAME}-(master-0|node-0-0-\w+) Failed: Error, exit code 1$", result.cause)
+    assert NOT_THERE not in result.cause
 
 
 @pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(GIVEN_UP))
@@ -201,7 +203,7 @@ def test_trouble_with_the_api_server_costs_nothing_but_time(
         launcher.start(job)
         thread = threading.Thread(target=trouble, args=(cluster,))
         thread.start()
-    assert launcher.wait() is JobState.SUCCEEDED
+    assert launcher.wait().state is JobState.SUCCEEDED
     thread.join()
     assert len(cluster.store.created) == 1
 
@@ -224,7 +226,7 @@ def test_a_failed_job_that_is_found_is_replaced(cluster, launched, kind):
     job = launched("worker_failure", "success")
     first = launcher_for(kind)
     first.start(job)
-    assert first.wait() is JobState.FAILED
+    assert first.wait().state is JobState.FAILED
     run_to_end(job, launcher_for(kind), max_restarts=0)
     assert len(cluster.store.created) == 2
 

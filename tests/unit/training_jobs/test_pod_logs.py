@@ -3,8 +3,8 @@
 import pytest
 from urllib3.exceptions import HTTPError
 
-from perennial.training_jobs.pod_watch import PodLogs
-from perennial.training_jobs.pods import PodView
+from perennial.training_jobs.attempt_watch import PodLogs
+from perennial.training_jobs.status import PodView
 
 POD = {
     "metadata": {"name": "prices-master-0", "uid": "0123456789"},

@@ -9,7 +9,7 @@ from perennial.cli import main
 from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
-from perennial.training_jobs.reaping import decide_reaping
+from perennial.training_jobs.leftovers import decide_reaping
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
 GRACE = timedelta(hours=24)

@@ -9,7 +9,7 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
 from perennial.engine.handover import announce_end, announce_rendezvous
 from perennial.train_model.attempts import run_to_end
-from perennial.training_jobs.attempt_files import AttemptFiles
+from perennial.training_jobs.attempt_watch import AttemptFiles
 
 
 @pytest.fixture

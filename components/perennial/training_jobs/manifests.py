@@ -1,0 +1,580 @@
+"""Manifests: what a PyTorchJob and a TrainJob are made of, and the run that they belong to."""
+
+import hashlib
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from perennial.clients.api_server import Resource
+from perennial.clients.cluster import Object
+from perennial.contracts.environment import (
+    CACHE,
+    LEASE,
+    RUN_FOLDER,
+    RUN_ID,
+    SECRET_FILES,
+    TRACKING_RUN_ID,
+    secret_places,
+)
+from perennial.contracts.errors import PerennialError
+from perennial.contracts.section import canonical_json
+from perennial.engine.job import TrainingJob
+from perennial.training_jobs.config import ClusterSection, ResourcesSection
+from perennial.training_jobs.launcher import worker_settings
+from perennial.training_jobs.leftovers import (
+    KFP_RUN_LABEL,
+    LEFT_IN_PLACE,
+    MANAGED_BY,
+    PYTORCHJOBS,
+    RUN_LABEL,
+    TRAINJOBS,
+)
+from perennial.training_jobs.status import (
+    DEADLINE,
+    SECONDS_PER_HOUR,
+    SECONDS_PER_MINUTE,
+    JobView,
+    PodView,
+)
+
+MODEL_LABEL = "perennial/model"
+FINGERPRINT_LABEL = "perennial/fingerprint"
+ATTEMPT = "perennial/attempt"
+SPEC_DIGEST = "perennial/spec-sha256"
+STORE = "perennial/store-uri"
+STEP_CONTAINER = "main"  # where Argo runs a step's program
+# Training pods get the step's variables except those that KFP and Argo set about the step, and
+# those that are the step's own.
+KEPT_BACK = re.compile(
+    rf"^(_?KFP_|ARGO_|METADATA_|ML_PIPELINE_|({LEASE}|{RUN_FOLDER}|{CACHE}|{SECRET_FILES})$)"
+)
+SCRATCH = "/scratch"
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The pipeline run that a training belongs to.
+
+    Attributes:
+        run_id: KFP's run id.
+        owner: Reference to the Argo Workflow; None if the pod has no owner.
+        image: Image of the step's own container.
+        environment: Variables to pass on, secrets by reference.
+        pull_secrets: References to the image pull secrets.
+    """
+
+    run_id: str
+    owner: Object | None
+    image: str
+    environment: tuple[Object, ...]
+    pull_secrets: tuple[Object, ...] = ()
+
+    @classmethod
+    def of_pod(cls, pod: Object) -> "RunIdentity":
+        """Read the identity from a step's own pod.
+
+        The owner is the Workflow, never the pod: deleting the pod, as when its machine is drained,
+        would delete the running training too.
+
+        Raises:
+            PerennialError: the pod does not belong to a pipeline run.
+        """
+        metadata = pod["metadata"]
+        run_id = metadata.get("labels", {}).get(KFP_RUN_LABEL, "")
+        containers = {each["name"]: each for each in pod["spec"]["containers"]}
+        if not run_id or STEP_CONTAINER not in containers:
+            raise PerennialError(
+                f"the pod {metadata['name']} is not a pipeline step",
+                evidence=f"it has no label {KFP_RUN_LABEL} or no container {STEP_CONTAINER}",
+                action='start the training through a pipeline, or set resources.launcher = "local"',
+            )
+        owners = [
+            {name: found[name] for name in ("apiVersion", "kind", "name", "uid")}
+            for found in metadata.get("ownerReferences", ())
+            if found["kind"] == "Workflow"
+        ]
+        container = containers[STEP_CONTAINER]
+        variables = container.get("env", ())
+        mounted = next((each["value"] for each in variables if each["name"] == SECRET_FILES), "")
+        return cls(
+            run_id=run_id,
+            owner=owners[0] if owners else None,
+            image=container["image"],
+            environment=(
+                *(each for each in variables if not KEPT_BACK.match(each["name"])),
+                *(_reference(name, *place) for name, place in secret_places(mounted).items()),
+            ),
+            pull_secrets=tuple(pod["spec"].get("imagePullSecrets", ())),
+        )
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """One training job on a cluster; manifests are functions of it.
+
+    Attributes:
+        name: The same for every attempt of the same training, so that the API server ensures that
+            there is one job at a time.
+        run: The pipeline run.
+        model: The model's name.
+        fingerprint: The training's fingerprint.
+        attempt: Name of the attempt; its files are under `attempts/` in the store.
+        address: Address of the worker's job description.
+        store_uri: Address of the training's files.
+        resources: The contract's section.
+        tracking_run_id: An MLflow run that the platform opened; for the first rank only.
+    """
+
+    name: str
+    run: RunIdentity
+    model: str
+    fingerprint: str
+    attempt: str
+    address: str
+    store_uri: str
+    resources: ResourcesSection
+    tracking_run_id: str = ""
+
+    @classmethod
+    def of(
+        cls, job: TrainingJob, resources: ResourcesSection, run: RunIdentity,
+        tracking_run_id: str = "",
+    ) -> "JobRequest":  # fmt: skip
+        """Return the request for one attempt at a job."""
+        return cls(
+            name=job_name(job.model.name, job.fingerprint),
+            run=run,
+            model=job.model.name,
+            fingerprint=job.fingerprint,
+            attempt=job.attempt,
+            address=job.address,
+            store_uri=job.store_uri,
+            resources=resources,
+            tracking_run_id=tracking_run_id,
+        )
+
+    @property
+    def image(self) -> str:
+        """Return the trainer image."""
+        return self.resources.cluster.image or self.run.image
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels by which the job and its pods are found."""
+        return {
+            **MANAGED_BY,
+            RUN_LABEL: self.run.run_id,
+            MODEL_LABEL: label_value(self.model),
+            FINGERPRINT_LABEL: self.fingerprint[:16],
+        }
+
+    @property
+    def command(self) -> list[str]:
+        """Return torchrun's command; the operator's PET_ variables describe the other machines.
+
+        Its rendezvous timeout equals the launcher's: the default of ten minutes is less than the
+        pull of another machine's image may take.
+        """
+        budgets = self.resources.cluster.budgets
+        patience = timedelta(hours=budgets.queued_hours, minutes=budgets.starting_minutes)
+        return [
+            *("python", "-m", "torch.distributed.run", "--max-restarts", "0"),
+            *("--rdzv-conf", f"timeout={math.ceil(patience.total_seconds())}"),
+            *("-m", "perennial.engine.worker", self.address),
+        ]
+
+    def metadata(self, spec: Mapping[str, Any]) -> Object:
+        """Return the job's metadata; the spec's digest identifies an equal job."""
+        # The address contains the attempt's name, which makes no difference between two jobs.
+        text = canonical_json(dict(spec)).replace(self.attempt, "")
+        metadata: Object = {
+            "name": self.name,
+            "labels": self.labels,
+            "annotations": {
+                ATTEMPT: self.attempt,
+                STORE: self.store_uri,
+                SPEC_DIGEST: hashlib.sha256(text.encode()).hexdigest(),
+            },
+        }
+        if self.resources.cluster.queue:
+            metadata["labels"]["kueue.x-k8s.io/queue-name"] = self.resources.cluster.queue
+        if self.run.owner:
+            metadata["ownerReferences"] = [self.run.owner]
+        return metadata
+
+    def environment(self, *, is_first: bool) -> list[Object]:
+        """Return the containers' variables; ours override the step's.
+
+        Args:
+            is_first: Whether the pod runs the first rank.
+        """
+        own = {
+            **worker_settings(self.resources.threads_per_process),
+            CACHE: f"{SCRATCH}/cache",
+            # The step reads it from a label that training pods lack.
+            RUN_ID: self.run.run_id,
+            "HOME": SCRATCH,
+            "TMPDIR": SCRATCH,
+            "PYTHONUNBUFFERED": "1",
+        }
+        if is_first and self.tracking_run_id:
+            own[TRACKING_RUN_ID] = self.tracking_run_id
+        passed_on = [found for found in self.run.environment if found["name"] not in own]
+        return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
+
+
+def _reference(name: str, secret: str, key: str) -> Object:
+    """Return a secret as a variable of a training pod; no argument is user text."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def job_name(model: str, fingerprint: str) -> str:
+    """Return a name that is valid for the job's services and pods: RFC 1035, with suffixes."""
+    slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:24].strip("-") or "model"
+    prefix = slug if slug[0].isalpha() else f"m-{slug}"
+    return f"{prefix}-{fingerprint[:12]}"
+
+
+def label_value(text: str) -> str:
+    """Return the nearest text that is valid as a label's value."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")
+
+
+def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
+    """Return the spec of one machine's pod of a PyTorchJob.
+
+    Args:
+        request: The job.
+        container: Name that the operator requires of the container.
+        is_first: Whether it runs the first rank.
+    """
+    cluster = request.resources.cluster
+    spec: Object = {
+        # Never: the launcher decides on restarts, and the failed pod is the evidence.
+        "restartPolicy": "Never",
+        # Enforced by the kubelet; the operator's own deadline is not.
+        "activeDeadlineSeconds": pod_deadline(cluster),
+        "terminationGracePeriodSeconds": cluster.grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(cluster.run_as_user),
+        "containers": [
+            {
+                "name": container,
+                "image": request.image,
+                "command": request.command,
+                "env": request.environment(is_first=is_first),
+                "resources": container_resources(request),
+                "securityContext": CONTAINER_SECURITY,
+                "volumeMounts": VOLUME_MOUNTS,
+            }
+        ],
+        "volumes": volumes(cluster),
+    }
+    spec |= _placement(cluster)
+    if request.run.pull_secrets:
+        spec["imagePullSecrets"] = list(request.run.pull_secrets)
+    spec["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": request.labels},
+        }
+    ]
+    return spec
+
+
+CONTAINER_SECURITY: Object = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+VOLUME_MOUNTS: list[Object] = [
+    {"name": "scratch", "mountPath": SCRATCH},
+    {"name": "tmp", "mountPath": "/tmp"},  # a mount, not a file of ours
+    {"name": "shm", "mountPath": "/dev/shm"},
+]
+
+
+def pod_security(user: int | None) -> Object:
+    """Return restricted Pod Security; the user applies to the operator's init container too."""
+    context: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    return context | ({"runAsUser": user} if user is not None else {})
+
+
+def volumes(cluster: ClusterSection) -> list[Object]:
+    """Return the writable volumes; shared memory counts as the container's memory."""
+    return [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {
+            "name": "shm",
+            "emptyDir": {"medium": "Memory", "sizeLimit": _gib(cluster.shared_memory_gib)},
+        },
+    ]
+
+
+def container_resources(request: JobRequest) -> Object:
+    """Return requests and limits of one machine's container.
+
+    Cores are not limited: a throttled process delays all others.
+    """
+    cluster, processes = request.resources.cluster, request.resources.processes_per_machine
+    memory = _gib(cluster.memory_gib_per_process * processes)
+    cores = f"{round(cluster.cpus_per_process * processes * 1000)}m"
+    accelerators = {cluster.accelerator: str(processes)} if cluster.accelerator else {}
+    return {
+        "requests": {"cpu": cores, "memory": memory, **accelerators},
+        "limits": {"memory": memory, **accelerators},
+    }
+
+
+def pod_deadline(cluster: ClusterSection) -> int:
+    """Return the seconds after which the kubelet ends a pod, in case the launcher is gone.
+
+    A pod's time starts when it is scheduled, while others of its job may still be queued.
+    """
+    budgets = cluster.budgets
+    hours = budgets.queued_hours + budgets.running_hours
+    seconds = hours * SECONDS_PER_HOUR + budgets.starting_minutes * SECONDS_PER_MINUTE
+    return max(1, round(seconds)) + cluster.grace_seconds
+
+
+def _placement(cluster: ClusterSection) -> Object:
+    given: Object = {
+        "serviceAccountName": cluster.service_account,
+        "priorityClassName": cluster.priority_class,
+        "schedulerName": cluster.gang_scheduler,
+        "nodeSelector": cluster.node_selector,
+        "tolerations": [
+            {key: value for key, value in each.model_dump().items() if value}
+            for each in cluster.tolerations
+        ],
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def _gib(size: float) -> str:
+    return f"{round(size * 1024)}Mi"
+
+
+class JobKind(ABC):
+    """Manifests and status of one kind, as pure functions.
+
+    Attributes:
+        title: Its name for people.
+        resource: Its API resource.
+        container: Its operator's name of the training container.
+        api_version: API version of its manifests.
+    """
+
+    title: str
+    resource: Resource
+    container: str
+
+    @property
+    def api_version(self) -> str:
+        """Return API group and version."""
+        return f"{self.resource.group}/{self.resource.version}"
+
+    @abstractmethod
+    def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
+        """Return the manifest's spec.
+
+        Args:
+            request: The job to run.
+            fields: Fields of the served version, for those that only some versions have.
+
+        Raises:
+            PerennialError: this kind does not support what the contract requests.
+        """
+
+    @abstractmethod
+    def rank_of(self, pod: Object) -> int:
+        """Return the machine number of a pod; 0 runs the first rank."""
+
+    @abstractmethod
+    def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
+        """Return the outcome, given the conditions that are true."""
+
+    def manifest(self, request: JobRequest, fields: frozenset[str] = frozenset()) -> Object:
+        """Return the manifest to create."""
+        spec = self.spec(request, fields)
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.title,
+            "metadata": request.metadata(spec),
+            "spec": spec,
+        }
+
+    def view(self, job: Object) -> JobView:
+        """Return the view of a job's status."""
+        metadata, status = job["metadata"], job.get("status", {})
+        true = {
+            each["type"]: each
+            for each in status.get("conditions", ())
+            if each.get("status") == "True"
+        }
+        annotations = metadata.get("annotations", {})
+        return JobView(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            run_id=metadata.get("labels", {}).get(RUN_LABEL, ""),
+            attempt=annotations.get(ATTEMPT, ""),
+            spec_digest=annotations.get(SPEC_DIGEST, ""),
+            outcome=self.outcome(true),
+            is_suspended=self._is_suspended(job, true),
+            is_leaving="deletionTimestamp" in metadata,
+            is_past_deadline=true.get("Failed", {}).get("reason") == DEADLINE,
+            message="; ".join(found["message"] for found in true.values() if found.get("message")),
+        )
+
+    def pod_view(self, pod: Object) -> PodView:
+        """Return the view of a pod's status."""
+        return PodView.of(pod, self.container)
+
+    def _is_suspended(self, job: Object, true: dict[str, Object]) -> bool:
+        suspended = job["spec"].get("suspend") or job["spec"].get("runPolicy", {}).get("suspend")
+        return bool(suspended) or "Suspended" in true
+
+
+# How long ended jobs are kept; their evidence is in the object store and the run's page anyway.
+KEPT_SECONDS = 24 * 3600
+# A service mesh's sidecar would outlive the training, or block it.
+ANNOTATIONS = {"sidecar.istio.io/inject": "false", **LEFT_IN_PLACE}
+
+
+class PyTorchJob(JobKind):
+    """A master with the first rank, and workers."""
+
+    title = "PyTorchJob"
+    resource = PYTORCHJOBS
+    container = "pytorch"
+
+    @override
+    def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
+        cluster = request.resources.cluster
+        replicas = {"Master": self._replica(request, 1, is_first=True)}
+        if cluster.machines > 1:
+            replicas["Worker"] = self._replica(request, cluster.machines - 1, is_first=False)
+        policy: Object = {
+            # Deletes the pods that still run when one failed; the failed pod stays, with its log.
+            "cleanPodPolicy": "Running",
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            # No backoffLimit: at the limit, the operator deletes every pod, the failed one too.
+        }
+        if cluster.gang_scheduler:
+            policy["schedulingPolicy"] = {"minAvailable": cluster.machines}
+        return {
+            "nprocPerNode": str(request.resources.processes_per_machine),
+            "runPolicy": policy,
+            "pytorchReplicaSpecs": replicas,
+        }
+
+    @override
+    def rank_of(self, pod: Object) -> int:
+        labels = pod["metadata"]["labels"]
+        index = int(labels.get("training.kubeflow.org/replica-index", "0"))
+        is_master = labels.get("training.kubeflow.org/replica-type") == "master"
+        return 0 if is_master else index + 1
+
+    @override
+    def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
+        if "Failed" in conditions:
+            return "failed"
+        return "succeeded" if "Succeeded" in conditions else None
+
+    def _replica(self, request: JobRequest, count: int, *, is_first: bool) -> Object:
+        return {
+            "replicas": count,
+            "restartPolicy": "Never",
+            "template": {
+                "metadata": {"labels": request.labels, "annotations": ANNOTATIONS},
+                "spec": pod_spec(request, self.container, is_first=is_first),
+            },
+        }
+
+
+DEADLINE_FIELD = "activeDeadlineSeconds"  # from 2.2 on
+# Options whose fields differ between versions of TrainJob.
+OF_THE_RUNTIME = (
+    "service_account", "priority_class", "gang_scheduler", "node_selector", "tolerations",
+    "run_as_user", "grace_seconds", "shared_memory_gib",
+)  # fmt: skip
+OURS = ClusterSection()  # what the TrainingRuntime in k8s/ is made for
+
+
+class TrainJob(JobKind):
+    """Equal machines, numbered; the first one holds the first rank."""
+
+    title = "TrainJob"
+    resource = TRAINJOBS
+    container = "node"
+
+    @override
+    def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
+        resources = request.resources
+        refuse_what_the_runtime_decides(resources.cluster)
+        spec: Object = {
+            "runtimeRef": {
+                "apiGroup": self.resource.group,
+                "kind": "TrainingRuntime",
+                "name": resources.cluster.runtime,
+            },
+            "trainer": {
+                "image": request.image,
+                "command": request.command,
+                # All machines get the same variables; only the first rank uses the tracking run.
+                "env": request.environment(is_first=True),
+                "numNodes": resources.cluster.machines,
+                "numProcPerNode": resources.processes_per_machine,
+                "resourcesPerNode": container_resources(request),
+            },
+        }
+        if DEADLINE_FIELD in fields:
+            spec[DEADLINE_FIELD] = pod_deadline(resources.cluster)
+        return spec
+
+    @override
+    def rank_of(self, pod: Object) -> int:
+        labels = pod["metadata"]["labels"]
+        return int(labels.get("batch.kubernetes.io/job-completion-index", "0"))
+
+    @override
+    def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
+        if "Failed" in conditions:
+            return "failed"
+        return "succeeded" if "Complete" in conditions else None
+
+
+def refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:
+    """Refuse options of a contract that a TrainJob cannot express.
+
+    Raises:
+        PerennialError: there are some, or the TrainingRuntime's deadline precedes the budgets.
+    """
+    asked = cluster.changed(*OF_THE_RUNTIME)
+    if asked:
+        raise PerennialError(
+            f"a TrainJob does not support resources.cluster.{', '.join(asked)}",
+            evidence="its fields have other names in every version of the Trainer",
+            action=f"set it in the TrainingRuntime {cluster.runtime!r} (copy k8s/components/"
+            "training-runtime under another name and set resources.cluster.runtime), and remove it "
+            "from the contract",
+        )
+    if cluster.runtime == OURS.runtime and pod_deadline(cluster) > pod_deadline(OURS):
+        raise PerennialError(
+            f"the TrainingRuntime {cluster.runtime!r} ends pods before the timeouts in "
+            "[resources.cluster.budgets]",
+            evidence=f"its activeDeadlineSeconds is {pod_deadline(OURS)}; the timeouts sum up to "
+            f"{pod_deadline(cluster)}",
+            action="copy k8s/components/training-runtime under another name with a later deadline "
+            "and set resources.cluster.runtime",
+        )
