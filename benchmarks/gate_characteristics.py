@@ -39,8 +39,7 @@ from perennial.engine.evaluation.resampling import Blocks, blocks_of
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.metrics.probabilities import log_losses
 from perennial.engine.task import Task, load_task
-from perennial.gate.comparison import Contender, Match, compare
-from perennial.gate.conditions import Conditions
+from perennial.gate.comparison import Conditions, Contender, Match, compare
 from perennial.gate.config import GateSection
 from perennial.gate.decision import Evidence, judge
 from perennial.gate.power import reach_of

@@ -28,7 +28,8 @@ from perennial.contracts.version_decisions import VersionDecision
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.register_model.step import register_model_step
 from perennial.registry import model_registry, promotion
-from perennial.registry.model_registry import CHALLENGER, CHAMPION, AliasChange, open_registry
+from perennial.registry.champion_records import AliasChange
+from perennial.registry.model_registry import CHALLENGER, CHAMPION, open_registry
 from registration_inputs import NAME
 
 OURS = (Path(promotion.__file__).parent, Path(model_registry.__file__).parent, artifact.__file__)

@@ -20,7 +20,8 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.engine.export import WEIGHTS_FILE, load_model
-from perennial.registry.model_registry import CHAMPION, ChampionMovedError, open_registry
+from perennial.registry.champion_records import ChampionMovedError
+from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.registry.promotion import Candidate, promote
 from perennial.registry_commands import champion as moves
 from perennial.registry_commands.catalogue import Catalogue

@@ -14,7 +14,7 @@ from perennial.clients.object_store import open_store
 from perennial.compilation import compile_pipeline
 from perennial.contract import load_contract
 from perennial.contracts.environment import SECRETS_FOLDER, Environment
-from perennial.decide_retraining.monitoring_record import load_monitoring_record
+from perennial.decide_retraining.state import load_monitoring_record
 from perennial.deployment.placement import place
 from perennial.registry.model_registry import open_registry
 

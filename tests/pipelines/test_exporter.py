@@ -18,7 +18,7 @@ from deployments import contract, profile
 from perennial.clients.object_store import open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.decide_retraining.monitoring_record import MonitoringRecord, save_monitoring_record
+from perennial.decide_retraining.state import MonitoringRecord, save_monitoring_record
 from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire

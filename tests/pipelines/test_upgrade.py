@@ -21,7 +21,7 @@ from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import Start, TargetCluster, start_deployed
 from perennial.deployment.watch import WatchState
-from perennial.detect_drift.arrivals import ArrivedFiles
+from perennial.detect_drift.file_windows import ArrivedFiles
 from perennial.gate.repeats import PastTest, claim_test
 from perennial.registry.model_registry import CHAMPION, open_registry
 from pipeline_server import pipeline_server

@@ -10,13 +10,15 @@ from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.config import DecideRetrainingConfig
-from perennial.decide_retraining.monitoring_record import (
+from perennial.decide_retraining.policy import SnapshotInfo, decide
+from perennial.decide_retraining.report import write_report
+from perennial.decide_retraining.state import (
+    Retraining,
+    TriggerState,
+    decide_and_record,
     save_monitoring_record,
     summarize_monitoring,
 )
-from perennial.decide_retraining.policy import SnapshotInfo, decide
-from perennial.decide_retraining.report import write_report
-from perennial.decide_retraining.state import Retraining, TriggerState, decide_and_record
 from perennial.registry.champion_records import refuse_recorded_champion
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.parameters import encode_parameter

@@ -1,4 +1,10 @@
-"""Deviations of windows from reference blocks, as standard normal deviates, and the threshold."""
+"""Deviations of windows from reference blocks, as standard normal deviates, and the threshold.
+
+Distances lose the direction of a change, and with it most of the power if blocks vary anyway. A
+score keeps the direction, so windows that move the same way add up.
+
+Shapes: T blocks (the reference's, then the windows'), K scores.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,9 +21,129 @@ from perennial.detect_drift.block_noise import (
     estimate_correlations,
     find_common_variance,
 )
-from perennial.detect_drift.block_scores import score_blocks
-from perennial.detect_drift.new_values import new_value_z_scores
-from perennial.detect_drift.two_sample import Profile
+from perennial.detect_drift.two_sample import OTHER, Profile
+
+
+def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]:
+    """Return, for each text column, the share of a window's rows with values new to the reference.
+
+    Identifiers and names are new in every block. The share that was new in one block of the
+    reference's second half is expected in each window too, and subtracted. A column with more
+    values than the sketches name is skipped: its new ones are among the others.
+
+    Args:
+        profiles: Profiles of the reference blocks, then of the windows.
+        old: Slice of the reference blocks.
+    """
+    found = []
+    for profile in profiles:
+        if profile.statistic != "total_variation" or OTHER in profile.points:
+            continue
+        present = profile.values > 0
+        size: int = old.stop
+        first_half = max(size // 2, 1)
+        arrivals = [
+            profile.values[block][~present[:block].any(axis=0)].sum()
+            for block in range(first_half, size)
+        ]
+        expected = max(arrivals, default=0.0)
+        new = profile.values[:, ~present[old].any(axis=0)].sum(axis=1)
+        windows = np.arange(1, len(new) - size + 1)
+        shares = np.zeros(len(new))
+        shares[size:] = np.maximum(new[size:] - expected * windows, 0.0)
+        found.append(Profile(profile.column, "new_values", (), shares[:, None], profile.weights))
+    return found
+
+
+def new_value_z_scores(profile: Profile, old: slice) -> NDArray[np.float64]:
+    """Return standard normal deviates of each window's new values, shape [W].
+
+    A value that was absent from n rows has a share below 3/n with 95% confidence; its rows in a
+    window then follow Poisson's law.
+    """
+    rows = profile.weights[old.stop :]
+    count = np.round(profile.values[old.stop :, 0] * rows)
+    expected = rows * 3 / max(profile.weights[old].sum(), 1.0)
+    tails = stats.poisson.sf(count - 1, expected)
+    return np.asarray(stats.norm.isf(np.clip(tails, 1e-300, 0.999)), dtype=np.float64)
+
+
+EXTREME_RANK = 0.005
+"""Normal scores are clipped at this rank and its mirror (2.6 standard deviations), so that single
+rows in heavy tails cannot decide."""
+LEAST_SPREAD = 1e-6  # of normal scores; zero for a column that is constant in a block
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of blocks.
+
+    Attributes:
+        values: Shape [T, K].
+        kinds: Kind of each score; scores of one kind have one scale. Length K.
+        profiles: Position of the profile behind each score, shape [K].
+        row_variances: Variance that independent rows give to a score of one block, times the
+            block's rows; shape [K].
+    """
+
+    values: NDArray[np.float64]
+    kinds: tuple[str, ...]
+    profiles: NDArray[np.int64]
+    row_variances: NDArray[np.float64]
+
+
+def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
+    """Return all scores of all blocks, without constant ones.
+
+    Args:
+        profiles: Profiles of the reference blocks, then of the windows.
+        old: Slice of the reference blocks.
+    """
+    columns: list[tuple[NDArray[np.float64], str, int, float]] = []
+    for index, profile in enumerate(profiles):
+        if profile.statistic == "kolmogorov_smirnov" and len(profile.points) > 1:
+            location, spread = _location_and_spread(profile, old)
+            # Of n normal values, the mean has variance 1/n and the log of the spread 1/2n.
+            columns += [(location, "location", index, 1.0), (spread, "spread", index, 0.5)]
+        elif profile.statistic in ("null_share", "label_mean"):
+            # The arcsine makes the variance of a share, 1/4n, independent of the share.
+            angle = np.arcsin(np.sqrt(np.clip(profile.values[:, 0], 0.0, 1.0)))
+            columns.append((angle, profile.statistic, index, 0.25))
+        elif profile.statistic == "dependence":
+            columns.append((profile.values[:, 0], "dependence", index, 0.0))
+    moving = [
+        (np.where(profiles[index].weights > 0, values, np.nan), kind, index, variance)
+        for values, kind, index, variance in columns
+        if len(np.unique(values[profiles[index].weights > 0])) > 1
+    ]
+    num_blocks = len(profiles[0].weights)
+    return Scores(
+        np.array([values for values, _, _, _ in moving]).reshape(-1, num_blocks).T,
+        tuple(kind for _, kind, _, _ in moving),
+        np.array([index for _, _, index, _ in moving], dtype=np.int64),
+        np.array([variance for _, _, _, variance in moving]),
+    )
+
+
+def _location_and_spread(
+    profile: Profile, old: slice
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and log standard deviation of each block's normal scores, shapes [T].
+
+    A value's normal score is the normal quantile of its rank in the reference.
+    """
+    points = len(profile.points)
+    before, after = profile.values[:, :points], profile.values[:, points:]
+    pooled = profile.pooled(old)
+    ranks = (pooled[:points] + pooled[points:]) / 2
+    scores = stats.norm.ppf(np.clip(ranks, EXTREME_RANK, 1 - EXTREME_RANK))
+    atoms, between = after - before, before[:, 1:] - after[:, :-1]
+    means, squares = (
+        atoms @ values + between @ ((values[1:] + values[:-1]) / 2)
+        for values in (scores, scores**2)
+    )
+    return means, np.log(np.maximum(squares - means**2, LEAST_SPREAD)) / 2
+
 
 MIN_Z_SCORE = 3.0
 """Three standard deviations, as in control charts; the reference's own blocks can only raise it."""

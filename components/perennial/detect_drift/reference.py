@@ -16,8 +16,7 @@ from scipy import stats
 from perennial.contracts.monitoring import ColumnDrift, WindowDrift
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import BlockSketch
-from perennial.detect_drift.deviations import BlockDeviations, Calibration
-from perennial.detect_drift.new_values import new_value_profiles
+from perennial.detect_drift.deviations import BlockDeviations, Calibration, new_value_profiles
 from perennial.detect_drift.two_sample import Profile, profiles_of
 
 MIN_BLOCKS = 5

@@ -8,9 +8,9 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import ValidationReport
-from perennial.detect_drift.arrivals import record_arrivals
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.config import DetectDriftConfig
+from perennial.detect_drift.file_windows import record_arrivals
 from perennial.detect_drift.report import write_report
 from perennial.detect_drift.verdict import scalars_of, summary_of, without_champion
 from perennial.registry.model_registry import CHAMPION, open_registry

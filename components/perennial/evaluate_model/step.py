@@ -4,8 +4,7 @@ from pathlib import Path
 
 from perennial.contracts.environment import Environment
 from perennial.gate.config import JudgementConfig
-from perennial.gate.judgement import judge_challenger
-from perennial.gate.verdict import scalars_of
+from perennial.gate.judgement import judge_challenger, scalars_of
 from perennial.steps.decorator import StepResult, pipeline_step
 
 

@@ -11,14 +11,14 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
 from mlflow.tracking import MlflowClient
-from typing_extensions import override
 
 from perennial.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
-from perennial.clients.object_store import ObjectStore, copy_tree, open_store
+from perennial.clients.object_store import ConflictError, ObjectStore, copy_tree, open_store
 from perennial.clients.outages import outlasting
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
@@ -27,13 +27,6 @@ from perennial.registry.champion_records import (
     ChampionMovedError,
     ChampionRecords,
     record_key,
-)
-from perennial.registry.registry_interface import (
-    CHALLENGER,
-    CHAMPION,
-    NO_FILES,
-    NO_TAGS,
-    ModelRegistry,
 )
 from perennial.registry.version_files import (
     FILES_TAG,
@@ -44,21 +37,14 @@ from perennial.registry.version_files import (
     ways_out,
 )
 
-__all__ = (
-    "CHALLENGER",
-    "CHAMPION",
-    "FINGERPRINT_TAG",
-    "AliasChange",
-    "ChampionMovedError",
-    "MlflowModelRegistry",
-    "ModelRegistry",
-    "ModelVersion",
-    "open_registry",
-)  # fmt: skip
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+NO_TAGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
-class MlflowModelRegistry(ModelRegistry):
-    """The registry of an MLflow server or database.
+class ModelRegistry:
+    """The versions of every model, and which one is the champion, in an MLflow server or database.
 
     Args:
         client: The server or database.
@@ -72,8 +58,8 @@ class MlflowModelRegistry(ModelRegistry):
         self._store = store
         self._files = VersionFiles(store, proxied=tracking_uri.startswith("http"))
 
-    @override
     def names(self) -> list[str]:
+        """Return every registered model, sorted by name."""
         found: list[str] = []
         token: str | None = None
         while True:
@@ -83,16 +69,21 @@ class MlflowModelRegistry(ModelRegistry):
             if not token:
                 return sorted(found)
 
-    @override
     def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
+        """Return the version of an alias; None without one, or without the model.
+
+        Raises:
+            UnclearChampionError: the alias is `champion`, and MLflow's record contradicts the
+                object store's, or one is damaged.
+        """
         if alias == CHAMPION:
             records = self.champion_records(name)
             return records.versions.get(records.champion())
         number = self.aliases(name).get(alias)
         return next((one for one in self.versions(name) if one.version == number), None)
 
-    @override
     def champion_records(self, name: str) -> ChampionRecords:
+        """Return MLflow's and the object store's records of the champion, without checking them."""
         content = self._store.read(record_key(name))
         while True:
             alias = self.aliases(name).get(CHAMPION, "")
@@ -103,8 +94,17 @@ class MlflowModelRegistry(ModelRegistry):
                 return ChampionRecords.of(name, place, alias, content, versions)
             content = again  # a promotion got in between
 
-    @override
     def repair(self, name: str, champion: str, tags: Mapping[str, Mapping[str, str]]) -> str:
+        """Replace both records of the champion by a person's decision; keep the old record.
+
+        Args:
+            name: The registered model.
+            champion: The new champion in both records; empty for no champion.
+            tags: Version → tags that record who decided, why and when.
+
+        Returns:
+            Where the replaced record is kept; empty if there was none.
+        """
         content = self._store.read(record_key(name))
         aside = f"registry/{name}/replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
         if content is not None:
@@ -112,29 +112,44 @@ class MlflowModelRegistry(ModelRegistry):
         if champion:
             alias = self.aliases(name).get(CHAMPION, "")
             change = self._change(name, champion, alias, tags)
-            self._store.replace(record_key(name), change, previous=content)
-            self._settle(name)
+            try:
+                self._store.replace(record_key(name), change, previous=content)
+            except ConflictError as error:
+                raise PerennialError(
+                    f"the champion of {name} changed during the repair; nothing was changed",
+                    action=f"run `perennial models {name} --repair` again",
+                ) from error
+            self.finish_change(name)
         else:
             with tolerated("RESOURCE_DOES_NOT_EXIST"):
                 self._client.delete_registered_model_alias(name, CHAMPION)
             self._store.delete(record_key(name))
         return f"{self._store.uri}/{aside}" if content is not None else ""
 
-    @override
     def take_over(self, name: str, fingerprint: str) -> ModelVersion | None:
+        """Return the version that an earlier attempt registered; None without one.
+
+        Two concurrent attempts may both have created one. The first counts; the others are deleted,
+        even if the attempt that created them was killed before it could.
+        """
         found = self._search(f"name = '{name}' and tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
         for later in found[1:]:
             with tolerated("RESOURCE_DOES_NOT_EXIST"):  # the attempt that made it deleted it
                 self._client.delete_model_version(name, later.version)
         return found[0] if found else None
 
-    @override
     def versions(self, name: str) -> list[ModelVersion]:
+        """Return every version of a model, the oldest first; empty without the model."""
         return self._search(f"name = '{name}'")
 
-    @override
     @outlasting
     def download(self, version: ModelVersion, to: Path) -> Path:
+        """Download the version's files, verify them, and return the local folder.
+
+        Raises:
+            DamagedModelError: a file is missing or altered.
+            PerennialError: the files are gone, or lie outside the object store.
+        """
         registered = self._files.expected(version)
         target = to / f"{version.name}-{version.version}"
         to.mkdir(parents=True, exist_ok=True)
@@ -149,9 +164,14 @@ class MlflowModelRegistry(ModelRegistry):
         self._files.verify_folder(version, registered, target)
         return target
 
-    @override
     @outlasting
     def read_files(self, version: ModelVersion, names: Collection[str]) -> dict[str, bytes]:
+        """Return the content of the named files that the version has, without its weights.
+
+        Raises:
+            DamagedModelError: one of them is missing or altered.
+            PerennialError: the files are gone, or lie outside the object store.
+        """
         registered = self._files.expected(version)
         place, found = version.source.rstrip("/"), dict[str, bytes]()
         try:
@@ -173,7 +193,6 @@ class MlflowModelRegistry(ModelRegistry):
         self._files.verify_contents(version, registered, contents)
         return found
 
-    @override
     def register(
         self,
         name: str,
@@ -185,6 +204,20 @@ class MlflowModelRegistry(ModelRegistry):
         description: str,
         files: Mapping[str, str] = NO_FILES,
     ) -> ModelVersion:
+        """Register a version for files that are complete at `source`.
+
+        Idempotent: a version that already has the fingerprint is returned instead (`take_over`).
+
+        Args:
+            name: The registered model.
+            source: Address of the files.
+            run_id: The MLflow run.
+            fingerprint: Identifies the version, so that a retry finds it again.
+            tags: Tags of the version.
+            description: Why it was registered.
+            files: Path below `source` → SHA-256, of every file that was uploaded, to be recorded;
+                empty for files whose digests are not known.
+        """
         existing = self.take_over(name, fingerprint)
         if existing is not None:
             return existing
@@ -199,8 +232,8 @@ class MlflowModelRegistry(ModelRegistry):
         # MLflow numbers versions in order, so whoever created a later one now sees the first.
         return self.take_over(name, fingerprint) or _version(created)
 
-    @override
     def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
+        """Create the registered model if missing; set its tags and, unless empty, description."""
         with tolerated("RESOURCE_ALREADY_EXISTS"):
             self._client.create_registered_model(name)
         known = self._client.get_registered_model(name)
@@ -210,17 +243,12 @@ class MlflowModelRegistry(ModelRegistry):
             if known.tags.get(key) != value:
                 despite_rivals(self._client.set_registered_model_tag, name, key, value)
 
-    @override
     def set_alias(self, name: str, alias: str, version: str) -> None:
+        """Point an alias other than `champion` at a version."""
         if alias == CHAMPION:
             raise ValueError("the champion moves by promote() only")
         despite_rivals(self._client.set_registered_model_alias, name, alias, version)
 
-    @override
-    def finish_move(self, name: str) -> None:
-        self._settle(name)
-
-    @override
     def promote(
         self,
         name: str,
@@ -230,9 +258,24 @@ class MlflowModelRegistry(ModelRegistry):
         *,
         forced: bool = False,
     ) -> None:
+        """Make a version the champion, if the champion is still the expected one.
+
+        Args:
+            name: The registered model.
+            version: The new champion; nothing happens if it is champion already.
+            expected_champion: The version it was compared with; empty for none.
+            tags: Version → tags that record who changed the champion, why and when. They are set
+                with the alias: a recorded change has them, even if its writer is killed.
+            forced: Whether a person sets the champion although its records contradict each other.
+
+        Raises:
+            ChampionMovedError: another version became champion in between.
+            UnclearChampionError: the records of the champion contradict each other.
+        """
+
         def announce(content: bytes | None) -> tuple[bytes | None, None]:
             # If this completes a change, `content` is outdated: the write conflicts and is retried.
-            self._settle(name)
+            self.finish_change(name)
             records = self.champion_records(name)
             champion = records.alias if forced else records.champion()
             if champion == version and not (forced and records.problem()):
@@ -242,7 +285,7 @@ class MlflowModelRegistry(ModelRegistry):
             return self._change(name, version, champion, tags), None
 
         self._store.update(record_key(name), announce)
-        self._settle(name)
+        self.finish_change(name)
 
     def _change(
         self, name: str, version: str, replaced: str, tags: Mapping[str, Mapping[str, str]]
@@ -255,8 +298,8 @@ class MlflowModelRegistry(ModelRegistry):
         change = AliasChange(champion=version, replaced=replaced, done=False, tags=recorded)
         return change.to_json().encode()
 
-    def _settle(self, name: str) -> None:
-        """Move the alias to the latest champion, if that was announced and not done."""
+    def finish_change(self, name: str) -> None:
+        """Complete an announced change of the champion whose writer was killed."""
         is_late = False
 
         def complete(content: bytes | None) -> tuple[bytes | None, None]:
@@ -282,8 +325,8 @@ class MlflowModelRegistry(ModelRegistry):
                 with tolerated("RESOURCE_DOES_NOT_EXIST"):
                     despite_rivals(self._client.set_model_version_tag, name, version, key, value)
 
-    @override
     def aliases(self, name: str) -> dict[str, str]:
+        """Return alias → version; empty without the model."""
         aliases: Mapping[str, object] = {}
         with tolerated("RESOURCE_DOES_NOT_EXIST"):
             aliases = self._client.get_registered_model(name).aliases
@@ -305,7 +348,7 @@ def open_registry(environment: Environment) -> ModelRegistry:
     """Open the registry on the environment's MLflow."""
     client = open_mlflow(environment)
     store = open_store(environment.store_uri)
-    return MlflowModelRegistry(client, environment.tracking_uri, store)
+    return ModelRegistry(client, environment.tracking_uri, store)
 
 
 def _gone(version: ModelVersion, error: Exception) -> PerennialError:

@@ -17,15 +17,10 @@ from perennial.contracts.version_decisions import (
     refuse_rolled_back,
     tags_of_promotion,
 )
+from perennial.registry.champion_records import ChampionMovedError
 from perennial.registry.model_card import CardContent
-from perennial.registry.model_registry import (
-    CHALLENGER,
-    CHAMPION,
-    ChampionMovedError,
-    ModelRegistry,
-    ModelVersion,
-)
-from perennial.registry.version_files import digests_of
+from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry
+from perennial.registry.version_files import ModelVersion, digests_of
 
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
@@ -101,7 +96,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
     if version is not None:
         _refuse_rolled_back(version)
     else:
-        registry.finish_move(candidate.name)
+        registry.finish_change(candidate.name)
         found = registry.version_by_alias(candidate.name, CHAMPION)
         champion = found.version if found else ""
         if champion != candidate.champion:

@@ -7,7 +7,7 @@ from perennial.data.partitions import Listing, samples
 from perennial.data.splits import rows_by_block
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Page
-from perennial.snapshot_data.schema import role_of
+from perennial.snapshot_data.manifest import role_of
 
 _MAX_LISTED = 100
 _MAX_SAMPLES = 5

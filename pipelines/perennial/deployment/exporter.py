@@ -18,16 +18,11 @@ from typing_extensions import override
 from perennial.clients.object_store import ObjectStore, open_store
 from perennial.clients.pipeline_records import PipelineRun, Schedule
 from perennial.contracts.environment import Environment
-from perennial.decide_retraining.monitoring_record import MonitoringRecord, load_monitoring_record
+from perennial.decide_retraining.state import MonitoringRecord, load_monitoring_record
 from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
-from perennial.registry.model_registry import (
-    CHAMPION,
-    FINGERPRINT_TAG,
-    ModelRegistry,
-    ModelVersion,
-    open_registry,
-)
+from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
+from perennial.registry.version_files import FINGERPRINT_TAG, ModelVersion
 
 SEEN_RUNS = 20
 """The newest ones of a model in which its last monitoring and training are looked for."""

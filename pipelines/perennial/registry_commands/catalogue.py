@@ -18,7 +18,8 @@ from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
 from perennial.registry.champion_records import refuse_recorded_champion
-from perennial.registry.model_registry import CHAMPION, ModelRegistry, ModelVersion, open_registry
+from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
+from perennial.registry.version_files import ModelVersion
 from perennial.runs import Home
 
 T = TypeVar("T")

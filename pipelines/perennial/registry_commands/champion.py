@@ -1,12 +1,17 @@
 """Change the champion by hand, with a reason: promote a version, or roll the champion back."""
 
 import getpass
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from perennial.clients.tracking import open_tracking
+from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
+from perennial.contracts.lineage import CONTRACT_FILE
+from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.version_decisions import (
     REASON_CHARACTERS,
     REPLACED_TAG,
@@ -16,10 +21,56 @@ from perennial.contracts.version_decisions import (
     tags_of_rollback,
 )
 from perennial.engine.export import load_model
-from perennial.registry.model_registry import CHAMPION, ChampionMovedError, ModelVersion
+from perennial.gate.config import JudgementConfig
+from perennial.gate.judgement import judge_challenger
+from perennial.registry.champion_records import ChampionMovedError
+from perennial.registry.model_registry import CHAMPION
 from perennial.registry.promotion import promote_while_better
+from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
-from perennial.registry_commands.re_evaluation import re_evaluate
+
+
+def re_evaluate(catalogue: Catalogue, version: ModelVersion) -> Verdict:
+    """Return the gate's verdict on a version and the current champion, on the version's test rows.
+
+    The rules are those of the contract that the version was trained under. A tracking run of its
+    own holds the figures.
+
+    Raises:
+        PerennialError: the version has no contract, or its data cannot be read any more.
+    """
+    with TemporaryDirectory() as scratch:
+        folder = catalogue.registry.download(version, Path(scratch))
+        config = _gate(version, folder)
+        now = datetime.now(UTC)
+        run = f"{version.name}-{version.version}-judged-again-{now:%Y%m%d-%H%M%S-%f}"
+        environment = replace(catalogue.environment, run_id=run)
+        page = Path(scratch) / "report.html"
+        verdict = judge_challenger(
+            config, folder, folder, folder, page=page, environment=environment
+        )
+        # In a pipeline the run goes on after a promotion; this one has no further step.
+        open_tracking(environment, version.name).finish()
+        return verdict
+
+
+def _gate(version: ModelVersion, folder: Path) -> JudgementConfig:
+    lacking = [
+        name for name in (CONTRACT_FILE, SkeletonReport.file_name) if not (folder / name).exists()
+    ]
+    try:
+        contract = None if lacking else Contract.from_json((folder / CONTRACT_FILE).read_bytes())
+    except ValueError:
+        contract, lacking = None, ["a contract that this code can read"]
+    if contract is None:
+        raise PerennialError(
+            f"{version.name} version {version.version} cannot be judged by the gate",
+            evidence=f"it lacks {' and '.join(lacking)}: it was registered by another version of "
+            "Perennial",
+            action="train it again; --force promotes it unjudged",
+        )
+    return JudgementConfig(model=contract.model, gate=contract.gate)
+
 
 ANYWAY = "--force skips this check"
 
@@ -68,7 +119,7 @@ def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> s
             that one.
     """
     decision = request.decision()
-    _finish_move(catalogue, name)
+    _finish_change(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
     records = catalogue.registry.champion_records(name)
     champion = records.alias if request.force else records.champion()
@@ -127,7 +178,7 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
         ChampionMovedError: another version became champion meanwhile.
     """
     decision = request.decision()
-    _finish_move(catalogue, name)
+    _finish_change(catalogue, name)
     champion = catalogue.find(f"{name}@{CHAMPION}")
     earlier = champion.tags.get(REPLACED_TAG) or champion.tags.get("perennial.parent_version", "")
     found = [version for version in catalogue.versions(name) if version.version == earlier]
@@ -148,10 +199,10 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
     return f"{name} version {target.version} is champion again{_instead_of(champion.version)}"
 
 
-def _finish_move(catalogue: Catalogue, name: str) -> None:
+def _finish_change(catalogue: Catalogue, name: str) -> None:
     """Complete an announced alias change that was killed; the decision starts from it."""
     catalogue.versions(name)  # an unknown name is refused before anything is touched
-    catalogue.registry.finish_move(name)
+    catalogue.registry.finish_change(name)
 
 
 def _move(

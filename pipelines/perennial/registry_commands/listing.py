@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.contracts.version_decisions import VersionDecision
-from perennial.registry.model_registry import ModelVersion
+from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue
 from perennial.runs import Home, RunRecord, step_records
 

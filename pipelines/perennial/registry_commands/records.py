@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section
 from perennial.contracts.version_decisions import VersionDecision
-from perennial.registry.model_registry import ModelVersion
+from perennial.registry.version_files import ModelVersion
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import PARTS, flattened
 from perennial.registry_commands.listing import EVENTS, champion_warnings, turned_down

@@ -174,7 +174,7 @@ def reproduce(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from perennial.registry_commands import reproduction
     from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.training_record import training_record
+    from perennial.registry_commands.reproduction import training_record
 
     catalogue = Catalogue(open_home(home))
     version_record = catalogue.version_record(catalogue.find(f"{model}@{version}"))

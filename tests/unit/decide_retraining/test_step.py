@@ -12,7 +12,7 @@ from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.config import DecideRetrainingConfig
-from perennial.decide_retraining.monitoring_record import load_monitoring_record
+from perennial.decide_retraining.state import load_monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.registry.champion_records import UnclearChampionError
 

@@ -6,7 +6,7 @@ from perennial.clients.object_store import ConflictError, open_store
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import DataFile, Snapshot
-from perennial.detect_drift.arrivals import record_arrivals
+from perennial.detect_drift.file_windows import record_arrivals
 
 KEY = "monitoring/m/files.json"
 

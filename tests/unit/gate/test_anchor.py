@@ -7,8 +7,8 @@ import pytest
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.contracts.version_decisions import GATE, VersionDecision, tags_of_promotion
-from perennial.gate import anchor
-from perennial.gate.anchor import find_anchor
+from perennial.gate import champion as anchor
+from perennial.gate.champion import find_anchor
 from perennial.registry.model_registry import CHAMPION, open_registry
 
 NAME = "clicks"

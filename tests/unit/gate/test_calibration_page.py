@@ -8,12 +8,11 @@ from perennial.contracts.data import TaskColumns
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import load_task
-from perennial.gate.baselines import MeasuredBaselines
 from perennial.gate.champion import Champion
-from perennial.gate.comparison import Contender
+from perennial.gate.comparison import Contender, MeasuredBaselines
 from perennial.gate.config import GateSection
+from perennial.gate.judgement import JudgedRows, reach_verdict
 from perennial.gate.report import write_report
-from perennial.gate.verdict import JudgedRows, reach_verdict
 
 ROWS, CLASSES = 6000, 4
 

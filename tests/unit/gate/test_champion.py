@@ -12,7 +12,7 @@ from perennial.engine.evaluation.scoring import score_split
 from perennial.gate import champion as champions
 from perennial.gate.champion import read_champion
 from perennial.gate.comparison import Contender
-from perennial.registry.model_registry import ModelVersion
+from perennial.registry.version_files import ModelVersion
 from small_models import GOOD, NOISY, linear_model, stream, write_challenger, write_snapshot
 
 

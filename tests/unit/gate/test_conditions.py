@@ -10,8 +10,14 @@ from perennial.contracts.data import Split
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
-from perennial.gate.comparison import Contender, compare
-from perennial.gate.conditions import Conditions, Drawn, conditions_of, estimate_of
+from perennial.gate.comparison import (
+    Conditions,
+    Contender,
+    Drawn,
+    compare,
+    conditions_of,
+    estimate_of,
+)
 from rivals import match_of
 from small_models import write_snapshot
 

@@ -8,8 +8,15 @@ import pytest
 
 from perennial.gate.comparison import Contender, compare
 from perennial.gate.config import GateSection
-from perennial.gate.hidden_slices import Excess, cut_column, propose
-from perennial.gate.slices import compare_slices, holm, row_losses, undefined_slices
+from perennial.gate.slices import (
+    Excess,
+    compare_slices,
+    cut_column,
+    holm,
+    propose,
+    row_losses,
+    undefined_slices,
+)
 from rivals import contenders, match_of
 
 DECLARED = GateSection(slices=("group",), slice_min_rows=20)

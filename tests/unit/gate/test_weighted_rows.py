@@ -12,12 +12,11 @@ from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import blocks_of
 from perennial.engine.evaluation.scoring import Scored
-from perennial.gate.baselines import MeasuredBaselines
 from perennial.gate.champion import Champion
-from perennial.gate.comparison import Contender, Match, compare
+from perennial.gate.comparison import Contender, Match, MeasuredBaselines, compare
 from perennial.gate.config import GateSection
 from perennial.gate.figures import performance_by_block, performance_by_file
-from perennial.gate.verdict import JudgedRows, reach_verdict
+from perennial.gate.judgement import JudgedRows, reach_verdict
 from perennial.tasks.language_modeling import LanguageModel
 
 ROWS = 300

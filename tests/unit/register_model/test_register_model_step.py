@@ -26,7 +26,7 @@ from perennial.engine.export import load_model
 from perennial.register_model.config import RegistrySection
 from perennial.register_model.step import register_model_step
 from perennial.registry.champion_records import UnclearChampionError
-from perennial.registry.model_registry import MlflowModelRegistry, open_registry
+from perennial.registry.model_registry import ModelRegistry, open_registry
 from registration_inputs import CONTRACT, NAME, TRIGGER, step_arguments, write_inputs
 from small_models import GOOD, NOISY
 
@@ -153,9 +153,9 @@ def test_a_champion_that_moves_during_registration_is_compared_with(
 ):
     """The version is on record by then, and stays as challenger."""
     register(GOOD)
-    before, found = [None, None], MlflowModelRegistry.version_by_alias
+    before, found = [None, None], ModelRegistry.version_by_alias
     monkeypatch.setattr(
-        MlflowModelRegistry,
+        ModelRegistry,
         "version_by_alias",
         lambda self, *names: before.pop() if before else found(self, *names),
     )

@@ -7,14 +7,8 @@ import pytest
 from perennial.clients.object_store import ConflictError, LocalObjectStore, open_store
 from perennial.clients.tracking import open_mlflow, open_tracking
 from perennial.contracts.errors import PerennialError
-from perennial.registry.model_registry import (
-    CHALLENGER,
-    CHAMPION,
-    AliasChange,
-    ChampionMovedError,
-    MlflowModelRegistry,
-    open_registry,
-)
+from perennial.registry.champion_records import AliasChange, ChampionMovedError
+from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry, open_registry
 
 NAME = "flights"
 KEY = f"registry/{NAME}.json"
@@ -181,7 +175,7 @@ def test_a_promotion_killed_anywhere_is_finished_by_a_retry_or_a_rival(
     first, second, third = add("a"), add("b"), add("c")
     registry.promote(NAME, first, "")
     store = KilledStore(open_store(environment.store_uri).root, write, when)
-    dying = MlflowModelRegistry(open_mlflow(environment), environment.tracking_uri, store)
+    dying = ModelRegistry(open_mlflow(environment), environment.tracking_uri, store)
     with pytest.raises(Killed):
         dying.promote(NAME, second, first)
     if (write, when) == (1, "before"):
@@ -221,7 +215,7 @@ def test_a_writer_that_slept_does_not_undo_a_newer_promotion(registry, add, envi
         open_mlflow(environment).set_registered_model_alias(NAME, CHAMPION, second)
 
     store = PausedStore(open_store(environment.store_uri).root, [overtake])
-    sleeper = MlflowModelRegistry(open_mlflow(environment), environment.tracking_uri, store)
+    sleeper = ModelRegistry(open_mlflow(environment), environment.tracking_uri, store)
     sleeper.promote(NAME, second, first)
     assert champion_of(registry) == third
 

@@ -17,7 +17,7 @@ from iam_s3 import allows, enforcing_server
 from perennial import cli
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError
-from perennial.decide_retraining.monitoring_record import load_monitoring_record
+from perennial.decide_retraining.state import load_monitoring_record
 from perennial.deployment.s3_policy import GRANTS, s3_policy
 from perennial.deployment.signed_event import Event, Gate, sign
 from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve

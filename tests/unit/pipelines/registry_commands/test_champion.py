@@ -7,7 +7,7 @@ import pytest
 from perennial.cli import main
 from perennial.clients.tracking import open_mlflow
 from perennial.contracts.version_decisions import REPLACED_TAG, VersionDecision
-from perennial.registry.model_registry import MlflowModelRegistry, open_registry
+from perennial.registry.model_registry import ModelRegistry, open_registry
 from perennial.registry_commands import champion as moves
 from registered_versions import NAME
 from small_models import GOOD, TASK, USELESS
@@ -248,7 +248,7 @@ def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowModelRegistry, "_tag", killed)
+        patch.setattr(ModelRegistry, "_tag", killed)
         assert perennial(*rollback())[0] == 2
     assert champion() == "2"
     # Whoever moves next finds the announced move, and brings it to its end first.
