@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from perennial.contracts.data import Fraction
+from perennial.contracts.data import Fraction, ModelSection
 from perennial.contracts.section import Advanced, Section
 
 
@@ -70,3 +70,10 @@ class TriggersSection(Section):
     challengers do get promoted."""
     budget_days: Annotated[int, Field(ge=1)] = 90
     """Days of data that `max_retrainings` is counted over; needs `data.time`."""
+
+
+class MonitoringConfig(Section):
+    """The sections of the contract that `detect_drift` and `decide_retraining` read."""
+
+    model: ModelSection
+    triggers: TriggersSection = TriggersSection()

@@ -9,7 +9,7 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
-from perennial.decide_retraining.config import DecideRetrainingConfig
+from perennial.contracts.triggers import MonitoringConfig
 from perennial.decide_retraining.policy import SnapshotInfo, decide
 from perennial.decide_retraining.report import write_report
 from perennial.decide_retraining.state import (
@@ -26,7 +26,7 @@ from perennial.steps.parameters import encode_parameter
 
 @pipeline_step(
     "decide_retraining",
-    reads=DecideRetrainingConfig,
+    reads=MonitoringConfig,
     outputs=("decision", "report", "metrics", "trigger"),
 )
 def decide_retraining_step(
@@ -40,7 +40,7 @@ def decide_retraining_step(
     trigger: str,
 ) -> StepResult:
     """Decide, record a retraining before anybody starts it, and report the reason."""
-    settings = DecideRetrainingConfig.from_json(contract)
+    settings = MonitoringConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
     seen = DriftReport.read(Path(drift))
     environment = Environment.read()

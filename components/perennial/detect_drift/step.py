@@ -7,9 +7,9 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.comparison import compare_with_champion
-from perennial.detect_drift.config import DetectDriftConfig
 from perennial.detect_drift.file_windows import record_arrivals
 from perennial.detect_drift.report import write_report
 from perennial.detect_drift.verdict import scalars_of, summary_of, without_champion
@@ -17,12 +17,12 @@ from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
-@pipeline_step("detect_drift", reads=DetectDriftConfig, outputs=("drift", "report", "metrics"))
+@pipeline_step("detect_drift", reads=MonitoringConfig, outputs=("drift", "report", "metrics"))
 def detect_drift_step(
     *, contract: str, snapshot: str, validation: str, drift: str, report: str, metrics: str
 ) -> StepResult:
     """Compare the newest snapshot with the champion's reference, in features and in loss."""
-    settings = DetectDriftConfig.from_json(contract)
+    settings = MonitoringConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
     validated = ValidationReport.read(Path(validation))
     if validated.snapshot_digest != current.digest():

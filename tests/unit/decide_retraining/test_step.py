@@ -11,12 +11,12 @@ from perennial.contracts.data import DataSection, ModelSection, SplitSection
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.snapshot import Snapshot
-from perennial.decide_retraining.config import DecideRetrainingConfig
+from perennial.contracts.triggers import MonitoringConfig
 from perennial.decide_retraining.state import load_monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.registry.champion_records import UnclearChampionError
 
-CONFIG = DecideRetrainingConfig(model=ModelSection(name="demo", task="a:B")).to_json()
+CONFIG = MonitoringConfig(model=ModelSection(name="demo", task="a:B")).to_json()
 LOCAL_RUN = """
 import sys
 from kfp import dsl, local

@@ -15,9 +15,8 @@ from perennial.contracts.gate import BlockPerformance
 from perennial.contracts.monitoring import DriftReport, Reference
 from perennial.contracts.snapshot import DataFile, Snapshot
 from perennial.contracts.training import Challenger
-from perennial.contracts.triggers import TriggersSection
+from perennial.contracts.triggers import MonitoringConfig, TriggersSection
 from perennial.contracts.validation import ValidationReport
-from perennial.detect_drift.config import DetectDriftConfig
 from perennial.detect_drift.step import detect_drift_step
 from perennial.engine.export import write_weights
 from perennial.registry.champion_records import UnclearChampionError
@@ -115,7 +114,7 @@ class World:
             snapshot_digest=digest or snapshot.digest(), facts={}, expectations=(),
             blocks=self.blocks_of(weeks),
         ).write(self.root / "validation")  # fmt: skip
-        config = DetectDriftConfig(
+        config = MonitoringConfig(
             model=ModelSection(name="demo", task=TASK),
             triggers=TriggersSection(min_labelled_rows=100),
         )
