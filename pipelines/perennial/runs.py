@@ -112,7 +112,7 @@ class Home:
                 "created": now,
                 "attempts": 0,
                 "parameters": {
-                    "contract": LargeParameter(contract.to_json(), self.store_uri).send()
+                    "contract": LargeParameter(contract.to_json(), self.store_uri).store()
                 },
             }
         )

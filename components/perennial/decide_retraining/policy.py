@@ -59,25 +59,25 @@ class RetrainingBlock:
 
 
 def decide(
-    occasion: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    info: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> RetrainingDecision:
     """Decide whether to retrain on this snapshot.
 
     The first trigger that fires names the decision. Blocks may then prevent it, so that a trigger
     that keeps firing while challengers keep losing does not start one training after the other.
     """
-    found = find_triggers(occasion, drift, state, triggers)
+    found = find_triggers(info, drift, state, triggers)
     fired = [finding for finding in found if finding.holds]
     reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
     vetoes = [
-        veto for veto in find_retraining_blocks(occasion, state, triggers) if veto.holds and fired
+        block for block in find_retraining_blocks(info, state, triggers) if block.holds and fired
     ]
-    reasons += [f"blocked by {veto.name}: {veto.detail}" for veto in vetoes]
+    reasons += [f"blocked by {block.name}: {block.detail}" for block in vetoes]
     if not fired:
         watched = [finding.detail for finding in found if finding.is_set]
         summary = f"No retraining: {'; '.join(watched) or 'every trigger is off'}."
     elif vetoes:
-        because = " and ".join(veto.detail for veto in vetoes)
+        because = " and ".join(block.detail for block in vetoes)
         summary = f"No retraining, although {fired[0].detail}: blocked, because {because}."
     else:
         summary = f"Retrain: {fired[0].detail}."
@@ -86,12 +86,12 @@ def decide(
         trigger=fired[0].trigger if fired else "none",
         summary=summary,
         reasons=tuple(reasons),
-        evidence=_evidence(occasion, drift, state),
+        evidence=_evidence(info, drift, state),
     )
 
 
 def find_triggers(
-    occasion: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    info: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> tuple[Finding, ...]:
     """Return every trigger in order of priority; without a champion only the first."""
     if not drift.champion_version:
@@ -99,25 +99,25 @@ def find_triggers(
     return (
         _after_last_retraining(_performance(drift, triggers), drift, state, triggers),
         _after_last_retraining(_drift(drift, triggers), drift, state, triggers),
-        _new_data(_rows_since(occasion, drift, state), triggers),
-        _schedule(occasion, _days_since(occasion, drift, state), triggers),
+        _new_data(_rows_since(info, drift, state), triggers),
+        _schedule(info, _days_since(info, drift, state), triggers),
     )
 
 
 def find_retraining_blocks(
-    occasion: SnapshotInfo, state: TriggerState, triggers: TriggersSection
+    info: SnapshotInfo, state: TriggerState, triggers: TriggersSection
 ) -> tuple[RetrainingBlock, ...]:
     """Return every block; without a time column only the first can be measured."""
-    same = [past for past in state.retrainings if past.snapshot_digest == occasion.snapshot_digest]
+    same = [past for past in state.retrainings if past.snapshot_digest == info.snapshot_digest]
     duplicate = RetrainingBlock(
         "duplicate",
         bool(same),
         f"this snapshot was already trained on by run {same[-1].run_id}" if same else "new data",
     )
-    if occasion.data_time is None:
+    if info.data_time is None:
         return (duplicate,)
     ages = [
-        (occasion.data_time - past.data_time) / DAY
+        (info.data_time - past.data_time) / DAY
         for past in state.retrainings
         if past.data_time is not None
     ]
@@ -146,13 +146,13 @@ def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
         detail = f"no persistent decay in {len(judged)} labelled windows"
         return Finding("performance", False, detail)
     newest = judged[-1]
-    said = (
+    detail = (
         f"the champion's loss is {newest.loss:.4f}, {newest.loss_z_score:.1f} standard deviations "
         f"above its reference, since {_since(judged, 'decayed')}"
     )
     if not triggers.performance:
-        return Finding("performance", False, f"{said}; triggers.performance is off")
-    return Finding("performance", True, said)
+        return Finding("performance", False, f"{detail}; triggers.performance is off")
+    return Finding("performance", True, detail)
 
 
 def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
@@ -162,10 +162,10 @@ def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
         f"{column.column} moved by {column.effect:.3f} (z {column.z_score:.1f})"
         for column in _strongest(drift.windows[-1])
     )
-    said = f"features drifted since {_since(drift.windows, 'alarmed')}: {columns}"
+    detail = f"features drifted since {_since(drift.windows, 'alarmed')}: {columns}"
     if not triggers.drift:
-        return Finding("drift", False, f"{said}; triggers.drift is off")
-    return Finding("drift", True, said)
+        return Finding("drift", False, f"{detail}; triggers.drift is off")
+    return Finding("drift", True, detail)
 
 
 def _after_last_retraining(
@@ -196,35 +196,35 @@ def _new_data(rows: int, triggers: TriggersSection) -> Finding:
         return Finding(
             "new_data", False, f"{rows:,} new rows; triggers.new_rows is not set", is_set=False
         )
-    said = f"{rows:,} new rows since the last training, limit {triggers.new_rows:,}"
-    return Finding("new_data", rows >= triggers.new_rows, said)
+    detail = f"{rows:,} new rows since the last training, limit {triggers.new_rows:,}"
+    return Finding("new_data", rows >= triggers.new_rows, detail)
 
 
-def _schedule(occasion: SnapshotInfo, days: float, triggers: TriggersSection) -> Finding:
+def _schedule(info: SnapshotInfo, days: float, triggers: TriggersSection) -> Finding:
     if triggers.max_age_days is None:
         return Finding(
             "schedule", False, f"{days:.1f} days; triggers.max_age_days is not set", is_set=False
         )
-    if occasion.data_time is None:
+    if info.data_time is None:
         return Finding(
             "schedule", False, "the age of the last training is unknown without data.time"
         )
-    said = f"the last training is {days:.1f} days old by data time, limit {triggers.max_age_days}"
-    return Finding("schedule", days >= triggers.max_age_days, said)
+    detail = f"the last training is {days:.1f} days old by data time, limit {triggers.max_age_days}"
+    return Finding("schedule", days >= triggers.max_age_days, detail)
 
 
-def _rows_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState) -> int:
+def _rows_since(info: SnapshotInfo, drift: DriftReport, state: TriggerState) -> int:
     """Return the new rows since the last training, even if its challenger was not promoted."""
-    tried = [max(0, occasion.rows - past.rows) for past in state.retrainings]
+    tried = [max(0, info.rows - past.rows) for past in state.retrainings]
     return min([drift.new_rows, *tried])
 
 
-def _days_since(occasion: SnapshotInfo, drift: DriftReport, state: TriggerState) -> float:
+def _days_since(info: SnapshotInfo, drift: DriftReport, state: TriggerState) -> float:
     """Return the days of data since the last training, even if it was not promoted."""
-    if occasion.data_time is None:
+    if info.data_time is None:
         return drift.new_days
     tried = [
-        max(0.0, (occasion.data_time - past.data_time) / DAY)
+        max(0.0, (info.data_time - past.data_time) / DAY)
         for past in state.retrainings
         if past.data_time is not None
     ]
@@ -262,12 +262,10 @@ def _strongest(window: WindowDrift) -> list[ColumnDrift]:
     return sorted(alarmed, key=lambda column: -column.z_score)[:SHOWN_COLUMNS]
 
 
-def _evidence(
-    occasion: SnapshotInfo, drift: DriftReport, state: TriggerState
-) -> dict[str, JsonValue]:
+def _evidence(info: SnapshotInfo, drift: DriftReport, state: TriggerState) -> dict[str, JsonValue]:
     evidence: dict[str, JsonValue] = {
-        "snapshot_digest": occasion.snapshot_digest,
-        "data_time": occasion.data_time.isoformat() if occasion.data_time else None,
+        "snapshot_digest": info.snapshot_digest,
+        "data_time": info.data_time.isoformat() if info.data_time else None,
         "champion_version": drift.champion_version,
         "calibration": drift.calibration,
         "new_rows": drift.new_rows,

@@ -16,7 +16,7 @@ def write_report(
     target: Path,
     made: RetrainingDecision,
     *,
-    occasion: SnapshotInfo,
+    info: SnapshotInfo,
     drift: DriftReport,
     state: TriggerState,
     triggers: TriggersSection,
@@ -26,7 +26,7 @@ def write_report(
     Args:
         target: The file.
         made: The decision.
-        occasion: The snapshot that it was made for.
+        info: The snapshot that it was made for.
         drift: The drift report.
         state: Past retrainings.
         triggers: The contract's section.
@@ -42,23 +42,23 @@ def write_report(
             "retrain": "yes" if made.retrain else "no",
             "trigger": made.trigger,
             "champion": drift.champion_version or "none",
-            "newest row": f"{occasion.data_time:%Y-%m-%d %H:%M}" if occasion.data_time else "-",
+            "newest row": f"{info.data_time:%Y-%m-%d %H:%M}" if info.data_time else "-",
             "past retrainings": len(state.retrainings),
         }
     )
     page.heading("Triggers, by priority")
-    found = find_triggers(occasion, drift, state, triggers)
+    found = find_triggers(info, drift, state, triggers)
     page.table(
         ["trigger", "fires", "evidence"],
         [[f.trigger, "yes" if f.holds else "no", f.detail] for f in found],
         outcomes=["warned" if f.holds else "neutral" for f in found],
     )
     page.heading("Retraining blocks")
-    vetoes = find_retraining_blocks(occasion, state, triggers)
+    vetoes = find_retraining_blocks(info, state, triggers)
     page.table(
         ["block", "active", "evidence"],
-        [[veto.name, "yes" if veto.holds else "no", veto.detail] for veto in vetoes],
-        outcomes=["warned" if veto.holds else "neutral" for veto in vetoes],
+        [[block.name, "yes" if block.holds else "no", block.detail] for block in vetoes],
+        outcomes=["warned" if block.holds else "neutral" for block in vetoes],
     )
     if state.retrainings:
         _history_part(page, state)

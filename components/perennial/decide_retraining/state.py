@@ -144,7 +144,7 @@ def summarize_monitoring(
     )
 
 
-def save_monitoring_record(store: ObjectStore, model: str, look: MonitoringRecord) -> None:
+def save_monitoring_record(store: ObjectStore, model: str, record: MonitoringRecord) -> None:
     """Store a record as `monitoring/<model>/look.json`, unless a later one exists.
 
     Raises:
@@ -152,7 +152,7 @@ def save_monitoring_record(store: ObjectStore, model: str, look: MonitoringRecor
     """
 
     def newest(last: MonitoringRecord | None) -> tuple[MonitoringRecord, None]:
-        return (look if last is None or last.at < look.at else last), None
+        return (record if last is None or last.at < record.at else last), None
 
     _record(store, model).update(newest)
 

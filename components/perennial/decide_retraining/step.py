@@ -42,43 +42,45 @@ def decide_retraining_step(
     """Decide, record a retraining before anybody starts it, and report the reason."""
     settings = MonitoringConfig.from_json(contract)
     current = Snapshot.read(Path(snapshot))
-    seen = DriftReport.read(Path(drift))
+    drifted = DriftReport.read(Path(drift))
     environment = Environment.read()
-    occasion = SnapshotInfo(current.digest(), current.time_max, current.rows)
+    info = SnapshotInfo(current.digest(), current.time_max, current.rows)
 
     def decide_on(state: TriggerState) -> RetrainingDecision:
-        return decide(occasion, seen, state, settings.triggers)
+        return decide(info, drifted, state, settings.triggers)
 
-    def record(made: RetrainingDecision) -> Retraining:
+    def record(decided: RetrainingDecision) -> Retraining:
         return Retraining(
             run_id=environment.run_id,
-            snapshot_digest=occasion.snapshot_digest,
-            data_time=occasion.data_time,
-            rows=occasion.rows,
-            decision=made,
+            snapshot_digest=info.snapshot_digest,
+            data_time=info.data_time,
+            rows=info.rows,
+            decision=decided,
         )
 
     store = open_store(environment.store_uri)
-    if not seen.champion_version:
+    if not drifted.champion_version:
         refuse_recorded_champion(store, settings.model.name)
-    claim = (environment.run_id, occasion.snapshot_digest)
-    made, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
-    look = summarize_monitoring(environment.run_id, datetime.now(UTC), current, seen, made)
-    save_monitoring_record(store, settings.model.name, look)
-    made.write(Path(decision))
-    write_atomically(Path(trigger), trigger_evidence(made).encode())
+    claim = (environment.run_id, info.snapshot_digest)
+    decided, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
+    monitored = summarize_monitoring(
+        environment.run_id, datetime.now(UTC), current, drifted, decided
+    )
+    save_monitoring_record(store, settings.model.name, monitored)
+    decided.write(Path(decision))
+    write_atomically(Path(trigger), trigger_evidence(decided).encode())
     write_report(
-        Path(report), made, occasion=occasion, drift=seen, state=state, triggers=settings.triggers
+        Path(report), decided, info=info, drift=drifted, state=state, triggers=settings.triggers
     )
     return StepResult(
-        parameters={"retrain": made.retrain},
-        metrics={"retrain": float(made.retrain)},
-        summary=made.summary,
+        parameters={"retrain": decided.retrain},
+        metrics={"retrain": float(decided.retrain)},
+        summary=decided.summary,
     )
 
 
-def trigger_evidence(made: RetrainingDecision) -> str:
+def trigger_evidence(decided: RetrainingDecision) -> str:
     """Return the training's `trigger` parameter, which is stored with the model version."""
     return encode_parameter(
-        canonical_json(made.model_dump(mode="json", exclude={"schema_version", "retrain"}))
+        canonical_json(decided.model_dump(mode="json", exclude={"schema_version", "retrain"}))
     )

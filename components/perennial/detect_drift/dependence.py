@@ -57,9 +57,9 @@ def dependence_profile(
     reference = [index for index in kept if index < num_reference - first]
     if len(reference) < 3 or len(reference) == len(kept):
         return None
-    told = tell_apart([scores[index] for index in kept], len(reference))
+    scored = tell_apart([scores[index] for index in kept], len(reference))
     values, weights = np.zeros((len(blocks), 1)), np.zeros(len(blocks))
-    for index, value in zip(kept, told, strict=True):
+    for index, value in zip(kept, scored, strict=True):
         values[first + index] = value
         weights[first + index] = len(scores[index])
     return Profile(ALL_COLUMNS, "dependence", (), values, weights)

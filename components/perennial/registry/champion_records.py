@@ -90,7 +90,7 @@ class ChampionRecords:
     name: str
     place: str
     alias: str
-    move: AliasChange | None
+    change: AliasChange | None
     garbage: str
     versions: Mapping[str, ModelVersion]
 
@@ -105,10 +105,10 @@ class ChampionRecords:
     ) -> Self:
         """Return the records, given the object store's content."""
         try:
-            move, garbage = (None if content is None else AliasChange.from_json(content)), ""
+            change, garbage = (None if content is None else AliasChange.from_json(content)), ""
         except ValueError as error:
-            move, garbage = None, f"cannot be read: {str(error).splitlines()[0]}"
-        return cls(name, place, alias, move, garbage, versions)
+            change, garbage = None, f"cannot be read: {str(error).splitlines()[0]}"
+        return cls(name, place, alias, change, garbage, versions)
 
     def champion(self) -> str:
         """Return the number of the champion; empty without one.
@@ -125,46 +125,47 @@ class ChampionRecords:
 
     def problem(self) -> str:
         """Return what is wrong with the records as a sentence; empty if they agree."""
-        name, move, alias = self.name, self.move, self.alias
+        name, change, alias = self.name, self.change, self.alias
         if self.garbage:
             return f"the promotion record of {name} cannot be read"
         if alias and alias not in self.versions:
             return f"the alias `champion` of {name} points to version {alias}, which does not exist"
-        if move is None:
+        if change is None:
             promoted = self.promoted_versions()[:1]
             return "".join(
                 f"the record of the promotion of {name} {one} is missing" for one in promoted
             )
-        replaced_by_hand = move.done and alias not in ("", move.champion)
+        replaced_by_hand = change.done and alias not in ("", change.champion)
         found = {
-            "does not exist": move.champion not in self.versions and not replaced_by_hand,
-            "has no alias": not alias and (move.done or bool(move.replaced)),
+            "does not exist": change.champion not in self.versions and not replaced_by_hand,
+            "has no alias": not alias and (change.done or bool(change.replaced)),
             "does not have the files it was promoted with": self.has_other_files(),
         }
         wrong = [what for what, holds in found.items() if holds][:1]
         return "".join(
-            f"{name} version {move.champion} is the recorded champion, but {what}" for what in wrong
+            f"{name} version {change.champion} is the recorded champion, but {what}"
+            for what in wrong
         )
 
     def replaced(self) -> str:
         """Return the version that a new champion replaces, even without alias; empty for none."""
-        recorded = self.move.champion if self.move else ""
+        recorded = self.change.champion if self.change else ""
         return self.alias or (recorded if recorded in self.versions else "")
 
     def moved_by_hand(self) -> str:
         """Return a sentence if a person moved the alias in MLflow; empty otherwise."""
-        move = self.move
-        if move is None or not move.done or self.alias in ("", move.champion):
+        change = self.change
+        if change is None or not change.done or self.alias in ("", change.champion):
             return ""
         return (
             f"version {self.alias} is champion by an alias that was moved by hand in MLflow; the "
-            f"last recorded promotion is that of version {move.champion}"
+            f"last recorded promotion is that of version {change.champion}"
         )
 
     def promoted_versions(self) -> list[str]:
         """Return the versions that were ever promoted or restored, the latest first."""
         moments = {
-            number: max(said.at for said in found if said)
+            number: max(each.at for each in found if each)
             for number, version in self.versions.items()
             if any(
                 found := [
@@ -181,10 +182,10 @@ class ChampionRecords:
 
     def as_promoted(self, version: ModelVersion) -> ModelVersion:
         """Return the version with the digest of its files at its promotion, if known."""
-        move = self.move
-        if move is None or move.champion != version.version:
+        change = self.change
+        if change is None or change.champion != version.version:
             return version
-        known = {FILES_TAG: move.tags.get(move.champion, {}).get(FILES_TAG, "")}
+        known = {FILES_TAG: change.tags.get(change.champion, {}).get(FILES_TAG, "")}
         return replace(version, tags=version.tags | known) if all(known.values()) else version
 
     def lines(self) -> list[str]:
@@ -200,8 +201,8 @@ class ChampionRecords:
 
     def is_unusable(self) -> bool:
         """Whether the object store's record is corrupt or announces a version that is gone."""
-        move = self.move
-        gone = move is not None and not move.done and move.champion not in self.versions
+        change = self.change
+        gone = change is not None and not change.done and change.champion not in self.versions
         return bool(self.garbage) or gone
 
     def refuse_unusable(self) -> None:
@@ -219,17 +220,17 @@ class ChampionRecords:
         return f"{alias}; versions: {numbers}"
 
     def _move_line(self) -> str:
-        move = self.move
-        if move is None:
+        change = self.change
+        if change is None:
             return self.garbage or "no promotion recorded"
-        said = [
-            VersionDecision.of(move.tags.get(move.champion, {}), one)
+        decisions = [
+            VersionDecision.of(change.tags.get(change.champion, {}), one)
             for one in ("promoted", "restored")
         ]
-        who = "".join(f", {each.at} UTC by {each.by}" for each in said if each)
-        replaced = f" in place of {move.replaced}" if move.replaced else ""
-        state = "" if move.done else " (announced, not done)"
-        return f"version {move.champion} is champion{replaced}{state}{who}"
+        who = "".join(f", {each.at} UTC by {each.by}" for each in decisions if each)
+        replaced = f" in place of {change.replaced}" if change.replaced else ""
+        state = "" if change.done else " (announced, not done)"
+        return f"version {change.champion} is champion{replaced}{state}{who}"
 
     def _unclear(self, problem: str) -> UnclearChampionError:
         action = f"`perennial models {self.name} --repair` shows both records and proposes a repair"

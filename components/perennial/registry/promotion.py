@@ -116,12 +116,12 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
             files=files,
         )
     registry.set_alias(candidate.name, CHALLENGER, version.version)
-    said = VersionDecision.now(GATE, candidate.summary)
+    decision = VersionDecision.now(GATE, candidate.summary)
     registry.promote(
         candidate.name,
         version.version,
         candidate.champion,
-        tags_of_promotion(version.version, candidate.champion, said),
+        tags_of_promotion(version.version, candidate.champion, decision),
     )
     return version
 

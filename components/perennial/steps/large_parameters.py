@@ -20,11 +20,11 @@ ADDRESS = re.compile(r"(?P<store>.+)/(?P<key>parcels/(?P<digest>[0-9a-f]{64})\.j
 
 @dataclass(frozen=True)
 class LargeParameter:
-    """A text on its way to a step.
+    """A text that is passed to a step.
 
     Attributes:
         text: The text.
-        store_uri: The object store, which sender and step both reach.
+        store_uri: The object store, which whoever starts the run and the step can both access.
     """
 
     text: str
@@ -49,8 +49,8 @@ class LargeParameter:
             return True
         return open_store(self.store_uri).read(self._key) == self._content
 
-    def send(self) -> str:
-        """Put the text where the step finds it; returns what KFP carries.
+    def store(self) -> str:
+        """Store the text if it is long; return what KFP carries: the text or its address.
 
         Raises:
             PerennialError: it is long and the store cannot be written to.
@@ -70,13 +70,13 @@ class LargeParameter:
 
 
 def resolve(value: str) -> str:
-    """The text that was sent.
+    """Return the text of a parameter.
 
     Args:
         value: The encoded text, or its address.
 
     Raises:
-        PerennialError: what lies at the address is missing or is not what was sent.
+        PerennialError: what lies at the address is missing or is not what was stored.
     """
     address = ADDRESS.fullmatch(value)
     if address is None:

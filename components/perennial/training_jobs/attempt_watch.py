@@ -212,7 +212,7 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
                 logger.warning("the heartbeat cannot be written: %s", error.problem)
             is_over = ended.wait(every_seconds)
 
-    thread = threading.Thread(target=write, name="sign-of-life", daemon=True)
+    thread = threading.Thread(target=write, name="heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -231,7 +231,7 @@ class AttemptFiles:
     def __init__(self, job: TrainingJob, intervals: PollIntervals) -> None:
         self._job = job
         self._intervals = intervals
-        self._have_joined: bool | None = None  # None: unknown
+        self._is_complete: bool | None = None  # None: unknown
         self._num_bytes = 0
         self._sizes: dict[Path, int] = {}
         self._next_curves = 0.0
@@ -239,13 +239,13 @@ class AttemptFiles:
 
     def is_rendezvous_complete(self) -> bool:
         """Whether the rendezvous of all ranks is complete; the last answer if it is unknown."""
-        if not self._have_joined:
+        if not self._is_complete:
             try:
                 with single_attempts():
-                    self._have_joined = is_rendezvous_complete(self._job)
+                    self._is_complete = is_rendezvous_complete(self._job)
             except PerennialError as error:
                 logger.warning("cannot tell whether the rendezvous is complete: %s", error)
-        return self._have_joined is not False
+        return self._is_complete is not False
 
     def fetch_curves(self) -> None:
         """Append new curve points of the attempt to the local file."""

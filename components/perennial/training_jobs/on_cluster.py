@@ -78,7 +78,7 @@ def decide_on_existing_job(found: JobView, run_id: str, spec_digest: str) -> Exi
 
 EXIT_TERMINATED = 143  # 128 + SIGTERM, as in shells
 # A creation in flight when the signal arrived becomes visible within this time.
-LOOKS, LOOK_SECONDS = 10, 0.05
+CREATION_POLLS, CREATION_POLL_SECONDS = 10, 0.05
 
 
 class ClusterLauncher(Launcher):
@@ -143,10 +143,10 @@ class ClusterLauncher(Launcher):
             self._cluster, self._kind.container, job.logs, job.logs / "job.log",
             self._intervals.reconnect,
         )  # fmt: skip
-        traces = AttemptFiles(job, self._intervals)
+        files = AttemptFiles(job, self._intervals)
         try:
             with heartbeats(job, self._intervals.heartbeat):
-                view = self._follow(followed, pods, logs, traces)
+                view = self._follow(followed, pods, logs, files)
             found = (
                 self._handle_deleted_job(followed)
                 if view is None
@@ -156,9 +156,9 @@ class ClusterLauncher(Launcher):
             ended.set()
             logs.close()
             fetch_errors(job)
-            traces.keep_logs(logs.files, is_last=True)
+            files.keep_logs(logs.files, is_last=True)
         if view is not None and view.is_suspended:
-            traces.forget()  # the same attempt continues with new pods
+            files.forget()  # the same attempt continues with new pods
         self._followed = None
         logger.info("job=%s ended state=%s cause=%s", followed.name, found.state, found.cause)
         return found
@@ -169,14 +169,14 @@ class ClusterLauncher(Launcher):
         if self._followed is not None:
             self._delete_at_once(self._followed)
         elif self._creating:
-            self._delete_what_is_coming()
+            self._delete_job_being_created()
         os._exit(EXIT_TERMINATED)
 
     @override
     def close(self) -> None:
         try:
             if self._followed is not None:
-                self._give_up(self._followed)
+                self._delete_and_forget(self._followed)
         finally:
             self._direct.close()
             self._cluster.close()
@@ -224,7 +224,7 @@ class ClusterLauncher(Launcher):
         )
 
     def _follow(
-        self, followed: JobView, pods: WatchedPods, logs: PodLogs, traces: AttemptFiles
+        self, followed: JobView, pods: WatchedPods, logs: PodLogs, files: AttemptFiles
     ) -> JobView | None:
         """Follow the attempt until it has ended; return the job, or None if it was deleted."""
         machines = self._resources.cluster.machines
@@ -234,13 +234,13 @@ class ClusterLauncher(Launcher):
             view = self._read_job(followed)
             seen = pods.seen()
             logs.follow(pods.by_machine())
-            traces.fetch_curves()
-            traces.keep_logs(logs.files)
+            files.fetch_curves()
+            files.keep_logs(logs.files)
             if view is None:
                 return None
             admission = read_admission(self._direct, view.uid) if view.is_suspended else None
             now = job_status(view, seen, machines, admission)
-            if now.phase == "running" and not traces.is_rendezvous_complete():
+            if now.phase == "running" and not files.is_rendezvous_complete():
                 now = rendezvous_pending(machines)
             reason = progress.update(now, time.monotonic())
             if is_past_deadline(view, seen):
@@ -251,7 +251,7 @@ class ClusterLauncher(Launcher):
                     return settled
                 view, reason = settled, DEADLINE
             if reason:
-                self._give_up(followed)
+                self._delete_and_forget(followed)
                 if view.is_past_deadline:
                     now = replace(now, reason=f"{view.message}; {now.reason}")
                 raise stopped_error(followed.name, reason, now)
@@ -291,7 +291,7 @@ class ClusterLauncher(Launcher):
                 return None
             view = found
         if view.outcome is None and not view.is_suspended:
-            self._give_up(followed)
+            self._delete_and_forget(followed)
         return view
 
     def _classify(self, job: TrainingJob, view: JobView, pods: WatchedPods) -> JobResult:
@@ -310,7 +310,7 @@ class ClusterLauncher(Launcher):
             was_interrupted=end is not None and not end.is_finished,
         )  # fmt: skip
 
-    def _give_up(self, followed: JobView) -> None:
+    def _delete_and_forget(self, followed: JobView) -> None:
         if followed.run_id == self._run.run_id:
             self._cluster.delete(self._kind.resource, followed.name, uid=followed.uid)
         self._followed = None
@@ -323,15 +323,15 @@ class ClusterLauncher(Launcher):
         except ApiError:
             return False  # the clean-up at the run's end deletes it
 
-    def _delete_what_is_coming(self) -> None:
-        for _ in range(LOOKS):
+    def _delete_job_being_created(self) -> None:
+        for _ in range(CREATION_POLLS):
             try:
                 found = self._direct.get(self._kind.resource, self._creating)
             except ApiError:
                 return  # the clean-up at the run's end deletes it
             if found is not None and self._delete_at_once(self._kind.view(found)):
                 return
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CREATION_POLL_SECONDS)
 
 
 Kind = Literal["local", "pytorchjob", "trainjob"]

@@ -95,7 +95,7 @@ class PodView:
         is_scheduled = scheduled.get("status") == "True"
         ours = _state_of(status.get("containerStatuses", ()), container)
         ended, waiting = ours.get("terminated", {}), _waiting(status)
-        told = [ended, waiting, {} if is_scheduled else scheduled]
+        states = [ended, waiting, {} if is_scheduled else scheduled]
         target = conditions.get("DisruptionTarget", {})
         return cls(
             name=pod["metadata"]["name"],
@@ -104,8 +104,10 @@ class PodView:
             is_scheduled=is_scheduled or bool(ours),
             is_leaving="deletionTimestamp" in pod["metadata"],
             has_started="running" in ours or bool(ended),
-            reason=_first(status.get("reason", ""), *(each.get("reason", "") for each in told)),
-            message=_first(status.get("message", ""), *(each.get("message", "") for each in told)),
+            reason=_first(status.get("reason", ""), *(each.get("reason", "") for each in states)),
+            message=_first(
+                status.get("message", ""), *(each.get("message", "") for each in states)
+            ),
             exit_code=ended.get("exitCode"),
             disruption=target.get("reason", "") if target.get("status") == "True" else "",
         )
@@ -396,8 +398,8 @@ def job_result(
         seen = f"the job reports success, but not every rank has finished: {seen}"
         return JobResult(JobState.FAILED, seen)
     # When one failed, the operator deletes the others, so their end carries no information.
-    are_taken_away = bool(failed) and all(pod.is_displaced or pod.is_leaving for pod in failed)
-    if are_taken_away or any(pod.is_displaced and pod.disruption != DELETED for pod in failed):
+    are_displaced = bool(failed) and all(pod.is_displaced or pod.is_leaving for pod in failed)
+    if are_displaced or any(pod.is_displaced and pod.disruption != DELETED for pod in failed):
         return JobResult(JobState.DISPLACED, seen)
     return JobResult(JobState.FAILED, seen)
 

@@ -119,7 +119,7 @@ class Deployment:
                 package = self._desired.pipeline(name).package
                 api.upload_version(observed.pipelines[name], version, package, "")
             case StoreContract():
-                self._desired.contract.send()
+                self._desired.contract.store()
             case CreateExperiment(name):
                 api.create_experiment(name, f"Everything about the model {name}.")
             case CreateSchedule(wanted, paused):

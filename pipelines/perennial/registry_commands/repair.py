@@ -103,8 +103,8 @@ def _propose(catalogue: Catalogue, records: ChampionRecords) -> Proposal:
 
 def _candidates(records: ChampionRecords) -> Iterator[str]:
     """The alias, the version in the store's record, what that replaced, then earlier champions."""
-    move = records.move
-    recorded = (move.champion, move.replaced) if move else ()
+    change = records.change
+    recorded = (change.champion, change.replaced) if change else ()
     for number in dict.fromkeys((records.alias, *recorded, *records.promoted_versions())):
         if number in records.versions:
             yield number

@@ -169,7 +169,7 @@ def test_metrics_that_kfp_cannot_carry_are_refused(value):
 def test_a_long_text_arrives_by_its_address(run_folder, tmp_path):
     step, calls = counting_step()
     text = "x" * (CARRIED_BYTES + 1)
-    address = LargeParameter(text, str(tmp_path / "elsewhere")).send()
+    address = LargeParameter(text, str(tmp_path / "elsewhere")).store()
     run(step, tmp_path, 1, config=address)
     run(step, tmp_path, 2, config=address)
     assert calls == [text]
@@ -200,7 +200,7 @@ def test_a_step_runs_again_when_a_section_changed_that_it_reads(
     contract = {name: {"a": places} for name in ("model", "selection", "gate")}
     for sections in (contract, contract | {section: {"a": "other"}}):
         text = LargeParameter(canonical_json(sections), str(tmp_path / "store"))
-        choose_step(contract=text.send())
+        choose_step(contract=text.store())
     assert len(calls) == times
     assert all(set(json.loads(text)) == {"model", "selection"} for text in calls)
 

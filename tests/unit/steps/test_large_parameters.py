@@ -17,25 +17,25 @@ def store_uri(request, tmp_path):
 
 
 def test_what_kfp_can_carry_is_sent_as_itself_and_touches_no_store():
-    parcel = LargeParameter("x" * CARRIED_BYTES, "s3://there-is/no-such-bucket")
-    assert parcel.exists_in_store
-    assert resolve(parcel.send()) == parcel.text
+    parameter = LargeParameter("x" * CARRIED_BYTES, "s3://there-is/no-such-bucket")
+    assert parameter.exists_in_store
+    assert resolve(parameter.store()) == parameter.text
 
 
 def test_a_long_text_is_sent_by_its_address_and_arrives_as_it_was(store_uri):
-    parcel = LargeParameter(LONG, store_uri)
-    assert not parcel.exists_in_store
-    assert parcel.send() == parcel.value
-    assert len(parcel.value) < len(store_uri) + 100
-    assert parcel.exists_in_store
-    assert resolve(parcel.value) == LONG
+    parameter = LargeParameter(LONG, store_uri)
+    assert not parameter.exists_in_store
+    assert parameter.store() == parameter.value
+    assert len(parameter.value) < len(store_uri) + 100
+    assert parameter.exists_in_store
+    assert resolve(parameter.value) == LONG
 
 
 def test_the_limit_counts_bytes_and_equal_texts_have_one_address(store_uri):
     over = "ü" * (CARRIED_BYTES // 2 + 1)
     addresses = {
-        LargeParameter(over, store_uri).send(),
-        LargeParameter(over, f"{store_uri}/").send(),
+        LargeParameter(over, store_uri).store(),
+        LargeParameter(over, f"{store_uri}/").store(),
     }
     assert len(addresses) == 1
     assert addresses != {over}
@@ -43,7 +43,7 @@ def test_the_limit_counts_bytes_and_equal_texts_have_one_address(store_uri):
 
 
 def test_a_text_that_is_gone_is_missed_with_what_brings_it_back(store_uri):
-    address = LargeParameter(LONG, store_uri).send()
+    address = LargeParameter(LONG, store_uri).store()
     open_store(store_uri).delete(address.removeprefix(f"{store_uri}/"))
     with pytest.raises(PerennialError, match=r"there is no .*/parcels/") as caught:
         resolve(address)
@@ -52,14 +52,14 @@ def test_a_text_that_is_gone_is_missed_with_what_brings_it_back(store_uri):
 
 
 def test_another_text_under_the_address_is_noticed_and_replaced(store_uri):
-    parcel = LargeParameter(LONG, store_uri)
-    address = parcel.send()
+    parameter = LargeParameter(LONG, store_uri)
+    address = parameter.store()
     open_store(store_uri).write(address.removeprefix(f"{store_uri}/"), LONG.upper().encode())
     with pytest.raises(PerennialError, match="is not what was stored") as caught:
         resolve(address)
     assert "SHA-256" in caught.value.evidence
-    assert not parcel.exists_in_store
-    parcel.send()
+    assert not parameter.exists_in_store
+    parameter.store()
     assert resolve(address) == LONG
 
 

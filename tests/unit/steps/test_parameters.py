@@ -70,7 +70,7 @@ def test_a_text_that_is_not_json_and_would_be_changed_is_refused(text):
 
 def test_the_limit_of_a_parameter_counts_what_is_sent(tmp_path):
     text = canonical_json({"a": "$" * (CARRIED_BYTES // 2)})
-    parcel = LargeParameter(text, str(tmp_path))
-    assert not parcel.exists_in_store
-    assert "/parcels/" in parcel.send()
-    assert resolve(parcel.value) == text
+    parameter = LargeParameter(text, str(tmp_path))
+    assert not parameter.exists_in_store
+    assert "/parcels/" in parameter.store()
+    assert resolve(parameter.value) == text

@@ -124,7 +124,7 @@ def act_as(monkeypatch):
 def test_the_small_accounts_do_their_work_within_their_rights(act_as):
     long = json.dumps({"a": "x" * CARRIED_BYTES})
     act_as("deployer")
-    address = LargeParameter(long, STORE).send()
+    address = LargeParameter(long, STORE).store()
     for role in ("deployer", "receiver", "watcher", "steps"):
         act_as(role)
         assert resolve(address) == long
