@@ -129,9 +129,9 @@ def promote(
     force: SkipGate = False,
 ) -> int:
     """Make a version champion, if the gate finds it better than the present one."""
+    from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.champion import Request
     from perennial.registry_commands.champion import promote as promote_version
-    from perennial.registry_commands.catalogue import Catalogue
 
     _find_code(code)
     request = Request(reason, force)
@@ -148,9 +148,9 @@ def rollback(
     force: SkipGate = False,
 ) -> int:
     """Take the champion out of production; the version that it replaced is champion again."""
+    from perennial.registry_commands.catalogue import Catalogue
     from perennial.registry_commands.champion import Request
     from perennial.registry_commands.champion import rollback as roll_back
-    from perennial.registry_commands.catalogue import Catalogue
 
     _find_code(code)
     print(roll_back(Catalogue(open_home(home)), model, Request(reason, force)))
