@@ -63,6 +63,16 @@ def calibration_of(contender: Contender) -> tuple[CalibrationBin, ...]:
     )
 
 
+def performance_of(
+    scored: Mapping[Split, Scored], dataset: Dataset
+) -> tuple[BlockPerformance, ...]:
+    """Return the model's mean loss in each block of time; in each file if the rows have no time."""
+    data = dataset.snapshot.data
+    if data.time:
+        return performance_by_block(tuple(scored.values()), data)
+    return performance_by_file(scored, dataset)
+
+
 def performance_by_block(
     scored: Sequence[Scored], data: DataSection
 ) -> tuple[BlockPerformance, ...]:

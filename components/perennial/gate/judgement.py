@@ -35,7 +35,7 @@ from perennial.gate.comparison import (
 )
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.decision import Evidence, RareClass, judge, summarize
-from perennial.gate.figures import described, figures_of, performance_by_block, performance_by_file
+from perennial.gate.figures import described, figures_of, performance_of
 from perennial.gate.power import reach_line, reach_of
 from perennial.gate.repeats import Days, claim_test, days_of, record_of
 from perennial.gate.report import write_report
@@ -251,13 +251,7 @@ def judge_challenger(
     test = judged_rows(dataset, contender, section.gate)
     data = dataset.snapshot.data
     validated = score_split(task, model, dataset, Split.VALIDATION, keep=block_columns(data))
-    performance = (
-        performance_by_block((validated, contender.scored), data)
-        if data.time
-        else performance_by_file(
-            {Split.VALIDATION: validated, Split.TEST: contender.scored}, dataset
-        )
-    )
+    scored = {Split.VALIDATION: validated, Split.TEST: contender.scored}
     weights = Challenger.read(challenger).weights_sha256
     with TemporaryDirectory() as scratch:
         champion = _champion(environment, section, dataset, contender, Path(scratch))
@@ -270,7 +264,7 @@ def judge_challenger(
             test,
             weights_sha256=weights,
             baselines=MeasuredBaselines.read(skeleton),
-            performance=performance,
+            performance=performance_of(scored, dataset),
             serving=serve_in_clean_process(
                 challenger,
                 task,

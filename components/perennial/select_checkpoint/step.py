@@ -5,16 +5,16 @@ from tempfile import TemporaryDirectory
 
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
-from perennial.contracts.training import Challenger
+from perennial.contracts.training import Challenger, Direction, TrainingResult
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.alternatives import alternatives
 from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
 from perennial.select_checkpoint.config import SelectCheckpointConfig, SelectionSection
-from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
+from perennial.select_checkpoint.diagnosis import Diagnosis, diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
-from perennial.select_checkpoint.selection import limits_of, metric_and_direction, select
+from perennial.select_checkpoint.selection import Selection, limits_of, metric_and_direction, select
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
@@ -66,7 +66,35 @@ def select_challenger(
         )  # fmt: skip
     diagnosis = diagnose(evaluations, metric, direction)
     chosen = selection.chosen
-    Challenger(
+    weights_sha256 = export(chosen, rescoring, challenger)
+    _challenger_of(result, selection, diagnosis, metric, direction, weights_sha256).write(
+        challenger
+    )
+    make_servable(challenger, rescoring.dataset)
+    write_report(
+        page,
+        training=result,
+        selection=selection,
+        metric=metric,
+        diagnosis=diagnosis,
+        others=alternatives(
+            evaluations, selection.candidates, chosen, metric=metric, direction=direction
+        ),
+        unit=blocks.unit,
+    )
+    return StepResult(metrics=selection.figures(metric), summary=selection.reason)
+
+
+def _challenger_of(
+    result: TrainingResult,
+    selection: Selection,
+    diagnosis: Diagnosis,
+    *,
+    by: tuple[str, Direction],
+    weights_sha256: str,
+) -> Challenger:
+    chosen, (metric, direction) = selection.chosen, by
+    return Challenger(
         task=result.task,
         options=result.options,
         task_state=result.task_state,
@@ -82,18 +110,5 @@ def select_challenger(
         diagnosis=diagnosis.findings,
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
-        weights_sha256=export(chosen, rescoring, challenger),
-    ).write(challenger)
-    make_servable(challenger, rescoring.dataset)
-    write_report(
-        page,
-        training=result,
-        selection=selection,
-        metric=metric,
-        diagnosis=diagnosis,
-        others=alternatives(
-            evaluations, selection.candidates, chosen, metric=metric, direction=direction
-        ),
-        unit=blocks.unit,
+        weights_sha256=weights_sha256,
     )
-    return StepResult(metrics=selection.figures(metric), summary=selection.reason)
