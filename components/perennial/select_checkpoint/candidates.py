@@ -3,19 +3,38 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from perennial.contracts.errors import NoCheckpointError
-from perennial.contracts.training import CheckpointRecord, Direction, ScoredCandidate
+from perennial.contracts.training import (
+    Challenger,
+    CheckpointRecord,
+    Direction,
+    ScoredCandidate,
+    TrainingResult,
+)
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
 from perennial.engine.export import write_weights
-from perennial.engine.task import Task
+from perennial.engine.serving.servable import make_servable
+from perennial.engine.task import Task, load_task
+from perennial.select_checkpoint.alternatives import alternatives
 from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.diagnosis import Diagnosis, diagnose, is_still_improving
 from perennial.select_checkpoint.means import memberships
+from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
 from perennial.select_checkpoint.running_statistics import normalizations
-from perennial.select_checkpoint.selection import Candidate, is_finite
+from perennial.select_checkpoint.selection import (
+    Candidate,
+    Selection,
+    is_finite,
+    limits_of,
+    metric_and_direction,
+    select,
+)
+from perennial.steps.decorator import StepResult
 
 logger = logging.getLogger(__name__)
 
@@ -90,3 +109,84 @@ def _is_intact(record: CheckpointRecord) -> bool:
         logger.warning("checkpoint=%s skipped: %s", record.uri, error)
         return False
     return True
+
+
+def select_challenger(
+    rule: SelectionSection, snapshot: Path, training: Path, challenger: Path, *, page: Path
+) -> StepResult:
+    """Choose a training's checkpoint by a rule and export it.
+
+    Args:
+        rule: How to choose.
+        snapshot: Folder of the `Snapshot`.
+        training: Folder of the `TrainingResult`.
+        challenger: Folder to write the `Challenger` and its weights to.
+        page: The HTML file to write.
+    """
+    with TemporaryDirectory(prefix="perennial-scores-") as scratch:
+        rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes)
+        result = rescoring.result
+        task = load_task(result.task, result.options, result.columns)
+        task.load_state(result.task_state)
+        # Check before hours are spent on scoring.
+        metric, direction = metric_and_direction(task, rule.metric)
+        limits = limits_of(task, rule.limits)
+        # A metric may be undefined on the sample but defined on all rows.
+        evaluations = [point for point in result.evaluations if metric in point.metrics]
+        kept = score_checkpoints(rescoring)
+        means = score_means(task, rescoring, kept, section=rule, metric=metric, direction=direction)
+        blocks = rescoring.blocks()
+        selection = select(
+            task, [*kept, *means], blocks,
+            metric=metric, direction=direction, limits=limits,
+            tolerance=rule.tolerance_standard_errors,
+            improving=is_still_improving(evaluations, metric, direction),
+        )  # fmt: skip
+    diagnosis = diagnose(evaluations, metric, direction)
+    chosen = selection.chosen
+    weights_sha256 = export(chosen, rescoring, challenger)
+    _challenger_of(
+        result, selection, diagnosis, by=(metric, direction), weights_sha256=weights_sha256
+    ).write(challenger)
+    make_servable(challenger, rescoring.dataset)
+    write_report(
+        page,
+        training=result,
+        selection=selection,
+        metric=metric,
+        diagnosis=diagnosis,
+        others=alternatives(
+            evaluations, selection.candidates, chosen, metric=metric, direction=direction
+        ),
+        unit=blocks.unit,
+    )
+    return StepResult(metrics=selection.figures(metric), summary=selection.reason)
+
+
+def _challenger_of(
+    result: TrainingResult,
+    selection: Selection,
+    diagnosis: Diagnosis,
+    *,
+    by: tuple[str, Direction],
+    weights_sha256: str,
+) -> Challenger:
+    chosen, (metric, direction) = selection.chosen, by
+    return Challenger(
+        task=result.task,
+        options=result.options,
+        task_state=result.task_state,
+        columns=result.columns,
+        training_fingerprint=result.fingerprint,
+        metric=metric,
+        direction=direction,
+        chosen_step=chosen.step,
+        chosen_averaged=chosen.averaged,
+        chosen_members=chosen.members,
+        candidates=selection.candidates,
+        reason=selection.reason,
+        diagnosis=diagnosis.findings,
+        advice=diagnosis.advice,
+        next_steps=diagnosis.next_steps,
+        weights_sha256=weights_sha256,
+    )

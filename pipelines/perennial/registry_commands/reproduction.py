@@ -22,7 +22,7 @@ from perennial.registry.package import trace_lineage
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import differences
 from perennial.runs import Home, code_digest
-from perennial.select_checkpoint.step import select_challenger
+from perennial.select_checkpoint.candidates import select_challenger
 from perennial.train_model.attempts import run_to_end
 from perennial.train_model.config import TrainModelConfig
 from perennial.train_model.identity import training_job
