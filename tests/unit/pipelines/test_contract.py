@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from declaring_tasks import WithOwn
 from perennial.contract import Contract, check_task, load_contract, to_toml
 from perennial.contracts.errors import BadTaskError, PerennialError
-from perennial.contracts.section import REMOVED_OPTIONS
-from perennial.contracts.section import CONTRACT_SECTIONS
+from perennial.contracts.section import CONTRACT_SECTIONS, REMOVED_OPTIONS
 from perennial.toml_sections import ContractError
 
 MINIMAL = """
