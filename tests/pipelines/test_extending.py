@@ -51,6 +51,51 @@ run_to_end(job, launcher, max_restarts=0)
 print(type(launcher).__name__, job.training.optimizer.name, launcher.log)
 """
 
+CHECK = """
+import sys
+from pathlib import Path
+from perennial.check_skeleton.registry import check_names
+from perennial.tasks.image_classification import ImageClassification
+from workshop import Workshop, results_of
+
+class Frozen(ImageClassification):
+    def build_model(self):
+        return super().build_model().requires_grad_(False)
+
+assert "frozen_parameters" in check_names()
+workshop = Workshop(Path(sys.argv[1]))
+for task, outcome in ((ImageClassification, "passed"), (Frozen, "warned")):
+    found = results_of(workshop.subject(task, "digits"), "frozen_parameters")["frozen_parameters"]
+    assert found.outcome == outcome, found
+"""
+STEP = """
+import sys
+from pathlib import Path
+from perennial.check_partitions.step import check_partitions_step
+from perennial.compilation import compile_pipeline
+from perennial.contracts.errors import BadDataError
+from perennial.contracts.snapshot import Snapshot
+from perennial.runs import FLOW
+from tiny_training import write_snapshot
+
+folder = Path(sys.argv[1])
+snapshot = Snapshot.read(write_snapshot(folder))
+paths = {"snapshot": str(folder / "taken"), "report": str(folder / "r"), "metrics": str(folder / "m")}
+(file,) = snapshot.files
+for rows, message in ((300, ""), (20, "is not complete")):
+    files = (file, file, file.model_copy(update={"rows": rows}))
+    snapshot.model_copy(update={"files": files}).write(folder / "taken")
+    try:
+        check_partitions_step(**paths)
+        assert not message
+    except BadDataError as error:
+        assert message in str(error)
+    assert "Check partitions" in (folder / "r").read_text()
+compile_pipeline("continuous_training", folder / "pipeline.yaml")
+assert "exec-check-partitions" in (folder / "pipeline.yaml").read_text()
+assert "check_partitions" in FLOW["continuous_training"]
+"""
+
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory):
@@ -99,3 +144,13 @@ def test_the_optimizer_trains_through_the_launcher(extended, tmp_path):
 
     assert printed.split()[:2] == ["SlurmLauncher", "radam"]
     assert "step=20 finished=True" in next(tmp_path.rglob("rank-1.log")).read_text()
+
+
+def test_the_check_finds_its_bug_and_passes_a_healthy_task(extended, tmp_path):
+    run(extended, CHECK, tmp_path)
+
+
+def test_the_step_runs_and_is_in_the_pipeline(extended, tmp_path, monkeypatch):
+    monkeypatch.setenv("PERENNIAL_STORE_URI", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///unused")
+    run(extended, STEP, tmp_path)
