@@ -5,18 +5,11 @@ labels, and the micro-batches of an update are what keeps all of them busy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import (
-    PipelineStage,
-    Schedule1F1B,
-    ScheduleGPipe,
-    ScheduleInterleaved1F1B,
-)
-from torch.distributed.pipelining.stage import _PipelineStageBase
 
 from perennial.contracts.errors import PerennialError
 from perennial.engine.config.training import TrainingSection
@@ -25,6 +18,10 @@ from perennial.engine.parallelism.plan import checked_plan, matching
 from perennial.engine.parallelism.stages import assign_parts, cut, first_input, require_chain
 from perennial.engine.task import LABEL, WEIGHT, Batch, Task, inputs_of
 from perennial.engine.world.distributed import World
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining.schedules import _PipelineSchedule
+    from torch.distributed.pipelining.stage import _PipelineStageBase
 
 LossesOf = Callable[[Tensor, Batch], Tensor]
 """Output of the model and its micro-batch → the loss of each example, times its weight."""
@@ -161,19 +158,22 @@ class Pipeline(nn.Module):
         self._totals[micro_batch] = losses.detach().sum()
         return losses.sum() * self._scale
 
-    def _build_schedule(
-        self, training: TrainingSection, num_passes: int
-    ) -> ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B:
+    def _build_schedule(self, training: TrainingSection, num_passes: int) -> "_PipelineSchedule":
+        # Imports torch.compile's machinery: half a second of CPU in each process of any training.
+        from torch.distributed import pipelining  # noqa: PLC0415
+
         stages: list[_PipelineStageBase] = [
-            PipelineStage(module, stage, self._num_stages, self._device, group=self._group)
+            pipelining.PipelineStage(
+                module, stage, self._num_stages, self._device, group=self._group
+            )
             for stage, module in self._stages.items()
         ]
         schedule = training.parallelism.pipeline_schedule
         if schedule == "interleaved_1f1b":
-            return ScheduleInterleaved1F1B(
+            return pipelining.ScheduleInterleaved1F1B(
                 stages, num_passes, loss_fn=self._loss, scale_grads=False
             )
-        kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
+        kind = pipelining.ScheduleGPipe if schedule == "gpipe" else pipelining.Schedule1F1B
         return kind(stages[0], num_passes, loss_fn=self._loss, scale_grads=False)
 
     def _send(self, activation: Tensor) -> None:
