@@ -8,6 +8,8 @@ CONTAINERS ?= podman
 TORCH ?= cpu
 # Files of tests, not single tests, are shared out: what a file's tests share is made once.
 WORKERS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Where the time goes: the slowest tests on the screen, all of them in a file.
+TIMES ?= --durations=20 --durations-min=1 --junitxml=.pytest_cache/junit.xml
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
@@ -37,10 +39,10 @@ demo: demo-data ## set up, then let five months of real flights arrive: train, m
 	$(RUN)/perennial runs
 
 test: setup ## set up and pass the tests
-	$(RUN)/python -m pytest $(WORKERS)
+	$(RUN)/python -m pytest $(WORKERS) $(TIMES)
 
 full: setup ## the tests with their long matrices
-	$(RUN)/python -m pytest $(WORKERS) -m 'full or not full'
+	$(RUN)/python -m pytest $(WORKERS) $(TIMES) -m 'full or not full'
 
 serving: setup ## the examples' champions in virtual environments of their own, asked by their aliases
 	$(RUN)/python -m pytest -m full -s tests/serving

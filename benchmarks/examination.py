@@ -1,6 +1,6 @@
 """How many silent bugs in other people's styles the sanity checks stop, and what they cry over.
 
-    export PYTHONPATH=tests
+    export PYTHONPATH=tests:tests/support
     python -m benchmarks.examination run RECORD.jsonl --jobs 2     # continues where it stopped
     python -m benchmarks.examination write RECORD.jsonl
 

@@ -1,6 +1,6 @@
 """Planted bugs and healthy tasks, through the skeleton checks.
 
-    PYTHONPATH=tests python -m benchmarks.planted_bugs [--whole]
+    PYTHONPATH=tests/support python -m benchmarks.planted_bugs [--whole]
 
 Every bug of `tests/planted_bugs` is a few lines away from a healthy task. It is detected when the
 check that is meant for it says so (warned or failed, as the test demands) and its hint names the

@@ -1,6 +1,6 @@
 """How fast a training goes on after a kill, a lost machine or a signal, and if it is the same.
 
-    PYTHONPATH=tests python -m benchmarks.recovery [--rounds 20]
+    PYTHONPATH=tests/support python -m benchmarks.recovery [--rounds 20]
 
 Trains the tests' tiny task on two processes, as `train_model` does, so that the figures are those
 of the machinery: noticing, starting processes, importing, encoding, loading, the first step.

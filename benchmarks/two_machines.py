@@ -1,6 +1,6 @@
 """What a lost machine costs a training over two containers, and if the weights stay the same.
 
-    PYTHONPATH=tests python -m benchmarks.two_machines [--rounds 5]
+    PYTHONPATH=tests/support python -m benchmarks.two_machines [--rounds 5]
 
 Builds the images (see images/README.md) and runs the trainer's twice on a network of podman, with
 the variables that the training operator injects, sharded by FSDP over gloo, checkpoints in a store

@@ -166,7 +166,7 @@ def test_import_directions_hold():
 
 
 # Programs that no test imports: what they import from Perennial must exist all the same.
-PROGRAMS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").glob("*.py")])
+PROGRAMS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests/support").glob("*.py")])
 
 
 def test_benchmarks_and_programs_of_the_tests_import_what_exists():

@@ -1,4 +1,4 @@
-"""The small stream of `tests/click_stream.py`, the tiny training, whole runs as processes."""
+"""The small stream of `tests/support/click_stream.py`, the tiny training, whole runs as processes."""
 
 from click_stream import project, write_month
 from killing import undisturbed

@@ -48,8 +48,8 @@ def attempts(environment, tmp_path, monkeypatch):
         (tmp_path / "job.json").write_text(json.dumps(job))
         root = Path(__file__).resolve().parents[2]
         done = subprocess.run(
-            [sys.executable, str(root / "tests" / "registration_attempts.py"), tmp_path / "job.json"],
-            env={**os.environ, "PYTHONPATH": str(root / "tests")},
+            [sys.executable, str(root / "tests/support/registration_attempts.py"), tmp_path / "job.json"],
+            env={**os.environ, "PYTHONPATH": str(root / "tests/support")},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ def compete(environment, tmp_path):
         job.write_text(json.dumps({"model": str(tmp_path / "model"), "qualities": qualities}))
         root = Path(__file__).resolve().parents[2]
         done = subprocess.run(
-            [sys.executable, str(root / "tests" / "rival_promotions.py"), str(job)],
+            [sys.executable, str(root / "tests/support/rival_promotions.py"), str(job)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip

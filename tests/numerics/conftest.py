@@ -1,3 +1,3 @@
-"""The tiny training of `tests/tiny_training.py`."""
+"""The tiny training of `tests/support/tiny_training.py`."""
 
 from tiny_training import root

@@ -1,4 +1,4 @@
-"""The small stream of `tests/click_stream.py`."""
+"""The small stream of `tests/support/click_stream.py`."""
 
 from click_stream import project, write_month
 from s3_server import bucket, s3_endpoint

@@ -58,7 +58,7 @@ for name in sys.argv[1:]:
 def start(arguments, results, **environment):
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "BENCHMARK_RESULTS": str(results),
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'tests/support'}", "BENCHMARK_RESULTS": str(results),
              **environment},
     )  # fmt: skip
 

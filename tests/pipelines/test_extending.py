@@ -117,7 +117,7 @@ def extended(tmp_path_factory):
 
 
 def run(extended, program, *arguments):
-    paths = [extended, extended / "components", extended / "pipelines", ROOT / "tests"]
+    paths = [extended, extended / "components", extended / "pipelines", ROOT / "tests/support"]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

@@ -1,3 +1,3 @@
-"""The tables of `tests/skeleton_tables.py`."""
+"""The tables of `tests/support/skeleton_tables.py`."""
 
 from skeleton_tables import datasets, examine

@@ -1,4 +1,4 @@
-"""The rivals of `tests/rivals.py`; the models and the MLflow database of `tests/small_models.py`."""
+"""The rivals of `tests/support/rivals.py`; the models and the MLflow database of `tests/support/small_models.py`."""
 
 from rivals import task
 from small_models import environment

@@ -1,3 +1,3 @@
-"""The small stream of `tests/click_stream.py`."""
+"""The small stream of `tests/support/click_stream.py`."""
 
 from click_stream import project

@@ -1,4 +1,4 @@
-"""The models and the MLflow database of `tests/small_models.py`."""
+"""The models and the MLflow database of `tests/support/small_models.py`."""
 
 from s3_server import bucket, s3_endpoint
 from small_models import environment

@@ -1,4 +1,4 @@
-"""The models and the MLflow database of `tests/small_models.py`, and trainings left on disk."""
+"""The models and the MLflow database of `tests/support/small_models.py`, and trainings left on disk."""
 
 import warnings
 

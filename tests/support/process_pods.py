@@ -16,8 +16,8 @@ from perennial.clients.object_store import open_store
 
 SECRETS = {"s3": {"secret": "nothing"}}
 # An image's own variables: where its Python and its packages are.
-ROOT = Path(__file__).resolve().parents[1]
-OF_THE_IMAGE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "tests")}
+ROOT = Path(__file__).resolve().parents[2]
+OF_THE_IMAGE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "tests/support")}
 LOOK_SECONDS = 0.1
 
 

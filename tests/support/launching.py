@@ -29,7 +29,7 @@ PACE = PollIntervals(
     poll=0.1, shortest=0.02, settle=0.5, curves=0.1, reconnect=0.02, logs=0.6, heartbeat=0.05
 )
 PERSISTENCE = Persistence(budget_seconds=3.0, first_pause_seconds=0.02, longest_pause_seconds=0.1)
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 STEP = """
 import sys
 from pathlib import Path
@@ -169,7 +169,7 @@ def start_step(cluster, folder, store_uri, launcher=launcher_for, kind=PyTorchJo
     """The step in a process of its own, with a launcher of this module."""
     return subprocess.Popen(
         [sys.executable, "-c", STEP, str(folder), store_uri, launcher.__name__, kind.__name__],
-        env=environment_of(cluster, "step-1") | {"PYTHONPATH": str(ROOT / "tests")},
+        env=environment_of(cluster, "step-1") | {"PYTHONPATH": str(ROOT / "tests/support")},
         stderr=subprocess.DEVNULL,
     )
 

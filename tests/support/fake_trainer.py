@@ -13,7 +13,7 @@ import yaml
 
 from fake_operator import EXIT_TERMINATED, Operator
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "k8s" / "components" / "training-runtime" / "training-runtime.yaml"
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes names unique with
 

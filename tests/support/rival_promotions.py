@@ -1,6 +1,6 @@
 """Rivals for the place of the champion, each in a process of its own, of known quality.
 
-`python tests/rival_promotions.py JOB.json` starts them all and prints what became of each, and the
+`python tests/support/rival_promotions.py JOB.json` starts them all and prints what became of each, and the
 champions that an onlooker saw meanwhile.
 """
 

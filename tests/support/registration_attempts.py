@@ -1,6 +1,6 @@
 """Attempts at registration, each in a process of its own that is forked from a warm one.
 
-`python tests/registration_attempts.py JOB.json` reads a job and prints a line of JSON per result.
+`python tests/support/registration_attempts.py JOB.json` reads a job and prints a line of JSON per result.
 """
 
 import gc

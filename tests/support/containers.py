@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ("data", "trainer", "control")
 ARBITRARY_USER = "1234567:0"
 """A number without an entry in /etc/passwd, in root's group, as OpenShift gives one."""
