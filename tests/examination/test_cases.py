@@ -1,5 +1,6 @@
 """The examination's list is sound: every edit applies, every healthy task encodes, scores and learns."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -55,11 +56,12 @@ def test_every_contract_is_accepted(tmp_path):
 
 
 def test_the_program_that_examines_finds_the_list(tmp_path):
-    """Its name is the list's, so that one may hide the other."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "examination.py"), "run"]
+    """It shares its name with the list's package: neither may hide the other."""
     record = tmp_path / "record.jsonl"
     done = subprocess.run(
-        [*command, str(record), "--only", "no such case"],
+        [sys.executable, "-m", "benchmarks.examination", "run", record, "--only", "no such case"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

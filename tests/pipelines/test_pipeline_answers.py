@@ -141,7 +141,7 @@ def test_who_stops_waiting_is_told_what_becomes_of_the_run(monkeypatch, capsys, 
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perennial.deployment.verbs._site", interrupted)
+    monkeypatch.setattr("perennial.deployment.verbs._connect", interrupted)
     words = {"trigger": ["--reason", "x", "flights"], "deploy": ["contract.toml"]}[verb]
     assert main([verb, "--profile", "profile.toml", *words]) == 130
     assert capsys.readouterr().err.endswith(f"{said}\n" if verb == "trigger" else said)
