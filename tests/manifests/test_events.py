@@ -11,10 +11,10 @@ import yaml
 from cluster_manifests import BASE, K8S, build, mistakes, needs_kubectl
 from deployments import contract, profile
 from perennial import cli
-from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import TargetCluster
+from perennial.deployment.plan import apply
 from perennial.deployment.signed_event import Event, sign
 from perennial.deployment.verbs import REFUSED
 from pipeline_server import pipeline_server
@@ -49,7 +49,7 @@ def mounted(tmp_path, bucket, monkeypatch):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
         site = TargetCluster(where, connect(where))
-        list(Deployment(site.api, desire(contract(), where)).apply())
+        list(apply(site.api, desire(contract(), where)))
         monkeypatch.setattr("perennial.deployment.profile.load_profile", lambda path: where)
 
         def run(body, job="job-1"):

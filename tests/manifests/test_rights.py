@@ -17,11 +17,11 @@ from cluster_manifests import (
 from deployments import contract, profile
 from perennial.clients.object_store import open_store
 from perennial.contracts.environment import Environment
-from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.exporter import ModelCollector
 from perennial.deployment.operations import TargetCluster
+from perennial.deployment.plan import apply
 from perennial.deployment.watch import watch
 from perennial.registry.model_registry import open_registry
 from pipeline_server import pipeline_server
@@ -43,18 +43,12 @@ VERBS = {
 # Whose code asks under which account; the clean-up at a run's end is a step, as the launcher is.
 PACKAGE = ROOT / "components" / "perennial"
 JOBS_PACKAGE = PACKAGE / "training_jobs"
-BY_THE_REAPER = {JOBS_PACKAGE / "reaping.py"}
 LAUNCHING = [
     path
     for name in ("train_model", "training_jobs", "clean_up")
     for path in (PACKAGE / name).glob("*.py")
-    if path not in BY_THE_REAPER
 ]
-REAPING = [
-    ROOT / "pipelines" / "perennial" / "reap.py",
-    JOBS_PACKAGE / "reaping.py",
-    JOBS_PACKAGE / "leftovers.py",
-]
+REAPING = [ROOT / "pipelines" / "perennial" / "reap.py", JOBS_PACKAGE / "leftovers.py"]
 # Expression that names a kind in a call → the kinds; a variable stands for both kinds of job.
 RESOURCES = {
     "PODS": {("", "pods")},
@@ -70,7 +64,7 @@ LAUNCHER = {
     ("kubeflow.org", "pytorchjobs", "create"): "a training starts",
     ("kubeflow.org", "pytorchjobs", "get"): "its status; the job that has its name already",
     ("kubeflow.org", "pytorchjobs", "list"): "the clean-up at a run's end, by label",
-    ("kubeflow.org", "pytorchjobs", "delete"): "cancelled, given up, replaced",
+    ("kubeflow.org", "pytorchjobs", "delete"): "cancelled, timed out, replaced",
     ("", "pods", "get"): "the step's own pod: run, image, owner",
     ("", "pods", "list"): "the job's pods",
     ("", "pods", "watch"): "the job's pods",
@@ -81,7 +75,7 @@ LAUNCHER |= {
     for (group, _, verb), why in LAUNCHER.items()
     if group == "kubeflow.org"
 }
-LAUNCHER |= {("kueue.x-k8s.io", "workloads", "list"): "why a job is suspended, in Kueue's words"}
+LAUNCHER |= {("kueue.x-k8s.io", "workloads", "list"): "why a job is suspended, as Kueue reports it"}
 # What the Pipelines server lets an account do is asked of the API server too, in these words (KFP's sources).
 OF_PIPELINES = {
     "experiments": "experiments",
@@ -158,24 +152,20 @@ def test_a_watcher_that_starts_a_run_asks_the_pipelines_server_for_these_and_not
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
         site = TargetCluster(where, connect(where))
-        list(
-            Deployment(
-                site.api, desire(contract(name="flights", uri=f"{bucket}/data"), where)
-            ).apply()
-        )
+        list(apply(site.api, desire(contract(name="flights", uri=f"{bucket}/data"), where)))
         open_store(f"{bucket}/data").write("a.parquet", b"rows")
         server.calls.clear()
-        said = [watch(site, "flights") for _ in range(2)]
-        asked = {as_right(call) for call in server.calls}
-    assert "started" in said[1]
-    assert asked == WATCHER
+        results = [watch(site, "flights") for _ in range(2)]
+        requests = {as_right(call) for call in server.calls}
+    assert "started" in results[1]
+    assert requests == WATCHER
 
 
 def test_an_exporter_asks_the_pipelines_server_for_these_and_nothing_else(bucket, tmp_path):
     with pipeline_server() as (server, url):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
         site = TargetCluster(where, connect(where))
-        list(Deployment(site.api, desire(contract(name="flights"), where)).apply())
+        list(apply(site.api, desire(contract(name="flights"), where)))
         server.calls.clear()
         mlflow = Environment(f"{bucket}/store", f"sqlite:///{tmp_path}/m.db", "t", None, "", "", "")
         store = open_store(f"{bucket}/store")

@@ -12,7 +12,6 @@ from deployments import DIGEST, contract, profile
 from perennial.cli import main
 from perennial.clients.pipeline_api import UnreachableError
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.apply import Deployment, OvertakenError, observe
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
@@ -28,6 +27,7 @@ from perennial.deployment.operations import (
     switch,
     undeploy,
 )
+from perennial.deployment.plan import OvertakenError, apply, observe
 from perennial.steps.large_parameters import CARRIED_BYTES
 from pipeline_server import pipeline_server
 
@@ -60,7 +60,7 @@ def wanted(monitoring):
 
 def deploy(url, **sections):
     where = site_of(url, **sections)
-    return list(Deployment(where.api, wanted(where.profile.schedules.monitoring)).apply())
+    return list(apply(where.api, wanted(where.profile.schedules.monitoring)))
 
 
 def test_deploying_twice_changes_nothing_the_second_time(served):

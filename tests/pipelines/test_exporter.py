@@ -19,11 +19,11 @@ from perennial.clients.object_store import open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.decide_retraining.state import MonitoringRecord, save_monitoring_record
-from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.exporter import SERIES, ModelCollector
 from perennial.deployment.operations import TargetCluster, switch
+from perennial.deployment.plan import apply
 from perennial.registry.champion_records import UnclearChampionError
 from perennial.registry.model_registry import open_registry
 from pipeline_server import pipeline_server
@@ -53,7 +53,7 @@ class Place:
 
     def deploy(self, model):
         wanted = desire(contract(name=model), self.profile)
-        list(Deployment(self.site.api, wanted).apply())
+        list(apply(self.site.api, wanted))
 
     def register(self, model, fingerprint):
         self.registry.describe_model(model, "", {})

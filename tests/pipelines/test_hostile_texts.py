@@ -15,11 +15,11 @@ from perennial import cli
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.monitoring import RetrainingDecision
 from perennial.decide_retraining.step import trigger_evidence
-from perennial.deployment.apply import Deployment
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import Start, TargetCluster, start_deployed, submit
+from perennial.deployment.plan import apply
 from perennial.steps.large_parameters import resolve
 from pipeline_server import pipeline_server
 from text_expansion import arguments_of, parameters_in
@@ -67,7 +67,7 @@ def test_contract_reason_and_evidence_reach_every_step_as_written(placed, kind, 
         if how == "submitted":
             run = submit(site, hostile_contract(), Start(kind, cause))
         else:
-            list(Deployment(site.api, desire(hostile_contract(), where)).apply())
+            list(apply(site.api, desire(hostile_contract(), where)))
             run = start_deployed(site, "flights-late", Start(kind, cause))
         parameters = server.runs[run]["runtime_config"]["parameters"]
     for container in containers(placed["continuous-training"]):

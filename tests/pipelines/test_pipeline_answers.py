@@ -10,11 +10,11 @@ from deployments import contract, profile
 from perennial.cli import main
 from perennial.clients.pipeline_api import Connection, PipelineApi
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.apply import Deployment
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import Start, TargetCluster, cancel, start_deployed, undeploy
+from perennial.deployment.plan import apply
 from pipeline_server import pipeline_server
 
 PAGE = b"<!doctype html><title>Log in</title>"
@@ -84,7 +84,7 @@ def deployed():
     with pipeline_server() as (server, url):
         where = profile(url)
         site = TargetCluster(where, connect(where))
-        list(Deployment(site.api, desire(contract(), where)).apply())
+        list(apply(site.api, desire(contract(), where)))
         yield server, site
 
 
@@ -134,14 +134,14 @@ def test_a_refusal_to_cancel_a_run_that_goes_on_is_an_error(deployed):
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "message"),
     [("trigger", "goes on, and `perennial cancel` ends it"), ("deploy", "stopped\n")],
 )
-def test_who_stops_waiting_is_told_what_becomes_of_the_run(monkeypatch, capsys, verb, said):
+def test_an_interrupted_command_reports_what_becomes_of_the_run(monkeypatch, capsys, verb, message):
     def interrupted(options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("perennial.deployment.verbs._connect", interrupted)
-    words = {"trigger": ["--reason", "x", "flights"], "deploy": ["contract.toml"]}[verb]
-    assert main([verb, "--profile", "profile.toml", *words]) == 130
-    assert capsys.readouterr().err.endswith(f"{said}\n" if verb == "trigger" else said)
+    arguments = {"trigger": ["--reason", "x", "flights"], "deploy": ["contract.toml"]}[verb]
+    assert main([verb, "--profile", "profile.toml", *arguments]) == 130
+    assert capsys.readouterr().err.endswith(f"{message}\n" if verb == "trigger" else message)

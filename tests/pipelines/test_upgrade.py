@@ -11,15 +11,15 @@ import pytest
 
 from deployments import contract, profile
 from perennial.clients.object_store import open_store
-from perennial.clients.pipeline_records import NewSchedule
+from perennial.clients.pipeline_api import NewSchedule
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import canonical_json
 from perennial.decide_retraining.state import TriggerState, decide_and_record
-from perennial.deployment.apply import Deployment
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import Start, TargetCluster, start_deployed
+from perennial.deployment.plan import apply
 from perennial.deployment.watch import WatchState
 from perennial.detect_drift.file_windows import ArrivedFiles
 from perennial.gate.repeats import PastTest, claim_test
@@ -41,7 +41,7 @@ def upgraded():
         for name, version in BEFORE["versions"].items():
             api.create_pipeline(name, "Made by `perennial deploy`.")
             pipeline = api.find_pipeline(name)
-            api.upload_version(pipeline, version, WANTED.pipeline(name).package, "")
+            api.upload_version(pipeline, version, WANTED.pipeline(name).package)
         yield server, TargetCluster(where, api)
 
 
@@ -65,12 +65,12 @@ def schedule_before(site):
 def test_a_deployment_remakes_the_schedule_with_the_new_pipelines(upgraded):
     server, site = upgraded
     old = schedule_before(site)
-    list(Deployment(site.api, WANTED).apply())
+    list(apply(site.api, WANTED))
     (schedule,) = server.schedules.values()
     assert schedule["recurring_run_id"] != old
     assert schedule["display_name"] == BEFORE["schedule"]["name"]
     assert BEFORE["versions"]["drift-monitoring"] not in schedule["description"]
-    assert list(Deployment(site.api, WANTED).apply()) == []
+    assert list(apply(site.api, WANTED)) == []
 
 
 def test_before_the_deployment_a_run_starts_with_the_deployed_version(upgraded):
@@ -83,7 +83,7 @@ def test_before_the_deployment_a_run_starts_with_the_deployed_version(upgraded):
 def test_a_paused_schedule_stays_paused(upgraded):
     server, site = upgraded
     site.api.set_enabled(schedule_before(site), enabled=False)
-    list(Deployment(site.api, WANTED).apply())
+    list(apply(site.api, WANTED))
     (schedule,) = server.schedules.values()
     assert schedule["status"] == "DISABLED"
 

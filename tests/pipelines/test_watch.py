@@ -5,10 +5,10 @@ import pytest
 from deployments import contract, profile
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.apply import Deployment
 from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import TargetCluster
+from perennial.deployment.plan import apply
 from perennial.deployment.watch import watch
 from pipeline_server import pipeline_server
 
@@ -19,7 +19,7 @@ def deployed(bucket):
         where = profile(url, stores={"store_uri": f"{bucket}/store"})
         site = TargetCluster(where, connect(where))
         wanted = desire(contract(name="flights", uri=f"{bucket}/data"), where)
-        list(Deployment(site.api, wanted).apply())
+        list(apply(site.api, wanted))
         yield server, site, open_store(f"{bucket}/data")
 
 

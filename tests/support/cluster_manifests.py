@@ -21,7 +21,7 @@ COMPONENTS = sorted(path.parent for path in (K8S / "components").glob("*/kustomi
 OVERLAYS = sorted(path.parent for path in (K8S / "overlays").glob("*/kustomization.yaml"))
 WATCHED = [K8S / "components" / name for name in ("exporter", "monitoring")]
 """Components with alerts and a dashboard."""
-SCHEMAS = Path(__file__).parent / "manifests" / "schemas"
+SCHEMAS = ROOT / "tests" / "manifests" / "schemas"
 # What a component patches must be there.
 NEEDS = {"multi-user": ("watcher",), "token": ("watcher",)}
 POD_TEMPLATES = {
@@ -90,7 +90,7 @@ def pod_template(item: Object) -> Object | None:
 
 
 def mistakes(item: Object) -> list[str]:
-    """What an API server with strict validation would say against an object."""
+    """The errors of an API server with strict validation about an object."""
     vendored = sorted(SCHEMAS.glob(f"{item['kind'].lower()}-*.json"))
     if vendored:
         return [found for path in vendored for found in _against_crd(item, path)]

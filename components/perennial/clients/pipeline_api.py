@@ -6,9 +6,10 @@ prints links, reads a file in the user's home, and cannot be imported inside a c
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,9 @@ import kfp_server_api
 import urllib3
 from urllib3.util.retry import Retry
 
-from perennial.clients.pipeline_records import (
-    NewRun,
-    NewSchedule,
-    PipelineRun,
-    PipelineVersion,
-    Schedule,
-    read_documents,
-    read_run,
-    read_schedule,
-    runtime_config,
-    version_reference,
-)
 from perennial.contracts.errors import PerennialError
 
+EPOCH = datetime.fromtimestamp(0, UTC)
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 PAGE_SIZE = 100
 LONGEST_WAIT_SECONDS = 30  # a server that is busy may ask for hours
@@ -59,6 +49,107 @@ class UnreachableError(PerennialError):
 
 class GoneError(PerennialError):
     """The requested object does not exist on the server."""
+
+
+@dataclass(frozen=True)
+class PipelineVersion:
+    """One immutable compiled pipeline on the server."""
+
+    pipeline_id: str
+    version_id: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A recurring run."""
+
+    schedule_id: str
+    name: str
+    description: str
+    enabled: bool
+    cron: str
+    created_at: datetime
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    experiment_id: str = ""
+
+    @property
+    def age(self) -> tuple[datetime, str]:
+        """Orders schedules by their creation, equal for every reader."""
+        return self.created_at, self.schedule_id
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """One run on the server."""
+
+    run_id: str
+    name: str
+    state: str
+    history: tuple[str, ...]
+    created_at: datetime
+    finished_at: datetime | None
+    schedule_id: str
+    pipeline_id: str
+    tasks: Mapping[str, str]
+    """Task → state, as the dashboard shows them; empty in a list of runs."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it will happen any more."""
+        return self.state in ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED", "ERROR")
+
+    @property
+    def was_canceled(self) -> bool:
+        """Whether somebody terminated it.
+
+        A terminated run ends in state FAILED on current servers (measured on 2.16.1); only its
+        history tells it from one that failed by itself.
+        """
+        return self.state in ("CANCELING", "CANCELED") or "CANCELING" in self.history
+
+    @property
+    def outcome(self) -> str:
+        """Its state in a word that people use."""
+        if self.was_canceled:
+            return "cancelled" if self.is_over else "being cancelled"
+        return self.state.lower()
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """Request to start a run."""
+
+    name: str
+    version: PipelineVersion
+    parameters: Mapping[str, str]
+    service_account: str = ""
+    pipeline_root: str = ""
+    description: str = ""
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields that runs and recurring runs have in common."""
+        return {
+            "display_name": self.name,
+            "service_account": self.service_account or None,
+            # Both ids are needed, against the description of the API.
+            "pipeline_version_reference": kfp_server_api.V2beta1PipelineVersionReference(
+                pipeline_id=self.version.pipeline_id, pipeline_version_id=self.version.version_id
+            ),
+            "runtime_config": kfp_server_api.V2beta1RuntimeConfig(
+                parameters=dict(self.parameters), pipeline_root=self.pipeline_root or None
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class NewSchedule(NewRun):
+    """Request to create a recurring run."""
+
+    cron: str = ""
+    """Six fields: seconds, minutes, hours, day of the month, month, day of the week; UTC."""
+    enabled: bool = True
+    starts_at: datetime | None = None
+    """No run begins before."""
 
 
 @dataclass(frozen=True)
@@ -122,38 +213,37 @@ class PipelineApi:
 
     def find_pipeline(self, name: str) -> str | None:
         """A pipeline's id."""
-        found = self._ask(
-            "look for a pipeline",
-            self._pipelines.pipeline_service_list_pipelines,
-            filter=_equals("display_name", name),
-            namespace=self._namespace,
-        )
+        call = self._pipelines.pipeline_service_list_pipelines
+        found = self._find("a pipeline", call, name, namespace=self._namespace)
         return found.pipelines[0].pipeline_id if found.pipelines else None
 
     def find_version(self, pipeline_id: str, name: str) -> PipelineVersion | None:
         """A version of a pipeline by its name."""
-        found = self._ask(
-            "look for a pipeline version",
-            self._pipelines.pipeline_service_list_pipeline_versions,
-            pipeline_id,
-            filter=_equals("display_name", name),
-        )
+        call = self._pipelines.pipeline_service_list_pipeline_versions
+        found = self._find("a pipeline version", call, name, pipeline_id=pipeline_id)
         if not found.pipeline_versions:
             return None
-        return PipelineVersion(pipeline_id, found.pipeline_versions[0].pipeline_version_id, name)
+        return PipelineVersion(pipeline_id, found.pipeline_versions[0].pipeline_version_id)
+
+    def find_experiment(self, name: str) -> str | None:
+        """An experiment's id."""
+        call = self._experiments.experiment_service_list_experiments
+        found = self._find("an experiment", call, name, namespace=self._namespace)
+        return found.experiments[0].experiment_id if found.experiments else None
 
     def version_documents(self, version: PipelineVersion) -> list[dict[str, Any]]:
         """A version's pipeline and platform specification; empty when it was deleted."""
+        call = self._pipelines.pipeline_service_get_pipeline_version
         try:
             found = self._ask(
-                "look up a pipeline version",
-                self._pipelines.pipeline_service_get_pipeline_version,
-                version.pipeline_id,
-                version.version_id,
+                "look up a pipeline version", call, version.pipeline_id, version.version_id
             )
         except GoneError:
             return []
-        return read_documents(found)
+        spec = found.pipeline_spec or {}
+        if "pipeline_spec" not in spec:
+            return [spec]
+        return [spec["pipeline_spec"], spec.get("platform_spec") or {}]
 
     def create_pipeline(self, name: str, description: str) -> None:
         """Create a pipeline without versions.
@@ -168,14 +258,8 @@ class PipelineApi:
             "create a pipeline", self._pipelines.pipeline_service_create_pipeline, pipeline=pipeline
         )
 
-    def upload_version(self, pipeline_id: str, name: str, package: str, description: str) -> None:
-        """Upload a compiled pipeline.
-
-        Args:
-            pipeline_id: Of which pipeline.
-            name: Of the version; unique in its pipeline.
-            package: The compiled pipeline's YAML.
-            description: Shown in the dashboard.
+    def upload_version(self, pipeline_id: str, name: str, package: str) -> None:
+        """Upload a compiled pipeline, a YAML text, as a version of a pipeline.
 
         Raises:
             TakenError: a version of this name exists.
@@ -184,23 +268,9 @@ class PipelineApi:
             file = Path(folder) / "pipeline.yaml"
             file.write_text(package)
             self._ask(
-                "upload a pipeline version",
-                self._uploads.upload_pipeline_version,
-                str(file),
-                pipelineid=pipeline_id,
-                name=name,
-                description=description,
-            )
-
-    def find_experiment(self, name: str) -> str | None:
-        """An experiment's id."""
-        found = self._ask(
-            "look for an experiment",
-            self._experiments.experiment_service_list_experiments,
-            filter=_equals("display_name", name),
-            namespace=self._namespace,
-        )
-        return found.experiments[0].experiment_id if found.experiments else None
+                "upload a pipeline version", self._uploads.upload_pipeline_version, str(file),
+                pipelineid=pipeline_id, name=name,
+            )  # fmt: skip
 
     def create_experiment(self, name: str, description: str) -> None:
         """Create an experiment: the folder of a model's runs in the dashboard.
@@ -211,11 +281,8 @@ class PipelineApi:
         experiment = kfp_server_api.V2beta1Experiment(
             display_name=name, description=description, namespace=self._namespace
         )
-        self._ask(
-            "create an experiment",
-            self._experiments.experiment_service_create_experiment,
-            experiment=experiment,
-        )
+        create = self._experiments.experiment_service_create_experiment
+        self._ask("create an experiment", create, experiment=experiment)
 
     def schedules(self, experiment_id: str = "") -> list[Schedule]:
         """The recurring runs of an experiment, or of all there are, oldest first."""
@@ -228,34 +295,24 @@ class PipelineApi:
             # So that whatever is created while pages are read lies on a later one.
             sort_by="created_at asc",
         )
-        return sorted((read_schedule(item) for item in pages), key=lambda schedule: schedule.age)
+        return sorted(map(_read_schedule, pages), key=lambda schedule: schedule.age)
 
     def create_schedule(self, experiment_id: str, new: NewSchedule) -> str:
         """Create a recurring run; its id."""
         modes = kfp_server_api.RecurringRunMode
+        cron = kfp_server_api.V2beta1CronSchedule(cron=new.cron, start_time=new.starts_at)
         body = kfp_server_api.V2beta1RecurringRun(
             experiment_id=experiment_id,
-            display_name=new.name,
             description=new.description,
             mode=modes.ENABLE if new.enabled else modes.DISABLE,
-            pipeline_version_reference=version_reference(new.version),
-            runtime_config=runtime_config(new.parameters, new.pipeline_root),
-            trigger=kfp_server_api.V2beta1Trigger(
-                cron_schedule=kfp_server_api.V2beta1CronSchedule(
-                    cron=new.cron, start_time=new.starts_at
-                )
-            ),
+            trigger=kfp_server_api.V2beta1Trigger(cron_schedule=cron),
             # A pipeline finds its own data window; a backlog of slots would train the same twice.
             no_catchup=True,
-            max_concurrency=str(new.max_concurrency),
-            service_account=new.service_account or None,
+            max_concurrency="1",
+            **new.fields(),
         )
-        created = self._ask(
-            "create a recurring run",
-            self._schedules.recurring_run_service_create_recurring_run,
-            body,
-        )
-        return str(created.recurring_run_id)
+        create = self._schedules.recurring_run_service_create_recurring_run
+        return str(self._ask("create a recurring run", create, body).recurring_run_id)
 
     def set_enabled(self, schedule_id: str, *, enabled: bool) -> None:
         """Let a recurring run start runs, or not; runs that it started go on."""
@@ -279,13 +336,11 @@ class PipelineApi:
 
     def start_run(self, experiment_id: str, new: NewRun) -> str:
         """Start a run; its id."""
+        text = new.description
+        if len(text) > LONGEST_DESCRIPTION:
+            text = f"{text[: LONGEST_DESCRIPTION - 1]}…"
         body = kfp_server_api.V2beta1Run(
-            experiment_id=experiment_id,
-            display_name=new.name,
-            description=_shortened(new.description),
-            pipeline_version_reference=version_reference(new.version),
-            runtime_config=runtime_config(new.parameters, new.pipeline_root),
-            service_account=new.service_account or None,
+            experiment_id=experiment_id, description=text, **new.fields()
         )
         return str(self._ask("start a run", self._runs.run_service_create_run, body).run_id)
 
@@ -295,23 +350,30 @@ class PipelineApi:
             "list the runs", self._runs.run_service_list_runs, "runs",
             experiment_id=experiment_id, sort_by="created_at desc",
         )  # fmt: skip
-        return [read_run(item) for item, _ in zip(pages, range(limit), strict=False)]
+        return [_read_run(item) for item, _ in zip(pages, range(limit), strict=False)]
 
     def unfinished_runs(self, experiment_id: str) -> list[PipelineRun]:
         """Every run of an experiment that is not over."""
+        states = {"values": ["PENDING", "RUNNING", "CANCELING", "PAUSED"]}
         pages = self._pages(
             "list the runs", self._runs.run_service_list_runs, "runs", experiment_id=experiment_id,
-            filter=_one_of("state", ("PENDING", "RUNNING", "CANCELING", "PAUSED")),
+            filter=_filter(operation="IN", key="state", string_values=states),
         )  # fmt: skip
-        return [run for item in pages if not (run := read_run(item)).is_over]
+        return [run for item in pages if not (run := _read_run(item)).is_over]
 
     def run(self, run_id: str) -> PipelineRun:
         """One run with its tasks."""
-        return read_run(self._ask("look up a run", self._runs.run_service_get_run, run_id))
+        return _read_run(self._ask("look up a run", self._runs.run_service_get_run, run_id))
 
     def terminate(self, run_id: str) -> None:
         """Ask for a run's end; see `PipelineRun.was_canceled` for how that shows."""
         self._ask("terminate a run", self._runs.run_service_terminate_run, run_id)
+
+    def _find(  # type: ignore[no-untyped-def]  # noqa: ANN202 - the generated client is untyped
+        self, what: str, call: Callable[..., Any], name: str, **options: object
+    ):
+        query = _filter(operation="EQUALS", key="display_name", string_value=name)
+        return self._ask(f"look for {what}", call, filter=query, **options)
 
     def _pages(
         self, doing: str, call: Callable[..., Any], items: str, **options: object
@@ -383,16 +445,39 @@ def _message(body: str | bytes | None) -> str:
         return text[:500]
 
 
-def _shortened(description: str) -> str:
-    is_short = len(description) <= LONGEST_DESCRIPTION
-    return description if is_short else f"{description[: LONGEST_DESCRIPTION - 1]}…"
-
-
-def _equals(key: str, value: str) -> str:
-    predicate = {"operation": "EQUALS", "key": key, "string_value": value}
+def _filter(**predicate: object) -> str:
     return json.dumps({"predicates": [predicate]})
 
 
-def _one_of(key: str, values: Sequence[str]) -> str:
-    predicate = {"operation": "IN", "key": key, "string_values": {"values": list(values)}}
-    return json.dumps({"predicates": [predicate]})
+def _read_schedule(item: kfp_server_api.V2beta1RecurringRun) -> Schedule:
+    trigger, config = item.trigger, item.runtime_config
+    parameters = (config.parameters if config else None) or {}
+    return Schedule(
+        schedule_id=item.recurring_run_id,
+        name=item.display_name or "",
+        description=item.description or "",
+        enabled=item.status == "ENABLED" or item.mode == "ENABLE",
+        cron=trigger.cron_schedule.cron if trigger and trigger.cron_schedule else "",
+        created_at=item.created_at or EPOCH,
+        parameters={key: str(value) for key, value in parameters.items()},
+        experiment_id=item.experiment_id or "",
+    )
+
+
+def _read_run(item: kfp_server_api.V2beta1Run) -> PipelineRun:
+    reference, details = item.pipeline_version_reference, item.run_details
+    return PipelineRun(
+        run_id=item.run_id,
+        name=item.display_name or "",
+        state=item.state or "PENDING",
+        history=tuple(entry.state for entry in item.state_history or () if entry.state),
+        created_at=item.created_at or EPOCH,
+        # An unfinished run's end comes as the epoch.
+        finished_at=item.finished_at if (item.finished_at or EPOCH) > EPOCH else None,
+        schedule_id=item.recurring_run_id or "",
+        pipeline_id=(reference.pipeline_id if reference else "") or "",
+        tasks={
+            task.display_name or "": task.state or ""
+            for task in (details.task_details if details else None) or ()
+        },
+    )

@@ -112,31 +112,27 @@ def desire(contract: Contract, profile: Profile) -> Desired:
             action="put the dataset into an object store, such as s3://bucket/flights",
         )
     _refuse_what_no_step_can_do(contract, profile)
-    parcel = LargeParameter(contract.to_json(), profile.stores.store_uri)
+    stored = LargeParameter(contract.to_json(), profile.stores.store_uri)
     pipelines = tuple(
         DesiredPipeline(name.replace("_", "-"), place(_compiled(name), profile))
         for name in PIPELINES
     )
     by_name = {pipeline.name: pipeline.version for pipeline in pipelines}
     versions: dict[Kind, str] = {kind: by_name[PIPELINE_OF[kind]] for kind in KINDS}
-    crons: dict[Kind, str] = {
-        "monitoring": profile.schedules.monitoring,
-        "training": profile.schedules.training,
-    }
     schedules: dict[Kind, DesiredSchedule] = {
         kind: DesiredSchedule(
             kind=kind,
             name=f"{contract.model.name} {kind}",
             cron=with_seconds(cron),
             versions=versions,
-            parameters=parameters_of(kind, parcel.value, '{"trigger":"schedule"}'),
+            parameters=parameters_of(kind, stored.value, '{"trigger":"schedule"}'),
             service_account=profile.pods.service_account,
             pipeline_root=profile.stores.pipeline_root,
         )
-        for kind, cron in crons.items()
-        if cron
+        for kind in KINDS
+        if (cron := getattr(profile.schedules, kind))
     }
-    return Desired(contract.model.name, parcel, pipelines, schedules)
+    return Desired(contract.model.name, stored, pipelines, schedules)
 
 
 def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
@@ -144,7 +140,11 @@ def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
         check_address(contract.data.uri, ("s3",))
     except ValueError as error:
         raise PerennialError("no step can read data.uri", evidence=str(error)) from error
-    _refuse_what_no_trainjob_carries(contract)
+    if contract.resources.launcher == "trainjob":
+        from perennial.training_jobs.manifests import refuse_what_the_runtime_decides  # noqa: PLC0415 - imports kubernetes
+
+        # Now, not when the training begins.
+        refuse_what_the_runtime_decides(contract.resources.cluster)
     budgets, minutes = contract.resources.cluster.budgets, profile.pods.training_timeout_minutes
     needed = 60 * (budgets.queued_hours + budgets.running_hours) + budgets.starting_minutes
     if contract.resources.launcher != "local" and needed > minutes:
@@ -155,22 +155,10 @@ def _refuse_what_no_step_can_do(contract: Contract, profile: Profile) -> None:
         )
 
 
-def _refuse_what_no_trainjob_carries(contract: Contract) -> None:
-    """Refuse now what the launcher would refuse when the training begins."""
-    if contract.resources.launcher != "trainjob":
-        return
-    from perennial.training_jobs.manifests import refuse_what_the_runtime_decides  # noqa: PLC0415 - imports kubernetes
-
-    refuse_what_the_runtime_decides(contract.resources.cluster)
-
-
 def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
-    """Return the parameters of a pipeline; monitoring finds its trigger itself.
+    """Return the parameters of a pipeline: a contract as `LargeParameter` gives it, and why.
 
-    Args:
-        kind: Which of a model's pipelines.
-        contract: Its encoded JSON text, or the address of it.
-        trigger: Why, as JSON.
+    Monitoring finds its trigger itself.
     """
     carried = {"trigger": encode_parameter(trigger)} if kind == "training" else {}
     return {"contract": contract} | carried
@@ -178,23 +166,11 @@ def parameters_of(kind: Kind, contract: str, trigger: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ScheduleMetadata:
-    """Metadata that a deployment wrote on a schedule.
-
-    Attributes:
-        kind: Which of a model's schedules it is.
-        digest: Of everything that its runs depend on.
-        monitoring: The version of the monitoring pipeline that was deployed with it.
-        training: The version of the training pipeline that was deployed with it.
-    """
+    """Metadata that a deployment wrote on a schedule: as in `DesiredSchedule`."""
 
     kind: str
     digest: str
-    monitoring: str
-    training: str
-
-    def version_of(self, kind: Kind) -> str:
-        """The version of a pipeline that was deployed with it."""
-        return self.monitoring if kind == "monitoring" else self.training
+    versions: dict[Kind, str]
 
 
 def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
@@ -202,7 +178,8 @@ def parse_schedule_metadata(description: str) -> ScheduleMetadata | None:
     found = MARK.search(description)
     if found is None:
         return None
-    return ScheduleMetadata(found["kind"], found["spec"], found["monitoring"], found["training"])
+    versions: dict[Kind, str] = {kind: found[kind] for kind in KINDS}
+    return ScheduleMetadata(found["kind"], found["spec"], versions)
 
 
 def _compiled(name: str) -> str:

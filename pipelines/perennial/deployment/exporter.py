@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from perennial.clients.object_store import ObjectStore, open_store
-from perennial.clients.pipeline_records import PipelineRun, Schedule
+from perennial.clients.pipeline_api import PipelineRun, Schedule
 from perennial.contracts.environment import Environment
 from perennial.decide_retraining.state import MonitoringRecord, load_monitoring_record
 from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata

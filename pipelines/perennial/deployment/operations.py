@@ -8,11 +8,16 @@ from datetime import UTC, datetime
 
 import yaml
 
-from perennial.clients.pipeline_api import PipelineApi, UnreachableError
-from perennial.clients.pipeline_records import NewRun, PipelineRun, PipelineVersion, Schedule
+from perennial.clients.pipeline_api import (
+    NewRun,
+    PipelineApi,
+    PipelineRun,
+    PipelineVersion,
+    Schedule,
+    UnreachableError,
+)
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
-from perennial.deployment.apply import Deployment, observe
 from perennial.deployment.cause import Cause
 from perennial.deployment.desired import (
     KINDS,
@@ -24,7 +29,7 @@ from perennial.deployment.desired import (
     parse_schedule_metadata,
 )
 from perennial.deployment.placement import settings_in
-from perennial.deployment.plan import Observed
+from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
 from perennial.steps.large_parameters import resolve
 
@@ -35,17 +40,12 @@ SHOWN_RUNS = 10
 
 @dataclass(frozen=True)
 class Start:
-    """A run that somebody asks for.
-
-    Attributes:
-        kind: Which of a model's two pipelines.
-        cause: Why.
-        force: Also while another run of the model is under way.
-    """
+    """Request to start a run."""
 
     kind: Kind
     cause: Cause
     force: bool = False
+    """Also while another run of the model is under way."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,8 @@ def submit(site: TargetCluster, contract: Contract, start: Start) -> str:
         PerennialError: a run of the model is under way, and `force` is false.
     """
     desired = desire(contract, site.profile)
-    for _ in Deployment(site.api, desired, kinds=()).apply():
-        pass
-    observed = observe(site.api, desired)
-    version = observed.versions[PIPELINE_OF[start.kind]]
+    list(apply(site.api, desired, kinds=()))
+    version = observe(site.api, desired).versions[PIPELINE_OF[start.kind]]
     return _start(site, desired.experiment, version, desired.contract.value, start)
 
 
@@ -157,23 +155,23 @@ def follow(
         UnreachableError: the server was away for longer than a restart takes.
     """
     reported: dict[str, str] = {}
-    away = 0
+    outage_polls = 0
     while True:
         try:
             run = site.api.run(run_id)
         except UnreachableError as error:
-            away += 1
-            if away > LONGEST_OUTAGE_POLLS:
+            outage_polls += 1
+            if outage_polls > LONGEST_OUTAGE_POLLS:
                 raise
-            if away == 1:
+            if outage_polls == 1:
                 show(f"{error.problem}; the run continues; still waiting")
             sleep(POLL_SECONDS)
             continue
-        away = 0
-        for task in run.tasks:
-            if task.state and reported.get(task.name) != task.state and task.state != "PENDING":
-                reported[task.name] = task.state
-                show(f"  {task.name}: {task.state.lower()}")
+        outage_polls = 0
+        for task, state in run.tasks.items():
+            if state not in ("", "PENDING", reported.get(task)):
+                reported[task] = state
+                show(f"  {task}: {state.lower()}")
         if run.is_over:
             show(f"{run.name}: {run.outcome}")
             return run
@@ -221,16 +219,17 @@ def undeploy(site: TargetCluster, model: str, *, cancel_running: bool) -> Iterat
 def status_lines(site: TargetCluster, model: str) -> list[str]:
     """A model's schedules and newest runs."""
     experiment = site.experiment(model)
-    lines = [f"{model} in {site.profile.server.namespace} of {site.profile.server.pipelines_url}"]
-    schedules = site.schedules(model)
-    lines += [
+    schedules = [
         f"  schedule {schedule.name!r}: {schedule.cron[2:]}"
         + ("" if schedule.enabled else ", PAUSED")
-        for schedule in schedules
-    ] or ["  no schedule"]
-    runs = site.api.runs(experiment, limit=SHOWN_RUNS)
-    lines += [_run_line(run) for run in runs] or ["  no run yet"]
-    return lines
+        for schedule in site.schedules(model)
+    ]
+    runs = [_run_line(run) for run in site.api.runs(experiment, limit=SHOWN_RUNS)]
+    return [
+        f"{model} in {site.profile.server.namespace} of {site.profile.server.pipelines_url}",
+        *(schedules or ["  no schedule"]),
+        *(runs or ["  no run yet"]),
+    ]
 
 
 def difference(site: TargetCluster, desired: Desired, observed: Observed) -> Iterator[str]:
@@ -261,7 +260,7 @@ def _deployed_version(
     pipeline = site.api.find_pipeline(PIPELINE_OF[kind])
     if mark is None or pipeline is None:
         return None
-    return site.api.find_version(pipeline, mark.version_of(kind))
+    return site.api.find_version(pipeline, mark.versions[kind])
 
 
 def _start(

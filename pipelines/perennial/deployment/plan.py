@@ -1,14 +1,25 @@
-"""Plan: the calls that lead from what is on the server to what should be. Pure.
+"""Plan: the calls that lead from what is on the server to what should be, and making them.
 
 The newest schedule of a kind is the one that counts; all older ones of ours are on their way out.
 So two deployments at once, or one that broke off anywhere, leave a state from which the next plan
 leads to exactly one schedule, and a schedule that somebody paused stays paused.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
-from perennial.clients.pipeline_records import PipelineVersion, Schedule
+from perennial.clients.pipeline_api import (
+    GoneError,
+    NewSchedule,
+    PipelineApi,
+    PipelineVersion,
+    Schedule,
+    TakenError,
+)
+from perennial.contracts.errors import PerennialError
 from perennial.deployment.desired import (
     KINDS,
     Desired,
@@ -16,6 +27,14 @@ from perennial.deployment.desired import (
     Kind,
     parse_schedule_metadata,
 )
+
+MOST_ACTIONS = 100
+# Between a new schedule's creation and its older ones' end, neither time's slot may fire twice.
+HEAD_START = timedelta(seconds=60)
+
+
+class OvertakenError(PerennialError):
+    """A later deployment of the same model has replaced this one."""
 
 
 @dataclass(frozen=True)
@@ -34,108 +53,52 @@ class Observed:
     contract_is_in_place: bool = True
     """Whether a contract that is too long for KFP lies in the object store."""
 
-    def of_kind(self, kind: Kind) -> list[Schedule]:
-        """Return the schedules that deployments made, oldest first."""
-        return [
-            schedule
-            for schedule in self.schedules
-            if (mark := parse_schedule_metadata(schedule.description)) is not None
-            and mark.kind == kind
-        ]
-
-    def foreign(self) -> list[Schedule]:
-        """Return the schedules that people made by hand, which are not touched."""
-        return [
-            each for each in self.schedules if parse_schedule_metadata(each.description) is None
-        ]
+    def of_kind(self, kind: Kind | None) -> list[Schedule]:
+        """Return the schedules of a kind, oldest first; None for those that people made by hand."""
+        found = []
+        for schedule in self.schedules:
+            metadata = parse_schedule_metadata(schedule.description)
+            if (metadata.kind if metadata else None) == kind:
+                found.append(schedule)
+        return found
 
 
 @dataclass(frozen=True)
-class CreatePipeline:
-    """A pipeline without versions."""
+class Action:
+    """A call to make, with its description for people."""
 
-    name: str
-
-    def __str__(self) -> str:
-        return f"create the pipeline {self.name}"
-
-
-@dataclass(frozen=True)
-class UploadVersion:
-    """A compiled pipeline."""
-
-    pipeline: str
-    version: str
+    text: str
+    call: Callable[[PipelineApi], object]
+    creates: Kind | None = None
+    """The kind of the schedule that the call creates, whose id it returns."""
 
     def __str__(self) -> str:
-        return f"upload version {self.version} of {self.pipeline}"
+        return self.text
 
 
-@dataclass(frozen=True)
-class StoreContract:
-    """A contract that KFP cannot carry."""
-
-    address: str
-
-    def __str__(self) -> str:
-        return f"store the contract, which is too long for KFP, as {self.address}"
-
-
-@dataclass(frozen=True)
-class CreateExperiment:
-    """A model's folder of runs."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"create the experiment {self.name}"
-
-
-@dataclass(frozen=True)
-class CreateSchedule:
-    """A recurring run; a paused one takes the place of a paused one."""
-
-    wanted: DesiredSchedule
-    paused: bool
-
-    def __str__(self) -> str:
-        how = ", paused as the one before" if self.paused else ""
-        return f"create the schedule {self.wanted.name!r} ({self.wanted.cron[2:]}){how}"
-
-
-@dataclass(frozen=True)
-class DisableSchedule:
-    """An older one starts no more runs; those under way go on."""
-
-    schedule: Schedule
-
-    def __str__(self) -> str:
-        return f"disable the older schedule {self.schedule.name!r} of {_since(self.schedule)}"
-
-
-@dataclass(frozen=True)
-class DeleteSchedule:
-    """An older one of which no run is under way."""
-
-    schedule: Schedule
-
-    def __str__(self) -> str:
-        return f"delete the older schedule {self.schedule.name!r} of {_since(self.schedule)}"
-
-
-Action = (
-    CreatePipeline
-    | UploadVersion
-    | StoreContract
-    | CreateExperiment
-    | CreateSchedule
-    | DisableSchedule
-    | DeleteSchedule
-)
+def observe(api: PipelineApi, desired: Desired) -> Observed:
+    """Return the current state of the server."""
+    pipelines, versions = {}, {}
+    for pipeline in desired.pipelines:
+        found = api.find_pipeline(pipeline.name)
+        if found is None:
+            continue
+        pipelines[pipeline.name] = found
+        version = api.find_version(found, pipeline.version)
+        if version is not None:
+            versions[pipeline.name] = version
+    is_stored = desired.contract.exists_in_store
+    experiment = api.find_experiment(desired.experiment)
+    if experiment is None:
+        return Observed(pipelines, versions, contract_is_in_place=is_stored)
+    schedules = tuple(api.schedules(experiment))
+    running = api.unfinished_runs(experiment) if len(schedules) > len(desired.schedules) else []
+    busy = frozenset(run.schedule_id for run in running if run.schedule_id)
+    return Observed(pipelines, versions, experiment, schedules, busy, is_stored)
 
 
 def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) -> list[Action]:
-    """The calls to make, in their order; none when all is as it should be.
+    """Return the calls to make in their order; none when all is as it should be.
 
     Args:
         desired: What should be.
@@ -144,19 +107,73 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
     """
     actions: list[Action] = []
     for pipeline in desired.pipelines:
-        if pipeline.name not in observed.pipelines:
-            actions.append(CreatePipeline(pipeline.name))
-        if pipeline.name not in observed.versions:
-            actions.append(UploadVersion(pipeline.name, pipeline.version))
+        name, version = pipeline.name, pipeline.version
+        pipeline_id = observed.pipelines.get(name)
+        if pipeline_id is None:
+            about = "Made by `perennial deploy`."
+            create = partial(PipelineApi.create_pipeline, name=name, description=about)
+            actions.append(Action(f"create the pipeline {name}", create))
+        if name not in observed.versions:
+            upload = partial(
+                PipelineApi.upload_version,
+                pipeline_id=str(pipeline_id), name=version, package=pipeline.package,
+            )  # fmt: skip
+            actions.append(Action(f"upload version {version} of {name}", upload))
     if not observed.contract_is_in_place:
-        actions.append(StoreContract(desired.contract.value))
+        text = f"store the contract, which is too long for KFP, as {desired.contract.value}"
+        actions.append(Action(text, lambda _: desired.contract.store()))
     if observed.experiment_id is None:
-        actions.append(CreateExperiment(desired.experiment))
+        model = desired.experiment
+        about = f"Everything about the model {model}."
+        create = partial(PipelineApi.create_experiment, name=model, description=about)
+        actions.append(Action(f"create the experiment {model}", create))
     for kind in kinds:
-        actions += _for_schedules(
-            desired.schedules.get(kind), observed.of_kind(kind), observed.busy
-        )
+        actions += _plan_schedules(desired.schedules.get(kind), observed.of_kind(kind), observed)
     return actions
+
+
+def _plan_schedules(
+    wanted: DesiredSchedule | None, present: list[Schedule], observed: Observed
+) -> Iterator[Action]:
+    leaving = present
+    if wanted is not None:
+        newest = present[-1] if present else None
+        metadata = parse_schedule_metadata(newest.description) if newest is not None else None
+        if metadata is not None and metadata.digest == wanted.digest:
+            leaving = present[:-1]
+        else:
+            # Enabled from the start: a new schedule that waited for a second call would look like
+            # one that somebody paused, if the deployment was interrupted between the two.
+            yield _create(wanted, observed, paused=newest is not None and not newest.enabled)
+    for schedule in leaving:
+        title, schedule_id = f"{schedule.name!r} of {_created(schedule)}", schedule.schedule_id
+        if schedule.enabled:
+            disable = partial(PipelineApi.set_enabled, schedule_id=schedule_id, enabled=False)
+            yield Action(f"disable the older schedule {title}", disable)
+        # Servers before 2.16 end a schedule's running runs with it.
+        if schedule_id not in observed.busy:
+            delete = partial(PipelineApi.delete_schedule, schedule_id=schedule_id)
+            yield Action(f"delete the older schedule {title}", delete)
+
+
+def _create(wanted: DesiredSchedule, observed: Observed, *, paused: bool) -> Action:
+    def call(api: PipelineApi) -> str:
+        new = NewSchedule(
+            name=wanted.name,
+            version=observed.versions[wanted.pipeline],
+            parameters=wanted.parameters,
+            service_account=wanted.service_account,
+            pipeline_root=wanted.pipeline_root,
+            description=wanted.description,
+            cron=wanted.cron,
+            enabled=not paused,
+            starts_at=datetime.now(UTC) + HEAD_START,
+        )
+        return api.create_schedule(str(observed.experiment_id), new)
+
+    suffix = ", paused as the one before" if paused else ""
+    text = f"create the schedule {wanted.name!r} ({wanted.cron[2:]}){suffix}"
+    return Action(text, call, creates=wanted.kind)
 
 
 def plan_warnings(desired: Desired, observed: Observed) -> list[str]:
@@ -171,38 +188,59 @@ def plan_warnings(desired: Desired, observed: Observed) -> list[str]:
             )
         older = present[:-1] if kind in desired.schedules else present
         found += [
-            f"the older schedule {schedule.name!r} of {_since(schedule)} is kept, disabled, "
+            f"the older schedule {schedule.name!r} of {_created(schedule)} is kept, disabled, "
             "until its run is over"
             for schedule in older
             if schedule.schedule_id in observed.busy
         ]
     found += [
         f"the schedule {schedule.name!r} was made by hand and is left alone"
-        for schedule in observed.foreign()
+        for schedule in observed.of_kind(None)
     ]
     return found
 
 
-def _for_schedules(
-    wanted: DesiredSchedule | None, present: list[Schedule], busy: frozenset[str]
-) -> Iterator[Action]:
-    newest = present[-1] if present else None
-    leaving = present
-    if wanted is not None:
-        mark = parse_schedule_metadata(newest.description) if newest is not None else None
-        if mark is not None and mark.digest == wanted.digest:
-            leaving = present[:-1]
-        else:
-            # Enabled from the start: a new schedule that waited for a second call would look like
-            # one that somebody paused, if the deployment was interrupted between the two.
-            yield CreateSchedule(wanted, paused=newest is not None and not newest.enabled)
-    for schedule in leaving:
-        if schedule.enabled:
-            yield DisableSchedule(schedule)
-        # Servers before 2.16 end a schedule's running runs with it.
-        if schedule.schedule_id not in busy:
-            yield DeleteSchedule(schedule)
-
-
-def _since(schedule: Schedule) -> str:
+def _created(schedule: Schedule) -> str:
     return f"{schedule.created_at:%Y-%m-%d %H:%M}"
+
+
+def apply(api: PipelineApi, desired: Desired, kinds: Sequence[Kind] = KINDS) -> Iterator[Action]:
+    """Make the calls of the plan, observing the server after each; report each one once made.
+
+    It may be broken off anywhere and made again, also by several at once: every call is chosen by
+    what is on the server at that moment.
+
+    Raises:
+        OvertakenError: another deployment created a newer schedule meanwhile.
+        PerennialError: the server cannot be reached or refuses.
+    """
+    own: dict[Kind, str] = {}
+    for _ in range(MOST_ACTIONS):
+        actions = plan(desired, observe(api, desired), kinds)
+        if not actions:
+            return
+        action = actions[0]
+        if action.creates in own:
+            _withdraw(api, own[action.creates], f"{action.creates} schedule", desired.experiment)
+        with suppress(TakenError, GoneError):  # somebody was faster: the next plan shows it
+            result = action.call(api)
+            if action.creates is not None:
+                own[action.creates] = str(result)
+        yield action
+    raise PerennialError(
+        f"the plan is not finished after {MOST_ACTIONS} calls",
+        evidence=f"the next one would be: {action}",
+        action="check in the dashboard whether somebody else changes these schedules",
+    )
+
+
+def _withdraw(api: PipelineApi, schedule_id: str, title: str, model: str) -> None:
+    """Delete our schedule: a second creation is only planned where a newer one than it appeared."""
+    with suppress(PerennialError):  # the other deployment may have removed it already
+        api.set_enabled(schedule_id, enabled=False)
+    api.delete_schedule(schedule_id)
+    raise OvertakenError(
+        f"another deployment of {model} overtook this one",
+        evidence=f"a newer {title} than this deployment's exists",
+        action="deploy again if yours is the one that should be in place",
+    )

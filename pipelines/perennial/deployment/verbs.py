@@ -48,10 +48,9 @@ def deploy(
     diff: Annotated[bool, flag("--diff", "print which options, images and pods change")] = False,
 ) -> int:
     """Make the cluster hold the contract's pipelines and schedules; idempotent."""
-    from perennial.deployment.apply import Deployment, observe
     from perennial.deployment.desired import desire
     from perennial.deployment.operations import difference
-    from perennial.deployment.plan import plan, plan_warnings
+    from perennial.deployment.plan import apply, observe, plan, plan_warnings
 
     cluster = _connect(profile)
     desired = desire(_checked(contract), cluster.profile)
@@ -67,7 +66,7 @@ def deploy(
     elif dry_run:
         print("\n".join(f"would {action}" for action in actions))
     else:
-        for action in Deployment(cluster.api, desired).apply():
+        for action in apply(cluster.api, desired):
             print(f"✓ {action}", flush=True)
     return 0
 

@@ -5,12 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from deployments import contract, profile
-from perennial.clients.pipeline_records import PipelineVersion, Schedule
+from perennial.clients.pipeline_api import PipelineVersion, Schedule
 from perennial.deployment.desired import desire
 from perennial.deployment.plan import (
-    CreateSchedule,
-    DeleteSchedule,
-    DisableSchedule,
     Observed,
     plan,
     plan_warnings,
@@ -31,7 +28,7 @@ def other():
 
 def observed(desired, *schedules, busy=()):
     versions = {
-        pipeline.name: PipelineVersion(pipeline.name, pipeline.version, pipeline.version)
+        pipeline.name: PipelineVersion(pipeline.name, pipeline.version)
         for pipeline in desired.pipelines
     }
     ids = {name: name for name in versions}
@@ -47,14 +44,30 @@ def scheduled(desired, number, *, enabled=True, description=None):
         enabled=enabled,
         cron=wanted.cron,
         created_at=START + timedelta(hours=number),
-        version=PipelineVersion("p", "v", ""),
         parameters=wanted.parameters,
     )
 
 
+def texts(desired, state):
+    return [action.text for action in plan(desired, state)]
+
+
+def created(desired, suffix=""):
+    wanted = desired.schedules["monitoring"]
+    return f"create the schedule {wanted.name!r} ({wanted.cron[2:]}){suffix}"
+
+
+def disabled(schedule):
+    return f"disable the older schedule {schedule.name!r} of {schedule.created_at:%Y-%m-%d %H:%M}"
+
+
+def deleted(schedule):
+    return f"delete the older schedule {schedule.name!r} of {schedule.created_at:%Y-%m-%d %H:%M}"
+
+
 def test_on_an_empty_server_everything_is_created_in_order(desired):
-    names = [str(action).partition(" ")[0] for action in plan(desired, Observed())]
-    assert names == ["create", "upload", "create", "upload", "create", "create"]
+    verbs = [text.partition(" ")[0] for text in texts(desired, Observed())]
+    assert verbs == ["create", "upload", "create", "upload", "create", "create"]
 
 
 def test_what_is_as_it_should_be_needs_nothing(desired):
@@ -63,52 +76,44 @@ def test_what_is_as_it_should_be_needs_nothing(desired):
 
 def test_a_change_creates_the_new_one_before_the_old_one_goes(desired, other):
     old = scheduled(other, 1)
-    actions = plan(desired, observed(desired, old))
-    assert actions == [
-        CreateSchedule(desired.schedules["monitoring"], paused=False),
-        DisableSchedule(old),
-        DeleteSchedule(old),
-    ]
+    planned = texts(desired, observed(desired, old))
+    assert planned == [created(desired), disabled(old), deleted(old)]
 
 
 def test_a_schedule_with_a_run_under_way_is_disabled_and_kept(desired, other):
     old, new = scheduled(other, 1), scheduled(desired, 2)
     state = observed(desired, old, new, busy=["s1"])
-    assert plan(desired, state) == [DisableSchedule(old)]
+    assert texts(desired, state) == [disabled(old)]
     assert "until its run is over" in " ".join(plan_warnings(desired, state))
 
 
-def test_a_paused_schedule_stays_paused_and_is_said_to_be(desired):
+def test_a_paused_schedule_stays_paused_and_a_warning_reports_it(desired):
     state = observed(desired, scheduled(desired, 1, enabled=False))
     assert plan(desired, state) == []
     assert "is paused and stays so" in " ".join(plan_warnings(desired, state))
 
 
 def test_the_successor_of_a_paused_schedule_is_paused(desired, other):
-    actions = plan(desired, observed(desired, scheduled(other, 1, enabled=False)))
-    assert actions[0] == CreateSchedule(desired.schedules["monitoring"], paused=True)
+    planned = texts(desired, observed(desired, scheduled(other, 1, enabled=False)))
+    assert planned[0] == created(desired, ", paused as the one before")
 
 
 def test_going_back_to_an_earlier_content_creates_a_new_schedule(desired, other):
     before, now = scheduled(desired, 1, enabled=False), scheduled(other, 2)
-    actions = plan(desired, observed(desired, before, now, busy=["s1"]))
-    assert actions == [
-        CreateSchedule(desired.schedules["monitoring"], paused=False),
-        DisableSchedule(now),
-        DeleteSchedule(now),
-    ]
+    planned = texts(desired, observed(desired, before, now, busy=["s1"]))
+    assert planned == [created(desired), disabled(now), deleted(now)]
 
 
 def test_of_two_equal_ones_the_newest_is_kept(desired):
     first, second = scheduled(desired, 1), scheduled(desired, 2)
-    actions = plan(desired, observed(desired, first, second))
-    assert actions == [DisableSchedule(first), DeleteSchedule(first)]
+    planned = texts(desired, observed(desired, first, second))
+    assert planned == [disabled(first), deleted(first)]
 
 
 def test_a_schedule_that_is_no_longer_wanted_goes(desired):
     nothing = desire(contract(), profile(schedules={"monitoring": ""}))
     old = scheduled(desired, 1)
-    assert plan(nothing, observed(nothing, old)) == [DisableSchedule(old), DeleteSchedule(old)]
+    assert texts(nothing, observed(nothing, old)) == [disabled(old), deleted(old)]
 
 
 def test_a_schedule_made_by_hand_is_left_alone_and_mentioned(desired):
