@@ -14,7 +14,7 @@ from perennial.clients.object_store import open_store
 from perennial.compilation import compile_pipeline
 from perennial.contract import load_contract
 from perennial.contracts.environment import SECRETS_FOLDER, Environment
-from perennial.decide_retraining.state import load_monitoring_record
+from perennial.decide_retraining.state import monitoring_record
 from perennial.deployment.placement import place
 from perennial.registry.model_registry import open_registry
 
@@ -99,6 +99,6 @@ def test_both_pipelines_run_in_their_images_and_a_champion_comes_out(
         "snapshot-data", "validate-data", "detect-drift", "decide-retraining",
     ]  # fmt: skip
     assert monitoring.executed[-1] == "clean-up"
-    look = load_monitoring_record(open_store(environment.stores.store_uri), "clicks")
+    look = monitoring_record(open_store(environment.stores.store_uri), "clicks").read()
     assert look.champion_version == "1"
     assert look.retrain is ("train-model" in monitoring.executed)

@@ -12,8 +12,10 @@ import pytest
 from deployments import contract, profile
 from perennial.clients.object_store import open_store
 from perennial.clients.pipeline_api import NewSchedule
+from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.environment import Environment
 from perennial.contracts.section import canonical_json
+from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.state import TriggerState, decide_and_record
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
@@ -103,7 +105,11 @@ def test_retrainings_tests_arrivals_and_watched_files_are_still_known(store):
         seen.append(state)
         return state.retrainings[0].decision
 
-    decide_and_record(store, NAME, ("run-1", "other"), decide, lambda made: seen[0].retrainings[0])
+    snapshot = Snapshot(
+        data=DataSection(uri="d", label="y"), split=SplitSection(), files=(), columns={}, rows=0,
+        split_rows={},
+    )  # fmt: skip
+    decide_and_record(store, NAME, "run-1", snapshot, decide)
     assert [known.run_id for known in seen[0].retrainings] == ["run-1"]
     assert seen[0].retrainings[0].decision.trigger == "drift"
     again = PastTest(

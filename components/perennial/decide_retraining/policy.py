@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 from pydantic import JsonValue
@@ -13,6 +13,7 @@ from perennial.contracts.monitoring import (
     RetrainingDecision,
     WindowDrift,
 )
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.state import TriggerState
 
@@ -21,21 +22,6 @@ DAY = timedelta(days=1)
 SHOWN_COLUMNS = 3
 SHOWN_WINDOWS = 100  # the newest ones: the evidence is a parameter of the training
 SHOWN_CHARACTERS = 1_500  # of their names, which may be those of files
-
-
-@dataclass(frozen=True)
-class SnapshotInfo:
-    """The snapshot that a training would use.
-
-    Attributes:
-        snapshot_digest: The snapshot's digest.
-        data_time: Time of its newest row; None without a time column.
-        rows: All of its rows.
-    """
-
-    snapshot_digest: str
-    data_time: datetime | None
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -59,18 +45,20 @@ class RetrainingBlock:
 
 
 def decide(
-    info: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> RetrainingDecision:
     """Decide whether to retrain on this snapshot.
 
     The first trigger that fires names the decision. Blocks may then prevent it, so that a trigger
     that keeps firing while challengers keep losing does not start one training after the other.
     """
-    found = find_triggers(info, drift, state, triggers)
+    found = find_triggers(snapshot, drift, state, triggers)
     fired = [finding for finding in found if finding.holds]
     reasons = [f"{finding.trigger}: {finding.detail}" for finding in fired or found]
     vetoes = [
-        block for block in find_retraining_blocks(info, state, triggers) if block.holds and fired
+        block
+        for block in find_retraining_blocks(snapshot, state, triggers)
+        if block.holds and fired
     ]
     reasons += [f"blocked by {block.name}: {block.detail}" for block in vetoes]
     if not fired:
@@ -86,12 +74,12 @@ def decide(
         trigger=fired[0].trigger if fired else "none",
         summary=summary,
         reasons=tuple(reasons),
-        evidence=_evidence(info, drift, state),
+        evidence=_evidence(snapshot, drift, state),
     )
 
 
 def find_triggers(
-    info: SnapshotInfo, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
 ) -> tuple[Finding, ...]:
     """Return every trigger in order of priority; without a champion only the first."""
     if not drift.champion_version:
@@ -99,28 +87,25 @@ def find_triggers(
     return (
         _after_last_retraining(_performance(drift, triggers), drift, state, triggers),
         _after_last_retraining(_drift(drift, triggers), drift, state, triggers),
-        _new_data(_rows_since(info, drift, state), triggers),
-        _schedule(info, _days_since(info, drift, state), triggers),
+        _new_data(snapshot, drift, state, triggers),
+        _schedule(snapshot, drift, state, triggers),
     )
 
 
 def find_retraining_blocks(
-    info: SnapshotInfo, state: TriggerState, triggers: TriggersSection
+    snapshot: Snapshot, state: TriggerState, triggers: TriggersSection
 ) -> tuple[RetrainingBlock, ...]:
     """Return every block; without a time column only the first can be measured."""
-    same = [past for past in state.retrainings if past.snapshot_digest == info.snapshot_digest]
+    digest = snapshot.digest()
+    same = [past for past in state.retrainings if past.snapshot_digest == digest]
     duplicate = RetrainingBlock(
         "duplicate",
         bool(same),
         f"this snapshot was already trained on by run {same[-1].run_id}" if same else "new data",
     )
-    if info.data_time is None:
+    if snapshot.time_max is None:
         return (duplicate,)
-    ages = [
-        (info.data_time - past.data_time) / DAY
-        for past in state.retrainings
-        if past.data_time is not None
-    ]
+    ages = _ages(snapshot, state)
     youngest = min(ages, default=float("inf"))
     spent = sum(age < triggers.budget_days for age in ages)
     return (
@@ -150,9 +135,7 @@ def _performance(drift: DriftReport, triggers: TriggersSection) -> Finding:
         f"the champion's loss is {newest.loss:.4f}, {newest.loss_z_score:.1f} standard deviations "
         f"above its reference, since {_since(judged, 'decayed')}"
     )
-    if not triggers.performance:
-        return Finding("performance", False, f"{detail}; triggers.performance is off")
-    return Finding("performance", True, detail)
+    return _unless_off("performance", detail, is_on=triggers.performance)
 
 
 def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
@@ -163,9 +146,11 @@ def _drift(drift: DriftReport, triggers: TriggersSection) -> Finding:
         for column in _strongest(drift.windows[-1])
     )
     detail = f"features drifted since {_since(drift.windows, 'alarmed')}: {columns}"
-    if not triggers.drift:
-        return Finding("drift", False, f"{detail}; triggers.drift is off")
-    return Finding("drift", True, detail)
+    return _unless_off("drift", detail, is_on=triggers.drift)
+
+
+def _unless_off(trigger: Literal["performance", "drift"], detail: str, *, is_on: bool) -> Finding:
+    return Finding(trigger, is_on, detail if is_on else f"{detail}; triggers.{trigger} is off")
 
 
 def _after_last_retraining(
@@ -191,44 +176,38 @@ def _after_last_retraining(
     return replace(found, holds=False, detail=detail)
 
 
-def _new_data(rows: int, triggers: TriggersSection) -> Finding:
+def _new_data(
+    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+) -> Finding:
+    """Count rows since the last training, even if its challenger was not promoted."""
+    rows = min([drift.new_rows, *(max(0, snapshot.rows - past.rows) for past in state.retrainings)])
     if triggers.new_rows is None:
-        return Finding(
-            "new_data", False, f"{rows:,} new rows; triggers.new_rows is not set", is_set=False
-        )
+        detail = f"{rows:,} new rows; triggers.new_rows is not set"
+        return Finding("new_data", False, detail, is_set=False)
     detail = f"{rows:,} new rows since the last training, limit {triggers.new_rows:,}"
     return Finding("new_data", rows >= triggers.new_rows, detail)
 
 
-def _schedule(info: SnapshotInfo, days: float, triggers: TriggersSection) -> Finding:
+def _schedule(
+    snapshot: Snapshot, drift: DriftReport, state: TriggerState, triggers: TriggersSection
+) -> Finding:
+    """Measure the age of the last training, even if its challenger was not promoted."""
+    days = min([drift.new_days, *(max(0.0, age) for age in _ages(snapshot, state))])
     if triggers.max_age_days is None:
-        return Finding(
-            "schedule", False, f"{days:.1f} days; triggers.max_age_days is not set", is_set=False
-        )
-    if info.data_time is None:
-        return Finding(
-            "schedule", False, "the age of the last training is unknown without data.time"
-        )
+        detail = f"{days:.1f} days; triggers.max_age_days is not set"
+        return Finding("schedule", False, detail, is_set=False)
+    if snapshot.time_max is None:
+        detail = "the age of the last training is unknown without data.time"
+        return Finding("schedule", False, detail)
     detail = f"the last training is {days:.1f} days old by data time, limit {triggers.max_age_days}"
     return Finding("schedule", days >= triggers.max_age_days, detail)
 
 
-def _rows_since(info: SnapshotInfo, drift: DriftReport, state: TriggerState) -> int:
-    """Return the new rows since the last training, even if its challenger was not promoted."""
-    tried = [max(0, info.rows - past.rows) for past in state.retrainings]
-    return min([drift.new_rows, *tried])
-
-
-def _days_since(info: SnapshotInfo, drift: DriftReport, state: TriggerState) -> float:
-    """Return the days of data since the last training, even if it was not promoted."""
-    if info.data_time is None:
-        return drift.new_days
-    tried = [
-        max(0.0, (info.data_time - past.data_time) / DAY)
-        for past in state.retrainings
-        if past.data_time is not None
-    ]
-    return min([drift.new_days, *tried])
+def _ages(snapshot: Snapshot, state: TriggerState) -> list[float]:
+    """Return the age of each past retraining by data time, in days; empty without data time."""
+    newest = snapshot.time_max
+    moments = [past.data_time for past in state.retrainings]
+    return [(newest - each) / DAY for each in moments if newest is not None and each is not None]
 
 
 def _since(windows: Sequence[WindowDrift], flag: Literal["alarmed", "decayed"]) -> str:
@@ -262,10 +241,10 @@ def _strongest(window: WindowDrift) -> list[ColumnDrift]:
     return sorted(alarmed, key=lambda column: -column.z_score)[:SHOWN_COLUMNS]
 
 
-def _evidence(info: SnapshotInfo, drift: DriftReport, state: TriggerState) -> dict[str, JsonValue]:
+def _evidence(snapshot: Snapshot, drift: DriftReport, state: TriggerState) -> dict[str, JsonValue]:
     evidence: dict[str, JsonValue] = {
-        "snapshot_digest": info.snapshot_digest,
-        "data_time": info.data_time.isoformat() if info.data_time else None,
+        "snapshot_digest": snapshot.digest(),
+        "data_time": snapshot.time_max.isoformat() if snapshot.time_max else None,
         "champion_version": drift.champion_version,
         "calibration": drift.calibration,
         "new_rows": drift.new_rows,

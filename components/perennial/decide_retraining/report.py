@@ -4,8 +4,9 @@ from pathlib import Path
 
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
+from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
-from perennial.decide_retraining.policy import SnapshotInfo, find_retraining_blocks, find_triggers
+from perennial.decide_retraining.policy import find_retraining_blocks, find_triggers
 from perennial.decide_retraining.state import TriggerState
 from perennial.reports.page import Page
 
@@ -16,7 +17,7 @@ def write_report(
     target: Path,
     made: RetrainingDecision,
     *,
-    info: SnapshotInfo,
+    snapshot: Snapshot,
     drift: DriftReport,
     state: TriggerState,
     triggers: TriggersSection,
@@ -26,7 +27,7 @@ def write_report(
     Args:
         target: The file.
         made: The decision.
-        info: The snapshot that it was made for.
+        snapshot: The snapshot that it was made for.
         drift: The drift report.
         state: Past retrainings.
         triggers: The contract's section.
@@ -42,19 +43,19 @@ def write_report(
             "retrain": "yes" if made.retrain else "no",
             "trigger": made.trigger,
             "champion": drift.champion_version or "none",
-            "newest row": f"{info.data_time:%Y-%m-%d %H:%M}" if info.data_time else "-",
+            "newest row": f"{snapshot.time_max:%Y-%m-%d %H:%M}" if snapshot.time_max else "-",
             "past retrainings": len(state.retrainings),
         }
     )
     page.heading("Triggers, by priority")
-    found = find_triggers(info, drift, state, triggers)
+    found = find_triggers(snapshot, drift, state, triggers)
     page.table(
         ["trigger", "fires", "evidence"],
         [[f.trigger, "yes" if f.holds else "no", f.detail] for f in found],
         outcomes=["warned" if f.holds else "neutral" for f in found],
     )
     page.heading("Retraining blocks")
-    vetoes = find_retraining_blocks(info, state, triggers)
+    vetoes = find_retraining_blocks(snapshot, state, triggers)
     page.table(
         ["block", "active", "evidence"],
         [[block.name, "yes" if block.holds else "no", block.detail] for block in vetoes],

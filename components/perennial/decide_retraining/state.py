@@ -5,7 +5,7 @@ from datetime import datetime
 
 from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
-from perennial.contracts.monitoring import DriftReport, RetrainingDecision
+from perennial.contracts.monitoring import RetrainingDecision
 from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
 
@@ -47,19 +47,18 @@ class TriggerState(Section):
         """Return the retraining that a restarted run recorded earlier on this snapshot."""
         if run_id == NO_RUN:  # not part of a run, so no record belongs to it
             return None
-        wanted = (run_id, snapshot_digest)
-        same = (
-            known for known in self.retrainings if (known.run_id, known.snapshot_digest) == wanted
-        )
-        return next(same, None)
+        for known in self.retrainings:
+            if (known.run_id, known.snapshot_digest) == (run_id, snapshot_digest):
+                return known
+        return None
 
 
 def decide_and_record(
     store: ObjectStore,
     model: str,
-    claim: tuple[str, str],
+    run_id: str,
+    snapshot: Snapshot,
     decide: Callable[[TriggerState], RetrainingDecision],
-    record: Callable[[RetrainingDecision], Retraining],
 ) -> tuple[RetrainingDecision, TriggerState]:
     """Decide on the newest state; record a retraining before anybody acts on it.
 
@@ -70,9 +69,9 @@ def decide_and_record(
     Args:
         store: Holds the state, as `triggers/<model>/state.json`.
         model: The registered model's name.
-        claim: The pipeline run that decides, and the digest of the snapshot it decides on.
+        run_id: The pipeline run that decides.
+        snapshot: What it decides on.
         decide: Makes the decision from the state; pure.
-        record: Returns the record of a decision to retrain.
 
     Returns:
         The decision, and the state that it was made on.
@@ -80,18 +79,26 @@ def decide_and_record(
     Raises:
         PerennialError: the state is damaged, or other writers keep conflicting.
     """
+    digest = snapshot.digest()
 
     def claimed(
         stored: TriggerState | None,
     ) -> tuple[TriggerState | None, tuple[RetrainingDecision, TriggerState]]:
         state = stored or TriggerState()
-        known = state.of_run(*claim)
+        known = state.of_run(run_id, digest)
         if known is not None:
             return stored, (known.decision, state.without(known))
         decision = decide(state)
         if not decision.retrain:
             return stored, (decision, state)
-        return state.with_retraining(record(decision)), (decision, state)
+        retraining = Retraining(
+            run_id=run_id,
+            snapshot_digest=digest,
+            data_time=snapshot.time_max,
+            rows=snapshot.rows,
+            decision=decision,
+        )
+        return state.with_retraining(retraining), (decision, state)
 
     return StoredRecord(
         store, f"triggers/{model}/state.json", TriggerState, f"the trigger state of {model}",
@@ -122,30 +129,17 @@ class MonitoringRecord(Section):
     trigger: str
 
 
-def summarize_monitoring(
-    run_id: str,
-    at: datetime,
-    snapshot: Snapshot,
-    drift: DriftReport,
-    decision: RetrainingDecision,
-) -> MonitoringRecord:
-    """Return the record of one monitoring."""
-    return MonitoringRecord(
-        at=at,
-        run_id=run_id,
-        champion_version=drift.champion_version,
-        data_time=snapshot.time_max,
-        windows=len(drift.windows),
-        drifted=drift.drifted,
-        decayed=drift.decayed,
-        largest_z_score=max((window.max_z_score for window in drift.windows), default=0.0),
-        retrain=decision.retrain,
-        trigger=decision.trigger,
-    )
+def monitoring_record(store: ObjectStore, model: str) -> StoredRecord[MonitoringRecord]:
+    """Return the record of a model's last monitoring, `monitoring/<model>/look.json`."""
+    return StoredRecord(
+        store, f"monitoring/{model}/look.json", MonitoringRecord,
+        f"the monitoring record of {model}",
+        "delete it; the next monitoring writes a new one",
+    )  # fmt: skip
 
 
 def save_monitoring_record(store: ObjectStore, model: str, record: MonitoringRecord) -> None:
-    """Store a record as `monitoring/<model>/look.json`, unless a later one exists.
+    """Store a record, unless a later one exists.
 
     Raises:
         PerennialError: the stored record is damaged, or other writers keep conflicting.
@@ -154,21 +148,4 @@ def save_monitoring_record(store: ObjectStore, model: str, record: MonitoringRec
     def newest(last: MonitoringRecord | None) -> tuple[MonitoringRecord, None]:
         return (record if last is None or last.at < record.at else last), None
 
-    _record(store, model).update(newest)
-
-
-def load_monitoring_record(store: ObjectStore, model: str) -> MonitoringRecord | None:
-    """Load the record of the last monitoring; None before the first.
-
-    Raises:
-        PerennialError: the stored record is damaged.
-    """
-    return _record(store, model).read()
-
-
-def _record(store: ObjectStore, model: str) -> StoredRecord[MonitoringRecord]:
-    return StoredRecord(
-        store, f"monitoring/{model}/look.json", MonitoringRecord,
-        f"the monitoring record of {model}",
-        "delete it; the next monitoring writes a new one",
-    )  # fmt: skip
+    monitoring_record(store, model).update(newest)

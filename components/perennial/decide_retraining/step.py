@@ -10,14 +10,12 @@ from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.section import canonical_json
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import MonitoringConfig
-from perennial.decide_retraining.policy import SnapshotInfo, decide
+from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.report import write_report
 from perennial.decide_retraining.state import (
-    Retraining,
-    TriggerState,
+    MonitoringRecord,
     decide_and_record,
     save_monitoring_record,
-    summarize_monitoring,
 )
 from perennial.registry.champion_records import refuse_recorded_champion
 from perennial.steps.decorator import StepResult, pipeline_step
@@ -44,33 +42,38 @@ def decide_retraining_step(
     current = Snapshot.read(Path(snapshot))
     drifted = DriftReport.read(Path(drift))
     environment = Environment.read()
-    info = SnapshotInfo(current.digest(), current.time_max, current.rows)
-
-    def decide_on(state: TriggerState) -> RetrainingDecision:
-        return decide(info, drifted, state, settings.triggers)
-
-    def record(decided: RetrainingDecision) -> Retraining:
-        return Retraining(
-            run_id=environment.run_id,
-            snapshot_digest=info.snapshot_digest,
-            data_time=info.data_time,
-            rows=info.rows,
-            decision=decided,
-        )
-
     store = open_store(environment.store_uri)
     if not drifted.champion_version:
         refuse_recorded_champion(store, settings.model.name)
-    claim = (environment.run_id, info.snapshot_digest)
-    decided, state = decide_and_record(store, settings.model.name, claim, decide_on, record)
-    monitored = summarize_monitoring(
-        environment.run_id, datetime.now(UTC), current, drifted, decided
+    decided, state = decide_and_record(
+        store,
+        settings.model.name,
+        environment.run_id,
+        current,
+        lambda state: decide(current, drifted, state, settings.triggers),
+    )
+    monitored = MonitoringRecord(
+        at=datetime.now(UTC),
+        run_id=environment.run_id,
+        champion_version=drifted.champion_version,
+        data_time=current.time_max,
+        windows=len(drifted.windows),
+        drifted=drifted.drifted,
+        decayed=drifted.decayed,
+        largest_z_score=max((window.max_z_score for window in drifted.windows), default=0.0),
+        retrain=decided.retrain,
+        trigger=decided.trigger,
     )
     save_monitoring_record(store, settings.model.name, monitored)
     decided.write(Path(decision))
     write_atomically(Path(trigger), trigger_evidence(decided).encode())
     write_report(
-        Path(report), decided, info=info, drift=drifted, state=state, triggers=settings.triggers
+        Path(report),
+        decided,
+        snapshot=current,
+        drift=drifted,
+        state=state,
+        triggers=settings.triggers,
     )
     return StepResult(
         parameters={"retrain": decided.retrain},

@@ -18,7 +18,7 @@ from typing_extensions import override
 from perennial.clients.object_store import ObjectStore, open_store
 from perennial.clients.pipeline_api import PipelineRun, Schedule
 from perennial.contracts.environment import Environment
-from perennial.decide_retraining.state import MonitoringRecord, load_monitoring_record
+from perennial.decide_retraining.state import MonitoringRecord, monitoring_record
 from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
 from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
@@ -98,7 +98,7 @@ class ModelCollector(Collector):
             champion = self._registry.version_by_alias(model, CHAMPION)
             if champion is not None and FINGERPRINT_TAG in champion.tags:
                 yield model, *_of_champion(champion)
-            look = load_monitoring_record(self._store, model)
+            look = monitoring_record(self._store, model).read()
             for name, value in _of_look(look) if look else ():
                 yield model, name, [], value
 

@@ -4,13 +4,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.monitoring import (
     ColumnDrift,
     DriftReport,
     RetrainingDecision,
     WindowDrift,
 )
-from perennial.decide_retraining.policy import SnapshotInfo
+from perennial.contracts.snapshot import Snapshot
 from perennial.decide_retraining.state import Retraining
 
 NOW = datetime(2024, 6, 6)
@@ -60,5 +61,9 @@ def past():
 
 
 @pytest.fixture(scope="session")
-def occasion():
-    return SnapshotInfo(snapshot_digest="new", data_time=NOW, rows=10_000)
+def snapshot():
+    """A snapshot of 10,000 rows up to now."""
+    return Snapshot(
+        data=DataSection(uri="d", label="y", time="t"), split=SplitSection(), files=(),
+        columns={}, rows=10_000, split_rows={}, time_max=NOW,
+    )  # fmt: skip

@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 
 from perennial.contracts.block import BlockFile
@@ -14,7 +12,7 @@ EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60
 
 
 @pytest.mark.parametrize(
-    ("seen", "settings", "trigger", "said"),
+    ("seen", "settings", "trigger", "message"),
     [
         ({"champion": ""}, {}, "first_model", "there is no champion yet"),
         ({"champion": "", **EVERYTHING}, {"new_rows": 1}, "first_model", "no champion"),
@@ -45,22 +43,22 @@ EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60
     ],
 )
 def test_the_first_trigger_that_holds_names_the_decision(
-    occasion, report, *, seen, settings, trigger, said
+    snapshot, report, *, seen, settings, trigger, message
 ):
-    made = decide(occasion, report(**seen), TriggerState(), TriggersSection(**settings))
+    made = decide(snapshot, report(**seen), TriggerState(), TriggersSection(**settings))
     assert (made.retrain, made.trigger) == (trigger != "none", trigger)
-    assert said in made.summary
+    assert message in made.summary
 
 
-def test_every_trigger_that_holds_is_among_the_reasons(occasion, report):
+def test_every_trigger_that_holds_is_among_the_reasons(snapshot, report):
     settings = TriggersSection(new_rows=1, max_age_days=1)
-    made = decide(occasion, report(**EVERYTHING), TriggerState(), settings)
+    made = decide(snapshot, report(**EVERYTHING), TriggerState(), settings)
     names = [reason.partition(":")[0] for reason in made.reasons]
     assert names == ["performance", "drift", "new_data", "schedule"]
 
 
-def test_a_trigger_that_is_off_is_still_reported(occasion, report):
-    made = decide(occasion, report(drifted=True), TriggerState(), TriggersSection(drift=False))
+def test_a_trigger_that_is_off_is_still_reported(snapshot, report):
+    made = decide(snapshot, report(drifted=True), TriggerState(), TriggersSection(drift=False))
     assert any("triggers.drift is off" in reason for reason in made.reasons)
 
 
@@ -79,10 +77,10 @@ def test_a_trigger_that_is_off_is_still_reported(occasion, report):
     ],
 )
 def test_cooldown_and_budget_are_measured_in_data_time(
-    occasion, report, past, *, ages, settings, held_back_by
+    snapshot, report, past, *, ages, settings, held_back_by
 ):
     state = TriggerState(retrainings=tuple(past(age) for age in ages))
-    made = decide(occasion, report(drifted=True), state, TriggersSection(**settings))
+    made = decide(snapshot, report(drifted=True), state, TriggersSection(**settings))
     assert made.retrain is (not held_back_by)
     assert made.trigger == "drift"
     vetoes = [r for r in made.reasons if r.startswith("blocked by")]
@@ -90,29 +88,31 @@ def test_cooldown_and_budget_are_measured_in_data_time(
     assert ("blocked" in made.summary) is bool(held_back_by)
 
 
-def test_a_snapshot_is_trained_on_once(occasion, report, past):
-    state = TriggerState(retrainings=(past(400, digest="new", run_id="run-7"), past(300)))
-    made = decide(occasion, report(drifted=True), state, TriggersSection())
+def test_a_snapshot_is_trained_on_once(snapshot, report, past):
+    state = TriggerState(
+        retrainings=(past(400, digest=snapshot.digest(), run_id="run-7"), past(300))
+    )
+    made = decide(snapshot, report(drifted=True), state, TriggersSection())
     assert not made.retrain
     assert "already trained on by run run-7" in made.summary
 
 
-def test_new_rows_and_age_count_from_the_last_training_even_if_it_lost(occasion, report, past):
+def test_new_rows_and_age_count_from_the_last_training_even_if_it_lost(snapshot, report, past):
     state = TriggerState(retrainings=(past(20, rows=9500),))
     settings = TriggersSection(new_rows=1000, max_age_days=30)
     seen = report(new_rows=5000, new_days=60.0)
-    assert decide(occasion, seen, TriggerState(), settings).retrain
-    made = decide(occasion, seen, state, settings)
+    assert decide(snapshot, seen, TriggerState(), settings).retrain
+    made = decide(snapshot, seen, state, settings)
     assert made.trigger == "none"
     assert any("500 new rows" in reason for reason in made.reasons)
     assert any("20.0 days" in reason for reason in made.reasons)
 
 
-def test_without_a_time_column_duplicates_and_rows_still_protect(occasion, report, past):
-    timeless = dataclasses.replace(occasion, data_time=None)
+def test_without_a_time_column_duplicates_and_rows_still_protect(snapshot, report, past):
+    timeless = snapshot.model_copy(update={"time_max": None})
     settings = TriggersSection(new_rows=1000)
     seen = report(new_rows=5000)
-    same = TriggerState(retrainings=(past(None, digest="new"),))
+    same = TriggerState(retrainings=(past(None, digest=timeless.digest()),))
     assert not decide(timeless, seen, same, settings).retrain
     recent = TriggerState(retrainings=(past(None, rows=9500),))
     assert not decide(timeless, seen, recent, settings).retrain
@@ -130,8 +130,8 @@ def of_files(report, *names):
     return report.model_copy(update={"windows": windows})
 
 
-def test_without_a_time_column_files_say_since_when_and_the_age_is_unknown(occasion, report):
-    timeless = dataclasses.replace(occasion, data_time=None)
+def test_without_a_time_column_files_say_since_when_and_the_age_is_unknown(snapshot, report):
+    timeless = snapshot.model_copy(update={"time_max": None})
     seen = of_files(report(drifted=True, decayed=True), "p7", "p8")
     made = decide(timeless, seen, TriggerState(), TriggersSection(max_age_days=30))
     assert made.retrain
@@ -145,9 +145,9 @@ def test_without_a_time_column_files_say_since_when_and_the_age_is_unknown(occas
 
 @pytest.mark.parametrize("trigger", ["drifted", "decayed"])
 def test_without_a_time_column_the_next_retraining_waits_for_new_files(
-    occasion, report, past, trigger
+    snapshot, report, past, trigger
 ):
-    timeless = dataclasses.replace(occasion, data_time=None)
+    timeless = snapshot.model_copy(update={"time_max": None})
     first = of_files(report(**{trigger: True}), "p7", "p8")
     made = decide(timeless, first, TriggerState(), TriggersSection())
     state = TriggerState(retrainings=(past(None).model_copy(update={"decision": made}),))
@@ -159,31 +159,31 @@ def test_without_a_time_column_the_next_retraining_waits_for_new_files(
             assert f"file p8, and {len(names) - 2} of 2 required windows" in found.summary
 
 
-def test_the_names_of_many_files_can_travel(occasion, report):
+def test_the_names_of_many_files_can_travel(snapshot, report):
     seen = of_files(report(drifted=True, decayed=True), *(f"{'x' * 150}{i}" for i in range(500)))
-    made = decide(occasion, seen, TriggerState(), TriggersSection())
+    made = decide(snapshot, seen, TriggerState(), TriggersSection())
     assert made.evidence["alarmed_windows"][-1].endswith("499")
     assert len(trigger_evidence(made).encode()) < CARRIED_BYTES
 
 
-def test_no_veto_is_shown_when_nothing_triggers(occasion, report, past):
-    made = decide(occasion, report(), TriggerState(retrainings=(past(1),)), TriggersSection())
+def test_no_veto_is_shown_when_nothing_triggers(snapshot, report, past):
+    made = decide(snapshot, report(), TriggerState(retrainings=(past(1),)), TriggersSection())
     assert made.summary == (
         "No retraining: no persistent decay in 2 labelled windows; no persistent drift in 2 windows."
     )
     assert not any("blocked" in reason for reason in made.reasons)
 
 
-def test_the_evidence_holds_the_numbers_and_is_json(occasion, report):
-    made = decide(occasion, report(drifted=True), TriggerState(), TriggersSection())
+def test_the_evidence_holds_the_numbers_and_is_json(snapshot, report):
+    made = decide(snapshot, report(drifted=True), TriggerState(), TriggersSection())
     assert made.evidence["alarmed_windows"] == ["2024-05-23", "2024-05-30"]
     assert made.evidence["newest_window"]["columns"][0]["column"] == "dest"
     assert "dest" in canonical_json(made.evidence)
 
 
-def test_the_trigger_of_a_thousand_alarmed_windows_can_travel(occasion, report):
+def test_the_trigger_of_a_thousand_alarmed_windows_can_travel(snapshot, report):
     seen = report(drifted=True, decayed=True)
     many = seen.model_copy(update={"windows": seen.windows * 1000})
-    made = decide(occasion, many, TriggerState(), TriggersSection())
+    made = decide(snapshot, many, TriggerState(), TriggersSection())
     assert len(trigger_evidence(made).encode()) < CARRIED_BYTES
     assert made.evidence["windows"] == 2000

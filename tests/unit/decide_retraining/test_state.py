@@ -8,7 +8,6 @@ from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.state import (
     KEPT_RETRAININGS,
-    Retraining,
     TriggerState,
     decide_and_record,
 )
@@ -22,32 +21,28 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def run(store, occasion, report):
-    def decide_in(run_id, seen=None, digest="new", settings=None, store=store):
-        chosen = occasion.__class__(digest, occasion.data_time, occasion.rows)
+def run(store, snapshot, report):
+    def decide_in(run_id, seen=None, rows=10_000, settings=None, store=store):
         made, _ = decide_and_record(
             store,
             "demo",
-            (run_id, digest),
+            run_id,
+            (current := snapshot.model_copy(update={"rows": rows})),
             lambda state: decide(
-                chosen, seen or report(drifted=True), state, settings or TriggersSection()
+                current, seen or report(drifted=True), state, settings or TriggersSection()
             ),
-            lambda made: Retraining(
-                run_id=run_id, snapshot_digest=digest, data_time=chosen.data_time,
-                rows=chosen.rows, decision=made,
-            ),
-        )  # fmt: skip
+        )
         return made
 
     return decide_in
 
 
-def test_only_a_retraining_is_recorded(store, run, report):
+def test_only_a_retraining_is_recorded(store, run, report, snapshot):
     assert not run("a", report()).retrain
     assert store.read(KEY) is None
     assert run("b").retrain
     (recorded,) = TriggerState.from_json(store.read(KEY)).retrainings
-    assert (recorded.run_id, recorded.snapshot_digest) == ("b", "new")
+    assert (recorded.run_id, recorded.snapshot_digest) == ("b", snapshot.digest())
 
 
 def test_a_run_that_is_started_again_decides_as_before(store, run):
@@ -72,7 +67,7 @@ def test_of_many_runs_at_once_one_retrains(run):
 def test_concurrent_writers_lose_no_entry(store, run):
     free = TriggersSection(cooldown_days=0, max_retrainings=99)
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda i: run(f"run-{i}", digest=f"d{i}", settings=free), range(12)))
+        made = list(pool.map(lambda i: run(f"run-{i}", rows=i, settings=free), range(12)))
     assert all(decision.retrain for decision in made)
     state = TriggerState.from_json(store.read(KEY))
     assert {past.run_id for past in state.retrainings} == {f"run-{i}" for i in range(12)}

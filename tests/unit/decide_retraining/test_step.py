@@ -12,7 +12,7 @@ from perennial.contracts.lineage import Lineage
 from perennial.contracts.monitoring import DriftReport, RetrainingDecision
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import MonitoringConfig
-from perennial.decide_retraining.state import load_monitoring_record
+from perennial.decide_retraining.state import monitoring_record
 from perennial.decide_retraining.step import decide_retraining_step
 from perennial.registry.champion_records import UnclearChampionError
 
@@ -68,7 +68,7 @@ def decide_once(root):
 
 def test_what_was_seen_and_decided_is_kept_for_the_exporter(inputs):
     made = decide_once(inputs)
-    look = load_monitoring_record(open_store(str(inputs / "store")), "demo")
+    look = monitoring_record(open_store(str(inputs / "store")), "demo").read()
     assert look.run_id == "run-1"
     assert (look.champion_version, look.drifted, look.decayed) == ("3", True, False)
     assert look.data_time == datetime(2024, 6, 6)

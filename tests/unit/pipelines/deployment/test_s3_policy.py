@@ -17,7 +17,7 @@ from iam_s3 import allows, enforcing_server
 from perennial import cli
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError
-from perennial.decide_retraining.state import load_monitoring_record
+from perennial.decide_retraining.state import monitoring_record
 from perennial.deployment.s3_policy import GRANTS, s3_policy
 from perennial.deployment.signed_event import Event, Gate, sign
 from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
@@ -140,7 +140,7 @@ def test_the_small_accounts_do_their_work_within_their_rights(act_as):
     watcher.replace("watch/clicks/state.json", b"{}", previous=None)
     assert open_store(CLICKS.data.uri).list() == []
 
-    assert load_monitoring_record(act_as("exporter"), "clicks") is None
+    assert monitoring_record(act_as("exporter"), "clicks").read() is None
     assert set(act_as.calls) == {"admin", "deployer", "receiver", "watcher", "steps", "exporter"}
 
 
