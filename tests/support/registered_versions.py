@@ -16,8 +16,7 @@ from perennial.contracts.validation import ValidationReport
 from perennial.gate.config import GateSection
 from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import open_registry
-from perennial.registry.package import candidate_of, trace_lineage, write_package
-from perennial.registry.promotion import promote
+from perennial.registry.promotion import promote, trace_lineage, write_package
 from small_models import OPTIONS, TASK, stream, write_challenger, write_snapshot
 
 NAME = "clicks"
@@ -54,8 +53,7 @@ def registrar(environment, tmp_path):
         )
         package = tmp_path / f"package-{folder.name}"
         contract = contract_of(snapshots[days].data, seed).to_json()
-        write_package(package, folder, content, contract=contract, diff=DIFF)
-        candidate = candidate_of(package, content, {})
+        candidate = write_package(package, folder, content, contract=contract, diff=DIFF, tags={})
         tracking, registry = open_tracking(environment, NAME), open_registry(environment)
         if promoted:
             return promote(candidate, tracking, registry).version

@@ -19,7 +19,7 @@ from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
-from perennial.engine.export import WEIGHTS_FILE, load_model
+from perennial.engine.export import load_model
 from perennial.registry.champion_records import ChampionMovedError
 from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.registry.promotion import Candidate, promote
@@ -76,7 +76,7 @@ def compete(job: Job, rival: int, start: int) -> str:
         with TemporaryDirectory() as scratch:
             candidate = Candidate(
                 name=NAME, description="Predicts clicks.", fingerprint=f"quality-{quality}",
-                package=copytree(job.model, Path(scratch) / "package"), settled=(WEIGHTS_FILE,),
+                package=copytree(job.model, Path(scratch) / "package"),
                 version_tags={QUALITY: str(quality)}, model_tags={"team": "ads"},
                 summary="Promote: it is better.", champion=champion,
             )  # fmt: skip

@@ -17,13 +17,13 @@ from perennial.register_model.config import RegisterModelConfig
 from perennial.register_model.report import write_report
 from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import CHAMPION, open_registry
-from perennial.registry.package import (
-    candidate_of,
+from perennial.registry.promotion import (
+    Candidate,
+    register_or_keep,
     trace_lineage,
     uncommitted,
     write_package,
 )
-from perennial.registry.promotion import Candidate, register_or_keep
 from perennial.steps.decorator import StepResult, pipeline_step
 
 
@@ -74,8 +74,10 @@ def register_model_step(
     )
 
     def pack(folder: Path, content: CardContent) -> Candidate:
-        write_package(folder, Path(challenger), content, contract, uncommitted(environment))
-        return candidate_of(folder, content, section.registry.tags)
+        diff, tags = uncommitted(environment), section.registry.tags
+        return write_package(
+            folder, Path(challenger), content, contract=contract, diff=diff, tags=tags
+        )
 
     def judge() -> Verdict:
         gate = JudgementConfig(model=section.model, gate=section.gate)

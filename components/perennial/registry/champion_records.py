@@ -131,21 +131,18 @@ class ChampionRecords:
         if alias and alias not in self.versions:
             return f"the alias `champion` of {name} points to version {alias}, which does not exist"
         if change is None:
-            promoted = self.promoted_versions()[:1]
-            return "".join(
-                f"the record of the promotion of {name} {one} is missing" for one in promoted
-            )
+            promoted = "".join(self.promoted_versions()[:1])
+            return promoted and f"the record of the promotion of {name} {promoted} is missing"
+        what = ""
         replaced_by_hand = change.done and alias not in ("", change.champion)
-        found = {
-            "does not exist": change.champion not in self.versions and not replaced_by_hand,
-            "has no alias": not alias and (change.done or bool(change.replaced)),
-            "does not have the files it was promoted with": self.has_other_files(),
-        }
-        wrong = [what for what, holds in found.items() if holds][:1]
-        return "".join(
-            f"{name} version {change.champion} is the recorded champion, but {what}"
-            for what in wrong
-        )
+        if change.champion not in self.versions and not replaced_by_hand:
+            what = "does not exist"
+        elif not alias and (change.done or change.replaced):
+            what = "has no alias"
+        elif self.has_other_files():
+            what = "does not have the files it was promoted with"
+        recorded = f"{name} version {change.champion} is the recorded champion"
+        return f"{recorded}, but {what}" if what else ""
 
     def replaced(self) -> str:
         """Return the version that a new champion replaces, even without alias; empty for none."""
@@ -234,9 +231,10 @@ class ChampionRecords:
 
     def _unclear(self, problem: str) -> UnclearChampionError:
         action = f"`perennial models {self.name} --repair` shows both records and proposes a repair"
-        by_hand = f"; or set the champion: `perennial promote {self.name} N --force --reason …`"
+        if not self.is_unusable():
+            action += f"; or set the champion: `perennial promote {self.name} N --force --reason …`"
         return UnclearChampionError(
             f"{problem}; nothing was compared or promoted",
             evidence="; ".join(self.lines()),
-            action=action if self.is_unusable() else action + by_hand,
+            action=action,
         )

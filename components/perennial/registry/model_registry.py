@@ -7,14 +7,17 @@ compared at each use (`ChampionRecords`), and so are a version's files with thei
 (`VersionFiles`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import TypeVar
 
 from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities.model_registry import ModelVersion as MlflowModelVersion
+from mlflow.store.entities.paged_list import PagedList
 from mlflow.tracking import MlflowClient
 
 from perennial.clients.mlflow_client import despite_rivals, open_mlflow, tolerated
@@ -37,6 +40,7 @@ from perennial.registry.version_files import (
     ways_out,
 )
 
+Entity = TypeVar("Entity")
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 NO_TAGS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
@@ -60,14 +64,7 @@ class ModelRegistry:
 
     def names(self) -> list[str]:
         """Return every registered model, sorted by name."""
-        found: list[str] = []
-        token: str | None = None
-        while True:
-            page = self._client.search_registered_models(page_token=token)
-            found += [model.name for model in page]
-            token = page.token
-            if not token:
-                return sorted(found)
+        return sorted(model.name for model in _every(self._client.search_registered_models))
 
     def version_by_alias(self, name: str, alias: str) -> ModelVersion | None:
         """Return the version of an alias; None without one, or without the model.
@@ -334,14 +331,9 @@ class ModelRegistry:
         return {alias: str(version) for alias, version in aliases.items()}
 
     def _search(self, query: str) -> list[ModelVersion]:
-        found: list[ModelVersion] = []
-        token: str | None = None
-        while True:
-            page = self._client.search_model_versions(query, page_token=token)
-            found += [_version(version) for version in page if version.status == "READY"]
-            token = page.token
-            if not token:
-                return sorted(found, key=lambda version: int(version.version))
+        found = _every(partial(self._client.search_model_versions, query))
+        ready = (_version(each) for each in found if each.status == "READY")
+        return sorted(ready, key=lambda version: int(version.version))
 
 
 def open_registry(environment: Environment) -> ModelRegistry:
@@ -349,6 +341,17 @@ def open_registry(environment: Environment) -> ModelRegistry:
     client = open_mlflow(environment)
     store = open_store(environment.store_uri)
     return ModelRegistry(client, environment.tracking_uri, store)
+
+
+def _every(search: Callable[..., PagedList[Entity]]) -> Iterator[Entity]:
+    """Yield what MLflow finds, page by page."""
+    token: str | None = None
+    while True:
+        page = search(page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _gone(version: ModelVersion, error: Exception) -> PerennialError:

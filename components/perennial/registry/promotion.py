@@ -1,29 +1,45 @@
-"""Promotion: make a version the champion, in idempotent stages that survive a crash."""
+"""Promotion: package a challenger and make it the champion, in stages that survive a crash."""
 
 import hashlib
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import platform
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+from pydantic import JsonValue
+
+from perennial.clients.object_store import copy_tree
 from perennial.clients.tracking import Tracking
+from perennial.contracts.artifact import write_atomically
+from perennial.contracts.environment import Environment
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Alias, Registration, Verdict
+from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
+from perennial.contracts.monitoring import Reference
 from perennial.contracts.section import canonical_json
 from perennial.contracts.version_decisions import (
+    DESCRIPTION_CHARACTERS,
     GATE,
     VersionDecision,
     refuse_rolled_back,
     tags_of_promotion,
 )
+from perennial.engine.export import WEIGHTS_FILE
 from perennial.registry.champion_records import ChampionMovedError
-from perennial.registry.model_card import CardContent
+from perennial.registry.model_card import CardContent, model_card, trigger_name
 from perennial.registry.model_registry import CHALLENGER, CHAMPION, ModelRegistry
 from perennial.registry.version_files import ModelVersion, digests_of
 
 Promoted = TypeVar("Promoted")
 logger = logging.getLogger(__name__)
+CARD_FILE = "model_card.md"
+# Packages that compute or read the numbers; another version may give another model.
+PACKAGES = ("torch", "numpy", "polars", "pyarrow", "scikit-learn", "scipy", "safetensors", "kfp")
 
 
 def promote_while_better(
@@ -58,7 +74,6 @@ class Candidate:
         name: The registered model.
         description: Description of the registered model.
         package: Folder with every file of the version.
-        settled: The large ones of these files, whose content the fingerprint determines.
         fingerprint: Identifies the version, so that a retry finds it again.
         version_tags: Tags of the version.
         model_tags: Tags of the registered model.
@@ -69,12 +84,129 @@ class Candidate:
     name: str
     description: str
     package: Path
-    settled: Sequence[str]
     fingerprint: str
     version_tags: Mapping[str, str]
     model_tags: Mapping[str, str]
     summary: str
     champion: str
+
+
+def trace_lineage(
+    environment: Environment,
+    *,
+    contract: str,
+    trigger: str,
+    snapshot_digest: str,
+    tracking_run_id: str,
+    parent_version: str,
+) -> Lineage:
+    """Return the model's lineage.
+
+    Args:
+        environment: Code, commit and run.
+        contract: The resolved contract, as JSON.
+        trigger: Why the training was started, as JSON.
+        snapshot_digest: Digest of the snapshot that it was trained on.
+        tracking_run_id: The MLflow run.
+        parent_version: The champion that was replaced.
+
+    Raises:
+        PerennialError: contract or trigger is not a JSON object, or the contract has no seed.
+    """
+    training = _object("contract", contract).get("training")
+    seed = training.get("seed") if isinstance(training, dict) else None
+    if not isinstance(seed, int):
+        raise PerennialError(
+            "the contract has no training.seed",
+            evidence=f"it begins {contract[:60]!r}",
+            action="start the run through `perennial run`, which passes the resolved contract",
+        )
+    diff = uncommitted(environment)
+    return Lineage(
+        contract_digest=hashlib.sha256(contract.encode()).hexdigest(),
+        snapshot_digest=snapshot_digest,
+        code_digest=environment.code_digest,
+        commit=environment.commit,
+        code_place=environment.code_place,
+        diff_digest=hashlib.sha256(diff).hexdigest() if diff else "",
+        image_digest=environment.image_digest,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        packages={name: found for name in PACKAGES if (found := _installed(name))},
+        seed=seed,
+        run_id=environment.run_id,
+        tracking_run_id=tracking_run_id,
+        trigger=_object("trigger", trigger),
+        parent_version=parent_version,
+    )
+
+
+def uncommitted(environment: Environment) -> bytes:
+    """Return the working tree's uncommitted changes from the run's folder; empty without any."""
+    kept = environment.run_folder / DIFF_FILE if environment.run_folder else None
+    return kept.read_bytes() if kept is not None and kept.is_file() else b""
+
+
+def write_package(
+    folder: Path,
+    challenger: Path,
+    content: CardContent,
+    *,
+    contract: str,
+    diff: bytes,
+    tags: Mapping[str, str],
+) -> Candidate:
+    """Write all files needed to score raw rows, monitor the model, and trace its lineage.
+
+    File tree: `challenger.json` and `model.safetensors` (read by
+    `perennial.engine.export.load_model`), `reference.json`, `snapshot.json`, `skeleton.json`,
+    `verdict.json`, `lineage.json`, `contract.json` (resolved), `model_card.md`, and
+    `uncommitted.diff` when the working tree differed from the commit.
+
+    Args:
+        folder: Where to write.
+        challenger: Folder of the `Challenger` and its weights.
+        content: Content of the model card.
+        contract: The resolved contract, as JSON.
+        diff: Uncommitted changes; empty without any.
+        tags: The contract's tags.
+    """
+    snapshot, verdict, lineage = content.snapshot, content.verdict, content.lineage
+    copy_tree(challenger, folder)
+    snapshot.write(folder)
+    verdict.write(folder)
+    content.skeleton.write(folder)
+    write_atomically(folder / CONTRACT_FILE, contract.encode())
+    if diff:
+        write_atomically(folder / DIFF_FILE, diff)
+    Reference(
+        snapshot_digest=snapshot.digest(),
+        time_max=snapshot.time_max,
+        rows=snapshot.rows,
+        blocks=content.validation.blocks,
+        performance=verdict.performance_reference,
+    ).write(folder)
+    write_atomically(folder / LINEAGE_FILE, lineage.to_json().encode())
+    write_atomically(folder / CARD_FILE, model_card(content).encode())
+    found_by = {
+        "perennial.snapshot": lineage.snapshot_digest,
+        "perennial.contract": lineage.contract_digest,
+        "perennial.code": lineage.code_digest,
+        "perennial.commit": lineage.commit,
+        "perennial.run_id": lineage.run_id,
+        "perennial.trigger": trigger_name(lineage),
+        "perennial.parent_version": lineage.parent_version,
+    }
+    return Candidate(
+        name=content.name,
+        description=content.description,
+        package=folder,
+        fingerprint=content.challenger.version_fingerprint(),
+        version_tags={**tags, **{name: value for name, value in found_by.items() if value}},
+        model_tags=tags,
+        summary=verdict.summary[:DESCRIPTION_CHARACTERS],
+        champion=verdict.champion_version,
+    )
 
 
 def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -> ModelVersion:
@@ -94,7 +226,13 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
     registry.describe_model(candidate.name, candidate.description, candidate.model_tags)
     version = registry.take_over(candidate.name, candidate.fingerprint)
     if version is not None:
-        _refuse_rolled_back(version)
+        # The same data and seed would pass the gate again.
+        refuse_rolled_back(
+            f"the model that was trained is {version.name} version {version.version}, which",
+            version.tags,
+            f"train on other data or with another contract; `perennial promote {version.name} "
+            f"{version.version} --force --reason …` makes it champion again",
+        )
     else:
         registry.finish_change(candidate.name)
         found = registry.version_by_alias(candidate.name, CHAMPION)
@@ -105,7 +243,8 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
         files = digests_of(candidate.package)
         content = hashlib.sha256(canonical_json({**files}).encode())
         path = f"model-{candidate.fingerprint[:12]}-{content.hexdigest()[:12]}"
-        tracking.log_artifacts(candidate.package, path, settled=candidate.settled)
+        # The fingerprint determines the weights.
+        tracking.log_artifacts(candidate.package, path, settled=(WEIGHTS_FILE,))
         version = registry.register(
             candidate.name,
             source=tracking.artifact_uri(path),
@@ -124,16 +263,6 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
         tags_of_promotion(version.version, candidate.champion, decision),
     )
     return version
-
-
-def _refuse_rolled_back(version: ModelVersion) -> None:
-    """Refuse a rolled-back version: the same data and seed would pass the gate again."""
-    refuse_rolled_back(
-        f"the model that was trained is {version.name} version {version.version}, which",
-        version.tags,
-        f"train on other data or with another contract; `perennial promote {version.name} "
-        f"{version.version} --force --reason …` makes it champion again",
-    )
 
 
 def register_or_keep(
@@ -179,3 +308,24 @@ def register_or_keep(
         replaced_version=verdict.champion_version if CHAMPION in aliases else "",
     )
     return registration, content.judged_again(verdict)
+
+
+def _object(name: str, text: str) -> dict[str, JsonValue]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise PerennialError(
+            f"the pipeline parameter `{name}` is not a JSON object",
+            evidence=f"it begins {text[:60]!r}",
+            action='pass an object, such as {"trigger":"manual"} for a trigger',
+        )
+    return value
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

@@ -18,7 +18,7 @@ from perennial.contracts.training import Challenger, TrainingResult
 from perennial.contracts.user_code import user_code
 from perennial.data.dataset import Dataset
 from perennial.engine.export import WEIGHTS_FILE
-from perennial.registry.package import trace_lineage
+from perennial.registry.promotion import trace_lineage
 from perennial.registry_commands.catalogue import Catalogue, VersionRecord
 from perennial.registry_commands.comparison import differences
 from perennial.runs import Home, code_digest
