@@ -115,10 +115,6 @@ class Dataset:
     def labelled_batches(self, rows: int, *, with_file: bool = False) -> Iterator[pl.DataFrame]:
         """Every row in file order, with its split's name, or null for none, in `SPLIT_COLUMN`.
 
-        Args:
-            rows: At most so many at a time.
-            with_file: Add `FILE_COLUMN`, as `scan` does.
-
         Raises:
             BadDataError: a file cannot be decoded.
         """

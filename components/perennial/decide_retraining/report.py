@@ -22,16 +22,7 @@ def write_report(
     state: TriggerState,
     triggers: TriggersSection,
 ) -> None:
-    """Write the page.
-
-    Args:
-        target: The file.
-        made: The decision.
-        snapshot: The snapshot that it was made for.
-        drift: The drift report.
-        state: Past retrainings.
-        triggers: The contract's section.
-    """
+    """Write the page."""
     held_back = made.trigger != "none" and not made.retrain
     page = Page(
         "Decide retraining",

@@ -77,17 +77,7 @@ def compare_with_champion(
     store: ObjectStore,
     page: Path,
 ) -> DriftReport:
-    """Judge drift and loss of the data after the champion's snapshot, and write the page.
-
-    Args:
-        files: Folder of the champion's files.
-        champion: The champion's version.
-        current: The newest snapshot.
-        validated: Its validation report.
-        triggers: Criteria of drift and decay.
-        store: Holds the order of the files' arrival.
-        page: The HTML file to write.
-    """
+    """Judge drift and loss of the data after the champion's snapshot, and write the page."""
     reference = read_artifact(Reference, champion, files)
     by_file = not current.data.time
     if by_file:

@@ -30,10 +30,6 @@ def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]
     Identifiers and names are new in every block. The share that was new in one block of the
     reference's second half is expected in each window too, and subtracted. A column with more
     values than the sketches name is skipped: its new ones are among the others.
-
-    Args:
-        profiles: Profiles of the reference blocks, then of the windows.
-        old: Slice of the reference blocks.
     """
     found = []
     for profile in profiles:
@@ -93,12 +89,7 @@ class Scores:
 
 
 def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
-    """Return all scores of all blocks, without constant ones.
-
-    Args:
-        profiles: Profiles of the reference blocks, then of the windows.
-        old: Slice of the reference blocks.
-    """
+    """Return all scores of all blocks, without constant ones."""
     columns: list[tuple[NDArray[np.float64], str, int, float]] = []
     for index, profile in enumerate(profiles):
         if profile.statistic == "kolmogorov_smirnov" and len(profile.points) > 1:
@@ -176,11 +167,6 @@ class BlockDeviations:
     Three measures of each column: its signed scores (location, spread, missing values), where
     windows that move the same way add up; its distance, which detects every other change; values
     that the reference never had. All become standard normal deviates, compared with one threshold.
-
-    Args:
-        profiles: Profiles of the reference blocks, then of the windows.
-        old: Slice of the reference blocks.
-        triggers: Floors, level, and how many windows make a run.
     """
 
     def __init__(self, profiles: Sequence[Profile], old: slice, triggers: TriggersSection) -> None:
@@ -196,11 +182,7 @@ class BlockDeviations:
         self.calibration = self._calibrate(triggers)
 
     def z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest deviate of each window and profile, shape [W, P].
-
-        Args:
-            effects: Effects of the windows, same shape.
-        """
+        """Return the largest deviate of each window and profile, shape [W, P]."""
         found = self._distance_z_scores(effects)
         signed = self._signed_z_scores(len(effects))
         for position, profile in enumerate(self.scores.profiles):

@@ -75,16 +75,7 @@ def choose_files(
     arrivals: Mapping[str, int],
     files_in_a_block: int,
 ) -> Chosen:
-    """Choose the files of the champion's snapshot, and those whose bytes are not in it.
-
-    Args:
-        reference: The champion's reference.
-        known: The snapshot that the champion was trained on.
-        current: Sketches of the files of the newest snapshot.
-        snapshot: The newest snapshot.
-        arrivals: SHA-256 → position in the order of arrival.
-        files_in_a_block: Number of consecutive files that form one block.
-    """
+    """Choose the files of the champion's snapshot, and those whose bytes are not in it."""
     trained_on = {file.sha256 for file in known.files}
     later = [block for block in current if block.files[0].sha256 not in trained_on]
     if reason := _no_reference(reference):

@@ -70,14 +70,7 @@ def measure_windows(
     triggers: TriggersSection,
     more: Sequence[Profile] = (),
 ) -> Measured:
-    """Compare each window with the reference blocks together.
-
-    Args:
-        reference: Complete blocks of the champion's snapshot, at least five, in time order.
-        windows: Complete blocks after it, in time order.
-        triggers: Floors and level.
-        more: Further profiles of the same blocks, not from sketches.
-    """
+    """Compare each window with the reference blocks together."""
     old, new = slice(0, len(reference)), slice(len(reference), None)
     profiles = [*profiles_of([*reference, *windows]), *more]
     profiles += new_value_profiles(profiles, old)

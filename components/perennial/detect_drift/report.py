@@ -41,16 +41,7 @@ def write_report(
     reference: Reference | None = None,
     limit: LossLimit | None = None,
 ) -> None:
-    """Write the page.
-
-    Args:
-        target: The file.
-        report: The findings.
-        triggers: The contract's section.
-        measured: The comparison; None without one.
-        reference: The champion's reference; None without a champion.
-        limit: Limit of the champion's loss; None without one.
-    """
+    """Write the page."""
     page = Page("Detect drift", outcome=_outcome(report), summary=summary_of(report, triggers))
     page.values(
         {

@@ -40,16 +40,6 @@ def conclude(
     Drift and decay must persist: the newest `windows_in_a_row` windows must alarm. A stream that
     drifted and returned to the reference needs no retraining. Windows with too few labels neither
     break nor extend a run of decayed ones.
-
-    Args:
-        champion_version: The champion's version.
-        current: The newest snapshot.
-        reference: The champion's reference.
-        chosen: The blocks that were compared.
-        windows: Windows with drift and loss, in time order.
-        measured: The comparison; None if drift was not judged.
-        limit: Limit of the champion's loss.
-        triggers: The contract's section.
     """
     unjudged = chosen.why_not_judged(triggers)
     new_time = timedelta(0)

@@ -94,11 +94,6 @@ def choose_blocks(
 ) -> Chosen:
     """Choose the complete, full blocks of the reference and those after its newest row.
 
-    Args:
-        reference: The champion's reference.
-        current: Blocks of the newest snapshot.
-        snapshot: The newest snapshot.
-
     Raises:
         PerennialError: the blocks have another length than the reference's.
     """

@@ -76,12 +76,6 @@ def read_champion(
 ) -> Champion:
     """Load and score a downloaded champion.
 
-    Args:
-        folder: Its files.
-        registered: Its version.
-        dataset: Holds the test rows.
-        challenger: Already scored on them.
-
     Raises:
         DamagedModelError: its files are not those that were exported.
     """
@@ -202,11 +196,6 @@ def find_anchor(registry: ModelRegistry, champion: ModelVersion, days: int) -> A
 
     Follows the chain of replaced versions back from the champion, as long as the gate promoted each
     without showing that it is better. A version that a person promoted starts a new chain.
-
-    Args:
-        registry: Holds the versions and their verdicts.
-        champion: The current one.
-        days: Versions registered earlier than this are not considered.
     """
     oldest = datetime.now(UTC) - timedelta(days=days)
     known = {version.version: version for version in registry.versions(champion.name)}

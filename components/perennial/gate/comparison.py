@@ -70,11 +70,6 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
     """Return the label's conditions on the test rows' periods; None if unknown.
 
     It needs a label that counts, and a split that gives each period's days to one part each.
-
-    Args:
-        dataset: Holds all rows.
-        rows: The test rows' time and label.
-        kind: The task's.
     """
     snapshot = dataset.snapshot
     data, rule = snapshot.data, snapshot.split
@@ -114,15 +109,7 @@ class Drawn:
 def estimate_of(
     value: float, drawn: Drawn, blocks: Blocks, draws: Counts, conditions: Conditions | None
 ) -> Estimate:
-    """Estimate an improvement with its error, corrected for label imbalance where it is known.
-
-    Args:
-        value: The improvement on all rows.
-        drawn: The improvement on the draws.
-        blocks: Independent blocks of the rows.
-        draws: The bootstrap draws.
-        conditions: Conditions of the same rows.
-    """
+    """Estimate an improvement with its error, corrected for label imbalance where it is known."""
     values = drawn.values
     plain = Estimate.of(
         value, independent_error(values, blocks), Spread.of(drawn.influences, blocks)
@@ -464,14 +451,7 @@ class MeasuredBaselines:
 def compare_with_baselines(
     match: Match, baselines: MeasuredBaselines, names: Sequence[str], metric: str
 ) -> dict[str, Comparison]:
-    """Return the comparison with each baseline whose stored predictions reproduce its score.
-
-    Args:
-        match: The challenger on all test rows.
-        baselines: Measured on all test rows, or a sample.
-        names: Baselines to compare with.
-        metric: The gate's.
-    """
+    """Return the comparison with each baseline whose stored predictions reproduce its score."""
     found, rows = {}, baselines.rows
     for name in names:
         predicted, score = rows.predictions.get(name), baselines.scores.get(name, {}).get(metric)

@@ -76,12 +76,7 @@ def performance_of(
 def performance_by_block(
     scored: Sequence[Scored], data: DataSection
 ) -> tuple[BlockPerformance, ...]:
-    """Return the mean loss in each block of time, by the examples' weights.
-
-    Args:
-        scored: The model on held-out splits, with the time column kept.
-        data: Names the time column and the blocks' length.
-    """
+    """Return the mean loss in each block of time, by the examples' weights."""
     starts = pl.concat([part.rows.select(start=block_start(data)) for part in scored])
     whole = concatenated(scored)
     sums = pl.DataFrame({"loss": whole.weights * whole.losses, "weight": whole.weights})
@@ -97,12 +92,7 @@ def performance_by_block(
 def performance_by_file(
     scored: Mapping[Split, Scored], dataset: Dataset
 ) -> tuple[BlockPerformance, ...]:
-    """Return each file's mean loss on held-out rows, by weight, in the snapshot's order.
-
-    Args:
-        scored: The model on every row of held-out splits.
-        dataset: The rows; they were scored in the order of its files.
-    """
+    """Return each file's mean loss on held-out rows, by weight, in the snapshot's order."""
     snapshot = dataset.snapshot
     places = range(len(snapshot.files))
     found = [np.repeat(places, dataset.count_by_file(split)) for split in scored]

@@ -88,18 +88,7 @@ def reach_verdict(
     performance: tuple[BlockPerformance, ...],
     serving: Serving | None = None,
 ) -> Verdict:
-    """Measure what the gate asks for, and decide.
-
-    Args:
-        gate: The contract's section.
-        challenger: Scored on the test rows.
-        champion: Scored on the same rows.
-        test: Properties of those rows.
-        weights_sha256: SHA-256 of the challenger's weights.
-        baselines: Measured by check_skeleton.
-        performance: The challenger's loss by block.
-        serving: The challenger in a clean process.
-    """
+    """Measure what the gate asks for, and decide."""
     match = _match(gate, challenger, champion, test)
     directions, left_out = _directions(gate, match)
     names = tuple(directions)

@@ -141,14 +141,7 @@ def runs_of(days: set[date]) -> Days:
 def record_of(
     champion: tuple[str, str], challenger: tuple[str, str], blocks: Blocks, days: Days
 ) -> PastTest:
-    """Return the record of the comparison about to run.
-
-    Args:
-        champion: Version and digest of the weights.
-        challenger: Run and digest of the weights.
-        blocks: Blocks of the test rows.
-        days: Days of the test rows; used if blocks are days.
-    """
+    """Return the record of the comparison about to run."""
     return PastTest(
         champion=champion[0],
         champion_sha256=champion[1],

@@ -23,15 +23,7 @@ NONE = "none"
 
 
 def write_report(path: Path, *, verdict: Verdict, gate: GateSection, task: Task, unit: str) -> None:
-    """Write the page.
-
-    Args:
-        path: The HTML file.
-        verdict: The decision.
-        gate: The contract's section.
-        task: The challenger's task.
-        unit: Name of one independent block, such as `day`.
-    """
+    """Write the page."""
     outcome: Outcome = "passed" if verdict.promote else "neutral"
     page = Page("Evaluate model", outcome=outcome, summary=verdict.summary)
     page.values(

@@ -111,14 +111,7 @@ class Excess:
 def propose(
     frame: pl.DataFrame, columns: Sequence[str], harm: Excess, searched: Rows
 ) -> list[Condition]:
-    """Propose the groups on which the challenger most exceeds the allowed regression, worst first.
-
-    Args:
-        frame: All rows.
-        columns: Columns to search.
-        harm: Excess of all rows.
-        searched: Whether the search may use each row, shape [N].
-    """
+    """Propose groups on which the challenger most exceeds the allowed regression, worst first."""
     cut = [column for name in columns if (column := cut_column(frame[name], searched)) is not None]
     single = sorted(_conditions(cut, harm, searched), key=lambda found: -found[0])[:REFINED]
     found = list(single)
@@ -201,12 +194,6 @@ def compare_slices(
     half of the days only, and its proposals are judged on the others. `regressed` follows Holm
     (1979) over all slices together: the probability of blocking a challenger that regresses on no
     slice stays below 1 - confidence, however many there are.
-
-    Args:
-        match: On all test rows.
-        metric: The gate's.
-        gate: The contract's section.
-        searchable: Columns of the rows that are searched.
     """
     if match.champion is None or incomparable(match.challenger, match.champion, metric):
         return ()

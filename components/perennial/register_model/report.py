@@ -8,13 +8,7 @@ from perennial.reports.page import Page
 
 
 def write_report(path: Path, registration: Registration, content: CardContent) -> None:
-    """Write the page.
-
-    Args:
-        path: The HTML file.
-        registration: The registered version.
-        content: Content of its model card.
-    """
+    """Write the page."""
     replaced = registration.replaced_version
     page = Page(
         "Register model",

@@ -49,11 +49,6 @@ def promote_while_better(
 
     This terminates: each further round needs another writer's promotion.
 
-    Args:
-        verdict: The comparison with the champion of a moment ago.
-        promote: Promotes in place of the champion that a verdict compared with.
-        judge: Compares with the current champion.
-
     Returns:
         The last verdict, and what `promote` returned; None if that verdict rejects.
     """
@@ -101,14 +96,6 @@ def trace_lineage(
     parent_version: str,
 ) -> Lineage:
     """Return the model's lineage.
-
-    Args:
-        environment: Code, commit and run.
-        contract: The resolved contract, as JSON.
-        trigger: Why the training was started, as JSON.
-        snapshot_digest: Digest of the snapshot that it was trained on.
-        tracking_run_id: The MLflow run.
-        parent_version: The champion that was replaced.
 
     Raises:
         PerennialError: contract or trigger is not a JSON object, or the contract has no seed.
@@ -162,14 +149,6 @@ def write_package(
     `perennial.engine.export.load_model`), `reference.json`, `snapshot.json`, `skeleton.json`,
     `verdict.json`, `lineage.json`, `contract.json` (resolved), `model_card.md`, and
     `uncommitted.diff` when the working tree differed from the commit.
-
-    Args:
-        folder: Where to write.
-        challenger: Folder of the `Challenger` and its weights.
-        content: Content of the model card.
-        contract: The resolved contract, as JSON.
-        diff: Uncommitted changes; empty without any.
-        tags: The contract's tags.
     """
     snapshot, verdict, lineage = content.snapshot, content.verdict, content.lineage
     copy_tree(challenger, folder)
@@ -273,13 +252,6 @@ def register_or_keep(
     registry: ModelRegistry,
 ) -> tuple[Registration, CardContent]:
     """Register and promote a challenger; keep the champion if a newer one is not beaten.
-
-    Args:
-        content: The card's content, with a verdict that promotes.
-        pack: Writes the version's files to a folder.
-        judge: Compares with the current champion; ends the tracking run if it rejects.
-        tracking: The tracking run, which ends here.
-        registry: Receives the version.
 
     Returns:
         The registration, and the content with the last verdict.

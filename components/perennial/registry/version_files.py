@@ -113,11 +113,6 @@ class VersionFiles:
     ) -> None:
         """Compare every downloaded file of a version with its registered digest.
 
-        Args:
-            version: The version.
-            registered: From `expected`.
-            folder: The downloaded files.
-
         Raises:
             DamagedModelError: a file is missing, altered, or was not registered.
         """

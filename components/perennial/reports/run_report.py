@@ -43,13 +43,6 @@ def stitch(
 
     Each step's page is in a sandboxed frame, which runs nothing, and which inherits the report's
     policy to fetch nothing, whatever the file contains.
-
-    Args:
-        pages: The steps in the order of the flow, also those that did not run.
-        title: The run's name.
-        summary: How the run ended, in a sentence.
-        outcome: How the run ended.
-        facts: What identifies the run, by name.
     """
     longest = max((page.seconds for page in pages), default=0.0)
     steps = [_shown_step(page, longest) for page in pages]

@@ -70,15 +70,7 @@ def alternatives(
     metric: str,
     direction: Direction,
 ) -> tuple[Alternative, ...]:
-    """Return the choices of `last`, the best metric during training, and early stopping.
-
-    Args:
-        evaluations: In step order; empty returns nothing.
-        candidates: Scored on all validation rows.
-        chosen: The chosen candidate.
-        metric: The metric to compare.
-        direction: Whether higher or lower is better.
-    """
+    """Return the choices of `last`, the best metric during training, and early stopping."""
     if not evaluations:
         return ()
     sign = sign_of(direction)

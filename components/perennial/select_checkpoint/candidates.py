@@ -70,16 +70,7 @@ def score_means(
     metric: str,
     direction: Direction,
 ) -> list[Candidate]:
-    """Score the means of checkpoints that the section asks for, on the same rows.
-
-    Args:
-        task: Computes the metric.
-        rescoring: Scores weights of the training.
-        candidates: Scores of the kept checkpoints.
-        section: Which means to score.
-        metric: The metric by which the best are selected.
-        direction: Whether higher or lower is better.
-    """
+    """Score the means of checkpoints that the section asks for, on the same rows."""
     plain = [each for each in candidates if not each.averaged and is_finite(each, task, metric)]
     figures = {each.record.step: each.scored.metric(task, metric) for each in plain}
     records = {each.record.step: each.record for each in plain}
@@ -114,15 +105,7 @@ def _is_intact(record: CheckpointRecord) -> bool:
 def select_challenger(
     rule: SelectionSection, snapshot: Path, training: Path, challenger: Path, *, page: Path
 ) -> StepResult:
-    """Choose a training's checkpoint by a rule and export it.
-
-    Args:
-        rule: How to choose.
-        snapshot: Folder of the `Snapshot`.
-        training: Folder of the `TrainingResult`.
-        challenger: Folder to write the `Challenger` and its weights to.
-        page: The HTML file to write.
-    """
+    """Choose a training's checkpoint by a rule and export it."""
     with TemporaryDirectory(prefix="perennial-scores-") as scratch:
         rescoring = Rescoring(training, snapshot, Path(scratch), rule.processes)
         result = rescoring.result

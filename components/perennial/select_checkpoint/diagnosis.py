@@ -115,13 +115,7 @@ class Curve:
 def diagnose(
     evaluations: Sequence[EvaluationPoint], metric: str, direction: Direction
 ) -> Diagnosis:
-    """Return findings with advice, the most severe first, and the next training's length.
-
-    Args:
-        evaluations: In step order.
-        metric: The selection metric.
-        direction: Whether higher or lower is better.
-    """
+    """Return findings with advice, the most severe first, and the next training's length."""
     # If no update was applied, the same weights were evaluated again.
     evaluations = [point for point in evaluations if point.train_loss is not None]
     if len(evaluations) < MIN_POINTS:
@@ -154,11 +148,6 @@ def is_still_improving(
     """Whether later weights are significantly better, over the range of the candidates.
 
     Uses a longer part of the curve than the advice to train longer, which only needs the end.
-
-    Args:
-        evaluations: In step order; too few show no trend.
-        metric: The selection metric.
-        direction: Whether higher or lower is better.
     """
     if len(evaluations) < MIN_POINTS:
         return False

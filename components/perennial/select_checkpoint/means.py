@@ -15,13 +15,7 @@ from perennial.select_checkpoint.config import SelectionSection
 def memberships(
     figures: Mapping[int, float], section: SelectionSection, direction: Direction
 ) -> list[tuple[int, ...]]:
-    """Return the steps of each mean to score, without single checkpoints and duplicates.
-
-    Args:
-        figures: Metric of each step's own weights.
-        section: Which means to score.
-        direction: Whether higher or lower is better.
-    """
+    """Return the steps of each mean to score, without single checkpoints and duplicates."""
     sign = sign_of(direction)
     newest = sorted(figures, reverse=True)
     best = sorted(figures, key=lambda step: (-sign * figures[step], step))
@@ -37,10 +31,6 @@ def mean_model(
 
     Running statistics are averaged too, but do not fit the mean model: compute them again. Counters
     and other integers are those of the newest.
-
-    Args:
-        records: In step order.
-        result: The training that they belong to.
     """
     task, model = load_checkpoint_model(records[0].uri, result)
     mean = model.state_dict()
@@ -51,13 +41,7 @@ def mean_model(
 
 @torch.no_grad()
 def take_in(mean: Mapping[str, Tensor], new: Mapping[str, Tensor], count: int) -> None:
-    """Make the state of a model the mean of `count` states, one more than before, in place.
-
-    Args:
-        mean: From `state_dict`: the model's own tensors.
-        new: The state to add.
-        count: Number of states in the new mean.
-    """
+    """Make the state of a model the mean of `count` states, one more than before, in place."""
     # Tied weights have several names and one storage, which must be updated once.
     places = {(value.data_ptr(), value.shape): name for name, value in mean.items()}
     for name in places.values():

@@ -21,17 +21,7 @@ def write_report(
     others: Sequence[Alternative],
     unit: str,
 ) -> None:
-    """Write the page.
-
-    Args:
-        path: The HTML file.
-        training: The training with its curves.
-        selection: The choice.
-        metric: The selection metric.
-        diagnosis: Findings from the curves.
-        others: Choices of other selection rules.
-        unit: Independent unit of the standard errors, such as `day`.
-    """
+    """Write the page."""
     page = Page("Select checkpoint", outcome="passed", summary=f"Chosen {selection.reason}.")
     page.values(_shipped(selection, metric))
     _add_candidates(page, selection, metric, unit)

@@ -188,12 +188,6 @@ def take_snapshot(
 ) -> Snapshot:
     """Pin what the dataset holds now.
 
-    Args:
-        data: Where the dataset is and what its columns mean.
-        split: The rule that assigns rows to splits.
-        cache: Where files of a remote store are kept; None for this machine's default.
-        listing: What `list_partitions` found; None to list now.
-
     Raises:
         BadDataError: the dataset cannot be trained on; the message names partition and column.
     """

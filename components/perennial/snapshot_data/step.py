@@ -21,14 +21,7 @@ class SnapshotDataConfig(Section):
 
 @pipeline_step("snapshot_data", reads=SnapshotDataConfig, outputs=("snapshot", "report", "metrics"))
 def snapshot_data_step(*, contract: str, snapshot: str, report: str, metrics: str) -> StepResult:
-    """Pin the dataset.
-
-    Args:
-        contract: The contract's sections that `SnapshotDataConfig` names, as JSON.
-        snapshot: Folder to write the `Snapshot` to.
-        report: File to write the page to.
-        metrics: File that the decorator writes the scalars to.
-    """
+    """Pin the dataset."""
     config = SnapshotDataConfig.from_json(contract)
     listing = list_partitions(open_store(config.data.uri))
     taken = take_snapshot(config.data, config.split, listing=listing)

@@ -93,13 +93,7 @@ class ResNet(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions around a shortcut.
-
-    Args:
-        channels: That come in.
-        width: Of the convolutions.
-        stride: Of the first of them.
-    """
+    """Two 3 x 3 convolutions around a shortcut."""
 
     expansion = 1
 
@@ -117,13 +111,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two of 1 x 1, around a shortcut.
-
-    Args:
-        channels: That come in.
-        width: Of the inner convolution; four times as many channels go out.
-        stride: Of the inner convolution.
-    """
+    """A 3 x 3 convolution between two of 1 x 1, around a shortcut."""
 
     expansion = 4
 

@@ -13,12 +13,7 @@ LARGEST_SCALE = 100.0  # CLIP's bound on the inverse temperature
 
 
 class TextTower(nn.Module):
-    """A causal transformer, read at each text's last token, where it has seen all of it.
-
-    Args:
-        options: Of the blocks.
-        width: Of the common space, D.
-    """
+    """A causal transformer, read at each text's last token, where it has seen all of it."""
 
     def __init__(self, options: DecoderOptions, width: int) -> None:
         super().__init__()

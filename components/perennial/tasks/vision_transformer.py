@@ -92,13 +92,7 @@ class VisionTransformer(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention between tokens, then a perceptron on each; both normalised before, both added.
-
-    Args:
-        width: Of every token, D.
-        heads: Of the attention.
-        dropout: Behind attention and perceptron.
-    """
+    """Attention between tokens, then a perceptron on each; both normalised before, both added."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()

@@ -25,11 +25,7 @@ class Measure:
 
 
 class ColumnCounts:
-    """Measures columns batch by batch.
-
-    Args:
-        measures: Name → what is measured.
-    """
+    """Measures columns batch by batch."""
 
     def __init__(self, measures: Mapping[str, Measure]) -> None:
         self._measures = measures
@@ -58,15 +54,7 @@ def column_measures(
     opaque: Mapping[str, OpaqueKind],
     now: datetime,
 ) -> dict[str, Measure]:
-    """Return all measures by fact name, such as `missing:temp`.
-
-    Args:
-        snapshot: Names the columns' roles.
-        schema: Of the table with its derived columns.
-        expectations: Limits on columns.
-        opaque: Columns whose own values have no order.
-        now: The time after which a row's time lies in the future.
-    """
+    """Return all measures by fact name, such as `missing:temp`."""
     measures = {"rows": Measure(pl.len())}
     for name, dtype in schema.items():
         if name not in opaque:

@@ -37,9 +37,6 @@ class KeySample:
 
     When too many different keys are held, all above a falling limit are dropped with all their
     repeats. What is left is a random sample of keys, so shares stay unbiased.
-
-    Args:
-        max_keys: How many different keys to hold.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS) -> None:

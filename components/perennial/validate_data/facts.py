@@ -63,11 +63,6 @@ class Facts:
 def gather_facts(dataset: Dataset, section: ExpectationsSection, now: datetime) -> Facts:
     """Measure a dataset; memory is bounded whatever its size.
 
-    Args:
-        dataset: The rows.
-        section: Limits on columns, which are counted in the same pass, and the label's kind.
-        now: The time after which a row's time lies in the future.
-
     Raises:
         BadDataError: a partition cannot be decoded.
     """

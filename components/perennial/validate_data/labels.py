@@ -51,13 +51,7 @@ class LabelFacts:
 
 
 class LabelCounts:
-    """Counts label values per split and block.
-
-    Args:
-        label: The label's column.
-        dtype: Its type.
-        kind: As in the contract; `auto` decides by type and values.
-    """
+    """Counts label values per split and block."""
 
     def __init__(
         self, label: str, dtype: pl.DataType, kind: Literal["auto", "classes", "number", "text"]

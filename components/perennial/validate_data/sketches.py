@@ -44,11 +44,7 @@ def block_capacity(num_blocks: int) -> int:
 
 
 class RowSample:
-    """The rows with the smallest keys of every block.
-
-    Args:
-        capacity: Rows to keep per block.
-    """
+    """The rows with the smallest keys of every block."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -128,15 +124,7 @@ def block_sketches(
     label_means: Mapping[BlockKey, float],
     place_of: Callable[[BlockKey], Place],
 ) -> tuple[BlockSketch, ...]:
-    """One sketch per block that has rows.
-
-    Args:
-        counts: From `BlockCounts`.
-        sample: From `RowSample`.
-        features: Columns to sketch.
-        label_means: Where known.
-        place_of: The place behind a key.
-    """
+    """One sketch per block that has rows."""
     categories = top_categories(
         sample, [name for name, dtype in features.items() if is_text(dtype)]
     )

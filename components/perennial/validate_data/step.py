@@ -26,13 +26,6 @@ def validate_data_step(
 ) -> StepResult:
     """Validate a snapshot.
 
-    Args:
-        contract: The contract, of which `ValidateDataConfig` reads its sections.
-        snapshot: Folder of the `Snapshot`.
-        validation: Folder to write the `ValidationReport` and its suite to.
-        report: File to write the page to.
-        metrics: File that the decorator writes the scalars to.
-
     Raises:
         BadDataError: a critical expectation is not met; the reports are written all the same.
     """

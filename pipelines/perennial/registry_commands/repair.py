@@ -48,12 +48,6 @@ def repair(
 ) -> str:
     """Show both records of a champion, propose a repair and carry it out if it is confirmed.
 
-    Args:
-        catalogue: The registry.
-        name: The registered model; MLflow need not have it any more.
-        confirm: Asks a person a question.
-        show: Prints a line.
-
     Returns:
         What was done, in a sentence.
 

@@ -51,10 +51,6 @@ class TrainingRecord:
     def of(cls, version_record: VersionRecord, weights_sha256: str) -> Self:
         """Return the training record of a version.
 
-        Args:
-            version_record: The version.
-            weights_sha256: Of the weights' file as it lies there.
-
         Raises:
             PerennialError: something is missing, unreadable, or differs from what was registered.
         """
