@@ -5,7 +5,7 @@ from pathlib import Path
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.gate import Registration, Verdict
+from perennial.contracts.gate import Verdict
 from perennial.contracts.section import cut_sections
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -86,15 +86,10 @@ def register_model_step(
 
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     made.write(Path(registration))
-    if CHAMPION in made.aliases:
-        write_report(Path(report), made, content)
-    return _result(made, content.verdict)
-
-
-def _result(made: Registration, verdict: Verdict) -> StepResult:
     if CHAMPION not in made.aliases:
-        moved = f"the champion changed to version {verdict.champion_version} meanwhile"
-        return StepResult(summary=f"{moved}: {verdict.summary}")
+        moved = f"the champion changed to version {content.verdict.champion_version} meanwhile"
+        return StepResult(summary=f"{moved}: {content.verdict.summary}")
+    write_report(Path(report), made, content)
     return StepResult(
         metrics={"version": float(made.version)},
         summary=f"{made.name} version {made.version} is champion",
