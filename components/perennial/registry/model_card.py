@@ -2,11 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Self
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from perennial.contracts.gate import Interval, SecondOpinion, Verdict
 from perennial.contracts.lineage import Lineage
@@ -14,6 +10,7 @@ from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, TrainingResult
 from perennial.contracts.validation import ValidationReport
+from perennial.reports.page import render
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,9 @@ def model_card(content: CardContent) -> str:
         "updates skipped (not finite)": content.training.num_skipped,
         "rewinds (the loss jumped)": content.training.num_rewinds,
     }
-    return _template().render(
-        vars(content),
+    return render(
+        "model_card.md",
+        **vars(content),
         metrics=metrics,
         own=dict.fromkeys(metrics) | {each.metric: each.interval for each in verdict.figures},
         baselines={
@@ -64,29 +62,17 @@ def model_card(content: CardContent) -> str:
         skipped={reason: checks for reason, checks in skipped.items() if checks},
         incidents=[f"{what}: {count}" for what, count in incidents.items() if count],
         origin=_origin(content.lineage, content.challenger),
-    )
-
-
-def trigger_name(lineage: Lineage) -> str:
-    """Return what started the training: decide_retraining's trigger, or a person's kind."""
-    return str(lineage.trigger.get("trigger", "unknown"))
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    environment.filters["fmt"] = format
-    environment.globals.update(
         row=_row,
         counted=_counted,
         figure=_figure,
         improvement=_improvement,
         textbook_test=_textbook_test,
     )
-    return environment.get_template("model_card.md.jinja")
+
+
+def trigger_name(lineage: Lineage) -> str:
+    """Return what started the training: decide_retraining's trigger, or a person's kind."""
+    return str(lineage.trigger.get("trigger", "unknown"))
 
 
 def _row(*cells: object) -> str:

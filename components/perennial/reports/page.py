@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from perennial.contracts.artifact import write_atomically
@@ -122,7 +122,7 @@ class Page:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a template filled with values, each escaped unless it is `Markup`.
+    """Return a template filled with values, each escaped in HTML unless it is `Markup`.
 
     Raises:
         UndefinedError: the template names a value that is missing.
@@ -142,10 +142,11 @@ def standalone(svg: str) -> str:
 @cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
-        finalize=_printed, trim_blocks=True, lstrip_blocks=True,
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(),
+        undefined=StrictUndefined, finalize=_printed, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.globals.update(SIGNS=SIGNS, WORDS=WORDS)
+    environment.filters["fmt"] = format
     return environment
 
 
