@@ -53,7 +53,9 @@ def registrar(environment, tmp_path):
         )
         package = tmp_path / f"package-{folder.name}"
         contract = contract_of(snapshots[days].data, seed).to_json()
-        candidate = write_package(package, folder, content, contract=contract, diff=DIFF, tags={})
+        candidate = write_package(
+            package, content, challenger=folder, contract=contract, diff=DIFF, tags={}
+        )
         tracking, registry = open_tracking(environment, NAME), open_registry(environment)
         if promoted:
             return promote(candidate, tracking, registry).version

@@ -1,5 +1,6 @@
 """The step `register_model`: register the challenger and make it champion."""
 
+from functools import partial
 from pathlib import Path
 
 from perennial.clients.tracking import open_tracking
@@ -18,7 +19,6 @@ from perennial.register_model.report import write_report
 from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.registry.promotion import (
-    Candidate,
     register_or_keep,
     trace_lineage,
     uncommitted,
@@ -73,17 +73,20 @@ def register_model_step(
         ),
     )
 
-    def pack(folder: Path, content: CardContent) -> Candidate:
-        diff, tags = uncommitted(environment), section.registry.tags
-        return write_package(
-            folder, Path(challenger), content, contract=contract, diff=diff, tags=tags
-        )
-
-    def judge() -> Verdict:
-        gate = JudgementConfig(model=section.model, gate=section.gate)
-        folders = (Path(snapshot), Path(challenger), Path(skeleton))
-        return judge_challenger(gate, *folders, page=Path(report), environment=environment)
-
+    pack = partial(
+        write_package,
+        challenger=Path(challenger),
+        contract=contract,
+        diff=uncommitted(environment),
+        tags=section.registry.tags,
+    )
+    judge = partial(
+        judge_challenger,
+        JudgementConfig(model=section.model, gate=section.gate),
+        *(Path(snapshot), Path(challenger), Path(skeleton)),
+        page=Path(report),
+        environment=environment,
+    )
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     made.write(Path(registration))
     if CHAMPION not in made.aliases:

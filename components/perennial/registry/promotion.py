@@ -136,9 +136,9 @@ def uncommitted(environment: Environment) -> bytes:
 
 def write_package(
     folder: Path,
-    challenger: Path,
     content: CardContent,
     *,
+    challenger: Path,
     contract: str,
     diff: bytes,
     tags: Mapping[str, str],
