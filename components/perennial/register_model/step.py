@@ -6,7 +6,7 @@ from pathlib import Path
 from perennial.clients.tracking import open_tracking
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.gate import Verdict
+from perennial.contracts.gate import Registration, Verdict
 from perennial.contracts.section import cut_sections
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -54,6 +54,10 @@ def register_model_step(
     environment = Environment.read()
     tracking = open_tracking(environment, section.model.name)
     data = Snapshot.read(Path(snapshot))
+    lineage = trace_lineage(
+        environment, contract=contract, trigger=trigger, snapshot_digest=data.digest(),
+        tracking_run_id=tracking.run_id, parent_version=decided.champion_version,
+    )  # fmt: skip
     content = CardContent(
         name=section.model.name,
         description=section.registry.description,
@@ -63,14 +67,7 @@ def register_model_step(
         training=TrainingResult.read(Path(training)),
         challenger=Challenger.read(Path(challenger)),
         verdict=decided,
-        lineage=trace_lineage(
-            environment,
-            contract=contract,
-            trigger=trigger,
-            snapshot_digest=data.digest(),
-            tracking_run_id=tracking.run_id,
-            parent_version=decided.champion_version,
-        ),
+        lineage=lineage,
     )
 
     pack = partial(
@@ -80,19 +77,20 @@ def register_model_step(
         diff=uncommitted(environment),
         tags=section.registry.tags,
     )
-    judge = partial(
-        judge_challenger,
-        JudgementConfig(model=section.model, gate=section.gate),
-        *(Path(snapshot), Path(challenger), Path(skeleton)),
-        page=Path(report),
-        environment=environment,
-    )
+    gate = JudgementConfig(model=section.model, gate=section.gate)
+    folders = Path(snapshot), Path(challenger), Path(skeleton)
+    judge = partial(judge_challenger, gate, *folders, page=Path(report), environment=environment)
     made, content = register_or_keep(content, pack, judge, tracking, open_registry(environment))
     made.write(Path(registration))
+    if CHAMPION in made.aliases:
+        write_report(Path(report), made, content)
+    return _result(made, content.verdict)
+
+
+def _result(made: Registration, verdict: Verdict) -> StepResult:
     if CHAMPION not in made.aliases:
-        moved = f"the champion changed to version {content.verdict.champion_version} meanwhile"
-        return StepResult(summary=f"{moved}: {content.verdict.summary}")
-    write_report(Path(report), made, content)
+        moved = f"the champion changed to version {verdict.champion_version} meanwhile"
+        return StepResult(summary=f"{moved}: {verdict.summary}")
     return StepResult(
         metrics={"version": float(made.version)},
         summary=f"{made.name} version {made.version} is champion",
