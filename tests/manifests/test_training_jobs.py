@@ -9,7 +9,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from fake_operator import step_pod
+from perennial.contracts.data import ModelSection
 from perennial.contracts.errors import PerennialError
+from perennial.engine.config.training import TrainingSection
+from perennial.engine.job import TrainingJob
 from perennial.training_jobs.config import ClusterSection, ResourcesSection, Toleration
 from perennial.training_jobs.manifests import (
     ANNOTATIONS,
@@ -19,7 +22,6 @@ from perennial.training_jobs.manifests import (
     PyTorchJob,
     RunIdentity,
     TrainJob,
-    job_name,
     pod_deadline,
     pod_security,
     volumes,
@@ -57,13 +59,13 @@ def problems(body, name):
 
 def request(**changes) -> JobRequest:
     cluster = {"machines": 2, **changes}
-    return JobRequest(
-        name=job_name("House prices", "0123456789abcdef"),
-        run=RunIdentity.of_pod(step_pod()), model="House prices", fingerprint="0123456789abcdef",
-        attempt="a1b2c3d4", address="s3://bucket/training/0123/attempts/a1b2c3d4/job.json",
-        store_uri="s3://bucket/training/0123", tracking_run_id="mlflow-run",
-        resources=ResourcesSection(num_processes=4, cluster=ClusterSection(**cluster)),
+    job = TrainingJob(
+        fingerprint="0123456789abcdef", snapshot="", training=TrainingSection(), num_processes=4,
+        model=ModelSection(name="house-prices", task="a:B"), folder="", attempt="a1b2c3d4",
+        store_uri="s3://bucket/training/0123",
     )  # fmt: skip
+    resources = ResourcesSection(num_processes=4, cluster=ClusterSection(**cluster))
+    return JobRequest(job, RunIdentity.of_pod(step_pod()), resources, "mlflow-run")
 
 
 EVERYTHING = {
@@ -206,7 +208,7 @@ def test_a_manifest_stays_far_below_what_can_be_carried():
     assert len(json.dumps(PyTorchJob().manifest(request(**EVERYTHING)))) < 16 * 1024
 
 
-def test_what_only_the_runtime_can_say_is_refused_in_a_trainjob():
+def test_options_of_the_runtime_are_refused_in_a_trainjob():
     with pytest.raises(PerennialError, match="node_selector"):
         TrainJob().manifest(request(node_selector={"gpu": "h200"}))
 
@@ -221,15 +223,15 @@ def test_budgets_that_the_runtime_would_cut_short_are_refused_in_a_trainjob():
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [
-        ("House prices", "house-prices-ffffffffffff"),
-        ("3d", "m-3d-ffffffffffff"),
-        ("Ω", "model-ffffffffffff"),
-        ("a" * 80, f"{'a' * 24}-ffffffffffff"),
-    ],
+    [("house-prices", "house-prices-0123456789ab"), ("a" * 63, f"{'a' * 24}-0123456789ab")],
 )
 def test_names_leave_room_for_the_operators_suffixes(model, expected):
-    assert job_name(model, "f" * 64) == expected
+    assert with_job(model=ModelSection(name=model, task="a:B")).name == expected
+
+
+def with_job(**changes) -> JobRequest:
+    made = request()
+    return dataclasses.replace(made, job=made.job.model_copy(update=changes))
 
 
 def test_another_attempt_has_the_same_spec_and_other_resources_do_not():
@@ -237,10 +239,8 @@ def test_another_attempt_has_the_same_spec_and_other_resources_do_not():
         return PyTorchJob().manifest(made)["metadata"]["annotations"]["perennial/spec-sha256"]
 
     first = request()
-    later = JobRequest(**{**vars(first), "attempt": "ffff", "address": "s3://b/attempts/ffff/job"})
-    again = JobRequest(
-        **{**vars(first), "attempt": "ffff", "address": first.address.replace("a1b2c3d4", "ffff")}
-    )
+    again = with_job(attempt="ffff")
+    later = with_job(attempt="ffff", store_uri="s3://bucket/training/4567")
     assert digest(again) == digest(first)
     assert digest(later) != digest(first)
     assert digest(request(machines=1)) != digest(first)

@@ -68,7 +68,7 @@ class WatchedPods:
         now = dict(self._now)
         present = {pod["metadata"]["uid"] for pod in now.values()}
         for pod in now.values():
-            view, machine = self._kind.pod_view(pod), self._kind.rank_of(pod)
+            view, machine = PodView.of(pod, self._kind.container), self._kind.rank_of(pod)
             self.machines.add(machine)
             self._last[view.uid] = (machine, view)
         for uid, (machine, view) in list(self._last.items()):
@@ -100,14 +100,9 @@ CLOSING_SECONDS = 10.0
 
 
 class PodLogs:
-    """One thread and one file for each pod that has started.
+    """One thread and one file, `<pod>.log` in `folder`, for each pod that has started.
 
-    Args:
-        cluster: The namespace of the pods.
-        container: The container to follow.
-        folder: Where `<pod>.log` is written.
-        shown: File that also receives the first rank's lines.
-        pause_seconds: Pause before a log is requested again.
+    `shown` receives the first rank's lines as well; after a pause, a lost log is requested again.
     """
 
     def __init__(
@@ -125,11 +120,7 @@ class PodLogs:
         self._closed = threading.Event()
 
     def follow(self, pods: Iterable[tuple[int, PodView]]) -> None:
-        """Follow the pods that have started.
-
-        Args:
-            pods: Machine number and view of each pod.
-        """
+        """Follow those of the pods that have started, given by machine number and view."""
         for machine, pod in pods:
             if pod.has_ended or pod.is_leaving:
                 self._ended.add(pod.uid)
@@ -221,12 +212,7 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
 
 
 class AttemptFiles:
-    """Files of one attempt. If the store is unavailable, they are late; the training goes on.
-
-    Args:
-        job: The attempt's job.
-        intervals: How often to poll.
-    """
+    """Files of one attempt. If the store is unavailable, they are late; the training goes on."""
 
     def __init__(self, job: TrainingJob, intervals: PollIntervals) -> None:
         self._job = job

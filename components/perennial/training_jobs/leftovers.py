@@ -37,12 +37,7 @@ def pods_of(kind: Resource, job: str) -> str:
 
 
 def training_jobs(cluster: Cluster, labels: Mapping[str, str]) -> Iterator[tuple[Resource, Object]]:
-    """Yield Perennial's jobs of every kind that the cluster serves.
-
-    Args:
-        cluster: The namespace to search.
-        labels: Additional labels that they must have.
-    """
+    """Yield Perennial's jobs with these labels, of every kind that the cluster serves."""
     for resource in (PYTORCHJOBS, TRAINJOBS):
         if cluster.serves(resource):
             for job in cluster.list(resource, label_selector({**MANAGED_BY, **labels})):
@@ -70,13 +65,7 @@ TERMINAL = frozenset({"Succeeded", "Failed", "Error"})  # phases of an Argo Work
 
 @dataclass(frozen=True)
 class Reaping:
-    """The decision on a job.
-
-    Attributes:
-        name: The job.
-        is_due: Whether it is to be deleted.
-        reason: Why, or why not.
-    """
+    """The decision whether to delete a job, and why."""
 
     name: str
     is_due: bool
@@ -87,14 +76,9 @@ def decide_reaping(job: Object, phases: dict[str, str], now: datetime, grace: ti
     """Decide whether to delete a job: yes if its run has ended.
 
     A running job is deleted at once, because it occupies accelerators. One that has ended is kept
-    for the grace period, because its pods are the evidence; a TrainJob is never deleted by itself.
-
-    Args:
-        job: The job.
-        phases: Run id → phase, for every run whose Workflow exists; listed after the job, whose
-            run existed when it was created.
-        now: The current time.
-        grace: Minimum age of a deleted job that has ended.
+    until it is as old as `grace`, because its pods are the evidence; a TrainJob is never deleted by
+    itself. `phases` has run id → phase of every run whose Workflow exists; they are listed after
+    the job, whose run existed when it was created.
     """
     metadata = job["metadata"]
     name, run_id = metadata["name"], metadata["labels"].get(RUN_LABEL, "")
@@ -105,9 +89,8 @@ def decide_reaping(job: Object, phases: dict[str, str], now: datetime, grace: ti
     if phase is not None and phase not in TERMINAL:
         return Reaping(name, False, f"run {run_id} still runs")
     if has_ended(job) and age < grace:
-        return Reaping(
-            name, False, f"it has ended and is only {age.total_seconds() / 3600:.1f} h old"
-        )
+        hours = age.total_seconds() / 3600
+        return Reaping(name, False, f"it has ended and is only {hours:.1f} h old")
     ended = "has ended" if has_ended(job) else "still runs"
     run = f"is {phase}" if phase is not None else "is gone"
     return Reaping(name, True, f"it {ended}, and run {run_id} {run}")

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from typing_extensions import override
 
@@ -40,14 +40,10 @@ from perennial.training_jobs.status import (
     SECONDS_PER_HOUR,
     SECONDS_PER_MINUTE,
     JobView,
-    PodView,
 )
 
-MODEL_LABEL = "perennial/model"
-FINGERPRINT_LABEL = "perennial/fingerprint"
 ATTEMPT = "perennial/attempt"
 SPEC_DIGEST = "perennial/spec-sha256"
-STORE = "perennial/store-uri"
 STEP_CONTAINER = "main"  # where Argo runs a step's program
 # Training pods get the step's variables except those that KFP and Argo set about the step, and
 # those that are the step's own.
@@ -59,20 +55,14 @@ SCRATCH = "/scratch"
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The pipeline run that a training belongs to.
-
-    Attributes:
-        run_id: KFP's run id.
-        owner: Reference to the Argo Workflow; None if the pod has no owner.
-        image: Image of the step's own container.
-        environment: Variables to pass on, secrets by reference.
-        pull_secrets: References to the image pull secrets.
-    """
+    """The pipeline run that a training belongs to, as the pod of its step describes it."""
 
     run_id: str
     owner: Object | None
+    """Reference to the Argo Workflow; None if the pod has no owner."""
     image: str
     environment: tuple[Object, ...]
+    """Variables to pass on, secrets by reference."""
     pull_secrets: tuple[Object, ...] = ()
 
     @classmethod
@@ -108,7 +98,13 @@ class RunIdentity:
             image=container["image"],
             environment=(
                 *(each for each in variables if not KEPT_BACK.match(each["name"])),
-                *(_reference(name, *place) for name, place in secret_places(mounted).items()),
+                *(
+                    {
+                        "name": name,
+                        "valueFrom": {"secretKeyRef": {"name": secret, "key": key}},
+                    }
+                    for name, (secret, key) in secret_places(mounted).items()
+                ),
             ),
             pull_secrets=tuple(pod["spec"].get("imagePullSecrets", ())),
         )
@@ -116,48 +112,21 @@ class RunIdentity:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """One training job on a cluster; manifests are functions of it.
+    """One attempt at a training on a cluster; manifests are functions of it."""
 
-    Attributes:
-        name: The same for every attempt of the same training, so that the API server ensures that
-            there is one job at a time.
-        run: The pipeline run.
-        model: The model's name.
-        fingerprint: The training's fingerprint.
-        attempt: Name of the attempt; its files are under `attempts/` in the store.
-        address: Address of the worker's job description.
-        store_uri: Address of the training's files.
-        resources: The contract's section.
-        tracking_run_id: An MLflow run that the platform opened; for the first rank only.
-    """
-
-    name: str
+    job: TrainingJob
     run: RunIdentity
-    model: str
-    fingerprint: str
-    attempt: str
-    address: str
-    store_uri: str
     resources: ResourcesSection
     tracking_run_id: str = ""
+    """An MLflow run that the platform opened; for the first rank only."""
 
-    @classmethod
-    def of(
-        cls, job: TrainingJob, resources: ResourcesSection, run: RunIdentity,
-        tracking_run_id: str = "",
-    ) -> "JobRequest":  # fmt: skip
-        """Return the request for one attempt at a job."""
-        return cls(
-            name=job_name(job.model.name, job.fingerprint),
-            run=run,
-            model=job.model.name,
-            fingerprint=job.fingerprint,
-            attempt=job.attempt,
-            address=job.address,
-            store_uri=job.store_uri,
-            resources=resources,
-            tracking_run_id=tracking_run_id,
-        )
+    @property
+    def name(self) -> str:
+        """Return the same name for every attempt, so that the API server admits one at a time.
+
+        It is short enough for the suffixes that operators add for services and pods.
+        """
+        return f"{self.job.model.name[:24].rstrip('-')}-{self.job.fingerprint[:12]}"
 
     @property
     def image(self) -> str:
@@ -170,8 +139,8 @@ class JobRequest:
         return {
             **MANAGED_BY,
             RUN_LABEL: self.run.run_id,
-            MODEL_LABEL: label_value(self.model),
-            FINGERPRINT_LABEL: self.fingerprint[:16],
+            "perennial/model": self.job.model.name,
+            "perennial/fingerprint": self.job.fingerprint[:16],
         }
 
     @property
@@ -186,19 +155,19 @@ class JobRequest:
         return [
             *("python", "-m", "torch.distributed.run", "--max-restarts", "0"),
             *("--rdzv-conf", f"timeout={math.ceil(patience.total_seconds())}"),
-            *("-m", "perennial.engine.worker", self.address),
+            *("-m", "perennial.engine.worker", self.job.address),
         ]
 
     def metadata(self, spec: Mapping[str, Any]) -> Object:
         """Return the job's metadata; the spec's digest identifies an equal job."""
         # The address contains the attempt's name, which makes no difference between two jobs.
-        text = canonical_json(dict(spec)).replace(self.attempt, "")
+        text = canonical_json(dict(spec)).replace(self.job.attempt, "")
         metadata: Object = {
             "name": self.name,
             "labels": self.labels,
             "annotations": {
-                ATTEMPT: self.attempt,
-                STORE: self.store_uri,
+                ATTEMPT: self.job.attempt,
+                "perennial/store-uri": self.job.store_uri,
                 SPEC_DIGEST: hashlib.sha256(text.encode()).hexdigest(),
             },
         }
@@ -209,11 +178,7 @@ class JobRequest:
         return metadata
 
     def environment(self, *, is_first: bool) -> list[Object]:
-        """Return the containers' variables; ours override the step's.
-
-        Args:
-            is_first: Whether the pod runs the first rank.
-        """
+        """Return the containers' variables; ours override the step's."""
         own = {
             **worker_settings(self.resources.threads_per_process),
             CACHE: f"{SCRATCH}/cache",
@@ -229,31 +194,8 @@ class JobRequest:
         return [*passed_on, *({"name": name, "value": own[name]} for name in sorted(own))]
 
 
-def _reference(name: str, secret: str, key: str) -> Object:
-    """Return a secret as a variable of a training pod; no argument is user text."""
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
-
-
-def job_name(model: str, fingerprint: str) -> str:
-    """Return a name that is valid for the job's services and pods: RFC 1035, with suffixes."""
-    slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:24].strip("-") or "model"
-    prefix = slug if slug[0].isalpha() else f"m-{slug}"
-    return f"{prefix}-{fingerprint[:12]}"
-
-
-def label_value(text: str) -> str:
-    """Return the nearest text that is valid as a label's value."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")
-
-
 def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
-    """Return the spec of one machine's pod of a PyTorchJob.
-
-    Args:
-        request: The job.
-        container: Name that the operator requires of the container.
-        is_first: Whether it runs the first rank.
-    """
+    """Return the spec of one machine's pod of a PyTorchJob, whose operator names the container."""
     cluster = request.resources.cluster
     spec: Object = {
         # Never: the launcher decides on restarts, and the failed pod is the evidence.
@@ -277,7 +219,17 @@ def pod_spec(request: JobRequest, container: str, *, is_first: bool) -> Object:
         ],
         "volumes": volumes(cluster),
     }
-    spec |= _placement(cluster)
+    placement = {
+        "serviceAccountName": cluster.service_account,
+        "priorityClassName": cluster.priority_class,
+        "schedulerName": cluster.gang_scheduler,
+        "nodeSelector": cluster.node_selector,
+        "tolerations": [
+            {key: value for key, value in each.model_dump().items() if value}
+            for each in cluster.tolerations
+        ],
+    }
+    spec |= {name: value for name, value in placement.items() if value}
     if request.run.pull_secrets:
         spec["imagePullSecrets"] = list(request.run.pull_secrets)
     spec["topologySpreadConstraints"] = [
@@ -347,42 +299,20 @@ def pod_deadline(cluster: ClusterSection) -> int:
     return max(1, round(seconds)) + cluster.grace_seconds
 
 
-def _placement(cluster: ClusterSection) -> Object:
-    given: Object = {
-        "serviceAccountName": cluster.service_account,
-        "priorityClassName": cluster.priority_class,
-        "schedulerName": cluster.gang_scheduler,
-        "nodeSelector": cluster.node_selector,
-        "tolerations": [
-            {key: value for key, value in each.model_dump().items() if value}
-            for each in cluster.tolerations
-        ],
-    }
-    return {name: value for name, value in given.items() if value}
-
-
 def _gib(size: float) -> str:
     return f"{round(size * 1024)}Mi"
 
 
 class JobKind(ABC):
-    """Manifests and status of one kind, as pure functions.
-
-    Attributes:
-        title: Its name for people.
-        resource: Its API resource.
-        container: Its operator's name of the training container.
-        api_version: API version of its manifests.
-    """
+    """Manifests and status of one kind, as pure functions."""
 
     title: str
+    """Its name for people."""
     resource: Resource
     container: str
-
-    @property
-    def api_version(self) -> str:
-        """Return API group and version."""
-        return f"{self.resource.group}/{self.resource.version}"
+    """Its operator's name of the training container."""
+    success: str
+    """Its operator's condition for a job that succeeded."""
 
     @abstractmethod
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
@@ -400,22 +330,18 @@ class JobKind(ABC):
     def rank_of(self, pod: Object) -> int:
         """Return the machine number of a pod; 0 runs the first rank."""
 
-    @abstractmethod
-    def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
-        """Return the outcome, given the conditions that are true."""
-
     def manifest(self, request: JobRequest, fields: frozenset[str] = frozenset()) -> Object:
         """Return the manifest to create."""
         spec = self.spec(request, fields)
         return {
-            "apiVersion": self.api_version,
+            "apiVersion": f"{self.resource.group}/{self.resource.version}",
             "kind": self.title,
             "metadata": request.metadata(spec),
             "spec": spec,
         }
 
     def view(self, job: Object) -> JobView:
-        """Return the view of a job's status."""
+        """Read a job's status."""
         metadata, status = job["metadata"], job.get("status", {})
         true = {
             each["type"]: each
@@ -423,26 +349,19 @@ class JobKind(ABC):
             if each.get("status") == "True"
         }
         annotations = metadata.get("annotations", {})
+        suspended = job["spec"].get("suspend") or job["spec"].get("runPolicy", {}).get("suspend")
         return JobView(
             name=metadata["name"],
             uid=metadata["uid"],
             run_id=metadata.get("labels", {}).get(RUN_LABEL, ""),
             attempt=annotations.get(ATTEMPT, ""),
             spec_digest=annotations.get(SPEC_DIGEST, ""),
-            outcome=self.outcome(true),
-            is_suspended=self._is_suspended(job, true),
+            outcome="failed" if "Failed" in true else "succeeded" if self.success in true else None,
+            is_suspended=bool(suspended) or "Suspended" in true,
             is_leaving="deletionTimestamp" in metadata,
             is_past_deadline=true.get("Failed", {}).get("reason") == DEADLINE,
             message="; ".join(found["message"] for found in true.values() if found.get("message")),
         )
-
-    def pod_view(self, pod: Object) -> PodView:
-        """Return the view of a pod's status."""
-        return PodView.of(pod, self.container)
-
-    def _is_suspended(self, job: Object, true: dict[str, Object]) -> bool:
-        suspended = job["spec"].get("suspend") or job["spec"].get("runPolicy", {}).get("suspend")
-        return bool(suspended) or "Suspended" in true
 
 
 # How long ended jobs are kept; their evidence is in the object store and the run's page anyway.
@@ -457,6 +376,7 @@ class PyTorchJob(JobKind):
     title = "PyTorchJob"
     resource = PYTORCHJOBS
     container = "pytorch"
+    success = "Succeeded"
 
     @override
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
@@ -485,12 +405,6 @@ class PyTorchJob(JobKind):
         is_master = labels.get("training.kubeflow.org/replica-type") == "master"
         return 0 if is_master else index + 1
 
-    @override
-    def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
-        if "Failed" in conditions:
-            return "failed"
-        return "succeeded" if "Succeeded" in conditions else None
-
     def _replica(self, request: JobRequest, count: int, *, is_first: bool) -> Object:
         return {
             "replicas": count,
@@ -517,6 +431,7 @@ class TrainJob(JobKind):
     title = "TrainJob"
     resource = TRAINJOBS
     container = "node"
+    success = "Complete"
 
     @override
     def spec(self, request: JobRequest, fields: frozenset[str]) -> Object:
@@ -546,12 +461,6 @@ class TrainJob(JobKind):
     def rank_of(self, pod: Object) -> int:
         labels = pod["metadata"]["labels"]
         return int(labels.get("batch.kubernetes.io/job-completion-index", "0"))
-
-    @override
-    def outcome(self, conditions: dict[str, Object]) -> Literal["succeeded", "failed"] | None:
-        if "Failed" in conditions:
-            return "failed"
-        return "succeeded" if "Complete" in conditions else None
 
 
 def refuse_what_the_runtime_decides(cluster: ClusterSection) -> None:

@@ -5,8 +5,8 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from typing_extensions import override
 
@@ -28,7 +28,14 @@ from perennial.training_jobs.launcher import (
     forget_last_attempt,
 )
 from perennial.training_jobs.leftovers import pods_of
-from perennial.training_jobs.manifests import JobKind, JobRequest, PyTorchJob, RunIdentity, TrainJob
+from perennial.training_jobs.manifests import (
+    SPEC_DIGEST,
+    JobKind,
+    JobRequest,
+    PyTorchJob,
+    RunIdentity,
+    TrainJob,
+)
 from perennial.training_jobs.status import (
     DEADLINE,
     JobView,
@@ -44,27 +51,15 @@ from perennial.training_jobs.status import (
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ExistingJobPolicy:
-    """The decision on a job that was found.
-
-    Attributes:
-        action: Follow it; or delete it, wait until it is gone, and create ours; or only wait.
-        reason: Reason for the decision.
-    """
+class ExistingJobPolicy(NamedTuple):
+    """The decision on a job that was found: to replace is to delete it and create ours."""
 
     action: Literal["adopt", "replace", "wait"]
     reason: str
 
 
 def decide_on_existing_job(found: JobView, run_id: str, spec_digest: str) -> ExistingJobPolicy:
-    """Decide whether to follow a job of the same name, which is of the same training.
-
-    Args:
-        found: The job that exists.
-        run_id: Our run.
-        spec_digest: Digest of the manifest that we would have created.
-    """
+    """Decide whether our run follows a job of the same name, which is of the same training."""
     if found.is_leaving:
         return ExistingJobPolicy("wait", "it is being deleted")
     if found.outcome is not None:
@@ -82,16 +77,7 @@ CREATION_POLLS, CREATION_POLL_SECONDS = 10, 0.05
 
 
 class ClusterLauncher(Launcher):
-    """Runs attempts as jobs for which an operator on the cluster creates pods.
-
-    Args:
-        cluster: The cluster's namespace.
-        kind: Kind of the jobs.
-        run: The pipeline run that the jobs belong to.
-        resources: The contract's section.
-        tracking_run_id: An MLflow run that the platform opened.
-        intervals: How often to poll.
-    """
+    """Runs attempts as jobs, in a namespace, for which an operator creates pods."""
 
     def __init__(
         self, cluster: Cluster, kind: JobKind, run: RunIdentity, resources: ResourcesSection,
@@ -123,8 +109,9 @@ class ClusterLauncher(Launcher):
         job = job.model_copy(update=attempt)
         forget_last_attempt(job)
         hand_over(job)
-        request = JobRequest.of(job, self._resources, self._run, self._tracking_run_id)
-        found = self._create_or_adopt(request)
+        found = self._create_or_adopt(
+            JobRequest(job, self._run, self._resources, self._tracking_run_id)
+        )
         self._followed = found
         self._job = job.model_copy(update={"attempt": found.attempt})
         self.log = str(job.logs / "job.log")
@@ -147,11 +134,10 @@ class ClusterLauncher(Launcher):
         try:
             with heartbeats(job, self._intervals.heartbeat):
                 view = self._follow(followed, pods, logs, files)
-            found = (
-                self._handle_deleted_job(followed)
-                if view is None
-                else self._classify(job, view, pods)
-            )
+            if view is None:
+                found = self._handle_deleted_job(followed)
+            else:
+                found = self._classify(job, view, pods)
         finally:
             ended.set()
             logs.close()
@@ -184,7 +170,6 @@ class ClusterLauncher(Launcher):
     def _create_or_adopt(self, request: JobRequest) -> JobView:
         """Create the job, or adopt an existing one; return its view."""
         body = self._kind.manifest(request, self._fields)
-        wanted = body["metadata"]["annotations"]
         while True:
             try:
                 self._creating = request.name
@@ -196,9 +181,9 @@ class ClusterLauncher(Launcher):
             if existing is None:
                 continue
             view = self._kind.view(existing)
-            if view.attempt == request.attempt:
+            if view.attempt == request.job.attempt:
                 return view  # only the response to the creation was lost
-            digest = next(iter(wanted[name] for name in wanted if name.endswith("sha256")))
+            digest = body["metadata"]["annotations"][SPEC_DIGEST]
             decision = decide_on_existing_job(view, self._run.run_id, digest)
             logger.info("found job=%s: %s, %s", view.name, decision.reason, decision.action)
             if decision.action == "adopt":
@@ -238,7 +223,7 @@ class ClusterLauncher(Launcher):
             files.keep_logs(logs.files)
             if view is None:
                 return None
-            admission = read_admission(self._direct, view.uid) if view.is_suspended else None
+            admission = read_admission(self._direct, view) if view.is_suspended else None
             now = job_status(view, seen, machines, admission)
             if now.phase == "running" and not files.is_rendezvous_complete():
                 now = rendezvous_pending(machines)
@@ -334,57 +319,40 @@ class ClusterLauncher(Launcher):
             time.sleep(CREATION_POLL_SECONDS)
 
 
-Kind = Literal["local", "pytorchjob", "trainjob"]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The selected launcher.
-
-    Attributes:
-        kind: Kind of the launcher.
-        reason: Why it was selected.
-    """
-
-    kind: Kind
-    reason: str
-
-
-def choose(
-    wanted: Literal["auto", "local", "pytorchjob", "trainjob"], *,
-    has_pytorchjob: bool, has_trainjob: bool, has_queue: bool,
-) -> Choice:  # fmt: skip
-    """Select the launcher for a training on a cluster.
+def _choose_kind(resources: ResourcesSection, cluster: Cluster) -> tuple[JobKind, str]:
+    """Return the kind of job for a training on a cluster, and why.
 
     If both kinds are served, an administrator installed the older one on purpose. With a queue the
     newer one is selected: Kueue 0.19 and later ignore PyTorchJobs, which would then run outside the
     quota.
 
-    Args:
-        wanted: The contract's `resources.launcher`.
-        has_pytorchjob: Whether the cluster serves the training operator's kind.
-        has_trainjob: Whether it serves the Trainer's.
-        has_queue: Whether the contract names a queue.
-
     Raises:
         PerennialError: the cluster does not serve what is wanted, or neither.
     """
-    served = {"pytorchjob": has_pytorchjob, "trainjob": has_trainjob}
-    if wanted != "auto":
-        if not served.get(wanted, True):
-            raise _not_served(f'resources.launcher = "{wanted}"', served)
-        return Choice(wanted, "set in the contract")
-    if has_pytorchjob and has_trainjob:
+    kinds: dict[str, JobKind] = {"pytorchjob": PyTorchJob(), "trainjob": TrainJob()}
+    served = [name for name, kind in kinds.items() if cluster.serves(kind.resource)]
+    wanted, has_queue = resources.launcher, bool(resources.cluster.queue)
+    if wanted in served:
+        return kinds[wanted], "set in the contract"
+    if wanted != "auto" or not served:
+        raise PerennialError(
+            f'resources.launcher = "{wanted}" is not possible on this cluster',
+            evidence=f"its API server serves {', '.join(served) or 'neither kind'}",
+            action="install Kubeflow Trainer 2.3 (TrainJob) or the training operator 1.9.4 "
+            "(PyTorchJob); k8s/ contains the manifests that Perennial needs in addition",
+        )
+    if len(served) == 2:
         if has_queue:
-            return Choice("trainjob", "both kinds are served, and Kueue ignores PyTorchJobs")
-        return Choice("pytorchjob", "both kinds are served, and its API is stable")
-    if has_pytorchjob:
-        alone = "the cluster serves only PyTorchJob, which Kubeflow is retiring"
-        held = "; the queue applies only if Kueue's integration kubeflow.org/pytorchjob is enabled"
-        return Choice("pytorchjob", alone + (held if has_queue else ""))
-    if has_trainjob:
-        return Choice("trainjob", "the cluster serves only TrainJob")
-    raise _not_served('resources.launcher = "auto"', served)
+            return kinds["trainjob"], "both kinds are served, and Kueue ignores PyTorchJobs"
+        return kinds["pytorchjob"], "both kinds are served, and its API is stable"
+    if served == ["trainjob"]:
+        return kinds["trainjob"], "the cluster serves only TrainJob"
+    reason = "the cluster serves only PyTorchJob, which Kubeflow is retiring"
+    if has_queue:
+        reason += (
+            "; the queue applies only if Kueue's integration kubeflow.org/pytorchjob is enabled"
+        )
+    return kinds["pytorchjob"], reason
 
 
 def open_launcher(resources: ResourcesSection, environment: Environment) -> Launcher:
@@ -400,34 +368,14 @@ def open_launcher(resources: ResourcesSection, environment: Environment) -> Laun
     address = ClusterAddress.read()
     is_step = address is not None and bool(address.pod)
     if resources.launcher == "local" or (resources.launcher == "auto" and not is_step):
-        is_told = resources.launcher == "local"
-        why = "set in the contract" if is_told else "this is not a pipeline step on a cluster"
-        logger.info("launcher=local: %s", why)
+        is_set = resources.launcher == "local"
+        reason = "set in the contract" if is_set else "this is not a pipeline step on a cluster"
+        logger.info("launcher=local: %s", reason)
         return LocalLauncher(resources.threads_per_process)
     cluster = Cluster.connect(address)
-    kinds: dict[str, JobKind] = {"pytorchjob": PyTorchJob(), "trainjob": TrainJob()}
-    choice = choose(
-        resources.launcher,
-        has_pytorchjob=cluster.serves(kinds["pytorchjob"].resource),
-        has_trainjob=cluster.serves(kinds["trainjob"].resource),
-        has_queue=bool(resources.cluster.queue),
-    )
-    logger.info("launcher=%s: %s", choice.kind, choice.reason)
+    kind, reason = _choose_kind(resources, cluster)
+    logger.info("launcher=%s: %s", kind.title.lower(), reason)
     run = RunIdentity.of_pod(cluster.own_pod())
     return ClusterLauncher(
-        cluster,
-        kinds[choice.kind],
-        run,
-        resources,
-        tracking_run_id=environment.tracking_run_id,
-    )
-
-
-def _not_served(wanted: str, served: dict[str, bool]) -> PerennialError:
-    seen = ", ".join(name for name, is_served in served.items() if is_served) or "neither kind"
-    return PerennialError(
-        f"{wanted} is not possible on this cluster",
-        evidence=f"its API server serves {seen}",
-        action="install Kubeflow Trainer 2.3 (TrainJob) or the training operator 1.9.4 "
-        "(PyTorchJob); k8s/ contains the manifests that Perennial needs in addition",
+        cluster, kind, run, resources, tracking_run_id=environment.tracking_run_id
     )

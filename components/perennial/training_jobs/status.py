@@ -18,27 +18,17 @@ DEADLINE = "DeadlineExceeded"
 
 @dataclass(frozen=True)
 class JobView:
-    """The relevant fields of a job's status.
-
-    Attributes:
-        name: The job's name.
-        uid: Identifies the job: another one may get its name.
-        run_id: The pipeline run that created it.
-        attempt: Name of the attempt.
-        spec_digest: Digest of the manifest that it was created from.
-        outcome: The outcome that its operator reports; None while it runs.
-        is_suspended: Whether it waits to be admitted.
-        is_leaving: Whether it is being deleted.
-        is_past_deadline: Whether its operator ended it for taking too long.
-        message: The operator's message.
-    """
+    """The relevant fields of a job's status."""
 
     name: str
     uid: str
+    """Identifies the job: another one may get its name."""
     run_id: str
     attempt: str
     spec_digest: str
+    """Digest of the manifest that it was created from."""
     outcome: Literal["succeeded", "failed"] | None
+    """The outcome that its operator reports; None while it runs."""
     is_suspended: bool
     is_leaving: bool
     is_past_deadline: bool
@@ -60,31 +50,22 @@ SECONDS_PER_MINUTE, SECONDS_PER_HOUR = 60, 3600
 
 @dataclass(frozen=True)
 class PodView:
-    """The relevant fields of a pod's status.
-
-    Attributes:
-        name: The pod's name.
-        uid: Identifies the pod: another one may get its name.
-        phase: The API's phase.
-        is_scheduled: Whether it has a machine.
-        is_leaving: Whether it is being deleted.
-        has_started: Whether its container runs or has run.
-        reason: The API's reason why it waits or ended.
-        message: The API's message with the reason.
-        exit_code: Exit code of its container; None before it ended.
-        disruption: Why the cluster disrupts it; empty if it does not.
-    """
+    """The relevant fields of a pod's status."""
 
     name: str
     uid: str
+    """Identifies the pod: another one may get its name."""
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
     is_scheduled: bool
     is_leaving: bool
     has_started: bool
+    """Whether its container runs or has run."""
     reason: str
+    """Why it waits or ended."""
     message: str
     exit_code: int | None
     disruption: str
+    """Why the cluster disrupts it; empty if it does not."""
 
     @classmethod
     def of(cls, pod: Object, container: str) -> "PodView":
@@ -93,9 +74,12 @@ class PodView:
         conditions = {each["type"]: each for each in status.get("conditions", ())}
         scheduled = conditions.get("PodScheduled", {})
         is_scheduled = scheduled.get("status") == "True"
-        ours = _state_of(status.get("containerStatuses", ()), container)
-        ended, waiting = ours.get("terminated", {}), _waiting(status)
-        states = [ended, waiting, {} if is_scheduled else scheduled]
+        containers = status.get("containerStatuses", ())
+        ours: Object = next(
+            (each.get("state", {}) for each in containers if each["name"] == container), {}
+        )
+        ended = ours.get("terminated", {})
+        states = [status, ended, _waiting(status), {} if is_scheduled else scheduled]
         target = conditions.get("DisruptionTarget", {})
         return cls(
             name=pod["metadata"]["name"],
@@ -104,10 +88,8 @@ class PodView:
             is_scheduled=is_scheduled or bool(ours),
             is_leaving="deletionTimestamp" in pod["metadata"],
             has_started="running" in ours or bool(ended),
-            reason=_first(status.get("reason", ""), *(each.get("reason", "") for each in states)),
-            message=_first(
-                status.get("message", ""), *(each.get("message", "") for each in states)
-            ),
+            reason=next((each["reason"] for each in states if each.get("reason")), ""),
+            message=next((each["message"] for each in states if each.get("message")), ""),
             exit_code=ended.get("exitCode"),
             disruption=target.get("reason", "") if target.get("status") == "True" else "",
         )
@@ -130,19 +112,10 @@ class PodView:
     def describe(self) -> str:
         """Return name, phase, reason and message in one line."""
         ending = "" if self.exit_code is None else f", exit code {self.exit_code}"
-        why = (
-            f": {self.disruption or self.reason}{ending}" if self.disruption or self.reason else ""
-        )
+        reason = self.disruption or self.reason
+        why = f": {reason}{ending}" if reason else ""
         message = f" ({self.message.strip()[:300]})" if self.message else ""
         return f"{self.name} {self.phase}{why}{message}"
-
-
-def _state_of(statuses: list[Object], container: str) -> Object:
-    for each in statuses:
-        if each["name"] == container:
-            state: Object = each.get("state", {})
-            return state
-    return {}
 
 
 def _waiting(status: Object) -> Object:
@@ -150,13 +123,8 @@ def _waiting(status: Object) -> Object:
     containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     found = [each["state"]["waiting"] for each in containers if "waiting" in each.get("state", {})]
     # A container behind one that cannot start only reports that it waits for it.
-    return next((each for each in found if each.get("reason", "") not in STARTING), {}) or next(
-        iter(found), {}
-    )
-
-
-def _first(*texts: str) -> str:
-    return next((text for text in texts if text), "")
+    blocked = [each for each in found if each.get("reason", "") not in STARTING]
+    return next(iter(blocked or found), {})
 
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads")
@@ -173,46 +141,35 @@ Phase = Literal["queued", "starting", "running", "ended"]
 
 @dataclass(frozen=True)
 class JobStatus:
-    """Status of a job.
-
-    Attributes:
-        phase: The current phase.
-        reason: Why it has not reached the next phase, in one line.
-        is_stuck: Whether it cannot continue by itself: a container cannot start, or the job stays
-            suspended after Kueue admitted it.
-        remedy: What a person can do about it, if known.
-    """
+    """Status of a job."""
 
     phase: Phase
     reason: str
+    """Why it has not reached the next phase, in one line."""
     is_stuck: bool = False
+    """Whether it cannot continue by itself: a container cannot start, or the job stays suspended
+    after Kueue admitted it."""
     remedy: str = "fix what the pods wait for"
 
 
-def read_admission(cluster: Cluster, uid: str) -> JobStatus:
+def read_admission(cluster: Cluster, job: JobView) -> JobStatus:
     """Return the status of a suspended job, as Kueue reports it.
-
-    Args:
-        cluster: Where the job is.
-        uid: The job's.
 
     Raises:
         ApiError: the API server does not answer.
     """
     try:
-        found = cluster.list(WORKLOADS, label_selector({JOB_UID: uid}))
+        found = cluster.list(WORKLOADS, label_selector({JOB_UID: job.uid}))
     except ApiError as error:
-        if error.status == NOT_FOUND:
-            return JobStatus(
-                "queued", "it is suspended, and the cluster does not serve Kueue's Workloads"
-            )
-        if error.status == FORBIDDEN:
-            return JobStatus(
-                "queued", f"it is suspended; the reason cannot be read: {error.evidence}"
-            )
-        raise
+        unknown = {
+            NOT_FOUND: ", and the cluster does not serve Kueue's Workloads",
+            FORBIDDEN: f"; the reason cannot be read: {error.evidence}",
+        }
+        if error.status not in unknown:
+            raise
+        return JobStatus("queued", f"it is suspended{unknown[error.status]}")
     if not found:
-        return _suspended("it is suspended, and Kueue has not created a Workload for it")
+        return JobStatus("queued", "it is suspended, and Kueue has not created a Workload for it")
     return admission_of(max(found, key=lambda each: each["metadata"]["creationTimestamp"]))
 
 
@@ -221,39 +178,22 @@ def admission_of(workload: Object) -> JobStatus:
     status = workload.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions", ())}
     true = {name: each for name, each in conditions.items() if each["status"] == "True"}
+    is_admitted = "Admitted" in true and "Evicted" not in true
     if "Finished" in true:
-        return JobStatus(
-            "queued",
-            f"Kueue stopped it: {_message(true['Finished'])}",
-            is_stuck=True,
-            remedy=NOT_STARTED,
-        )
-    if not workload.get("spec", {}).get("active", True):
-        return JobStatus(
-            "queued", f"its Workload was deactivated: {_message(true.get('Evicted', {}))}"
-        )
-    if "Admitted" in true and "Evicted" not in true:
-        message = _message(true["Admitted"])
-        return JobStatus(
-            "queued",
-            f"Kueue admitted it ({message}), but it stays suspended",
-            is_stuck=True,
-            remedy=NOT_STARTED,
-        )
-    if "QuotaReserved" in true:
+        reason = f"Kueue stopped it: {_message(true['Finished'])}"
+    elif not workload.get("spec", {}).get("active", True):
+        reason = f"its Workload was deactivated: {_message(true.get('Evicted', {}))}"
+        return JobStatus("queued", reason)
+    elif is_admitted:
+        reason = f"Kueue admitted it ({_message(true['Admitted'])}), but it stays suspended"
+    elif "QuotaReserved" in true:
         waits = [each for each in status.get("admissionChecks", ()) if each["state"] != "Ready"]
         messages = "; ".join(f"{each['name']} {each['state']}: {each['message']}" for each in waits)
-        return _suspended(f"it waits for admission checks: {messages or 'none is named'}")
-    return JobStatus(
-        "queued", f"it waits to be admitted: {_message(conditions.get('QuotaReserved', {}))}"
-    )
-
-
-def _suspended(reason: str, remedy: str = "") -> JobStatus:
-    """Return the status of a suspended job; with a remedy if it can wait for nothing more."""
-    if not remedy:
+        return JobStatus("queued", f"it waits for admission checks: {messages or 'none is named'}")
+    else:
+        reason = f"it waits to be admitted: {_message(conditions.get('QuotaReserved', {}))}"
         return JobStatus("queued", reason)
-    return JobStatus("queued", reason, is_stuck=True, remedy=remedy)
+    return JobStatus("queued", reason, is_stuck=True, remedy=NOT_STARTED)
 
 
 def _message(condition: Object) -> str:
@@ -279,9 +219,9 @@ def job_status(
 
     Args:
         job: The job.
-        pods: The job's existing pods.
+        pods: Its existing pods.
         machines: Required number of pods.
-        admission: Status of a suspended job, as Kueue reports it.
+        admission: `read_admission` of a suspended job.
     """
     failed = [pod for pod in pods if pod.phase == "Failed" or pod.is_displaced]
     if failed:
@@ -323,11 +263,7 @@ def rendezvous_pending(machines: int) -> JobStatus:
 
 
 class Progress:
-    """Duration of each phase, logged when the phase changes.
-
-    Args:
-        budgets: The contract's timeouts.
-    """
+    """Duration of each phase, logged when the phase changes."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._limits = {
@@ -341,14 +277,10 @@ class Progress:
         self._stuck_since: float | None = None
 
     def update(self, now: JobStatus, moment: float) -> str:
-        """Record a status; return why the job timed out, or an empty string.
+        """Record a status at a moment, in seconds; return why the job timed out, or an empty text.
 
         A job is stuck from the first observation of it: a late observation, by a launcher that was
-        itself delayed, does not tell since when.
-
-        Args:
-            now: The current status.
-            moment: Time of the observation, in seconds of a steady clock.
+        itself delayed, does not show since when.
         """
         if self._now is None or now.phase != self._now.phase:
             self._since = moment
@@ -380,7 +312,7 @@ def job_result(
     still run when the first one has ended.
 
     Args:
-        job: The job.
+        job: Its last view.
         pods: Last observed views of the pods, deleted ones included.
         missing: Number of pods that never existed.
         all_ranks_finished: Whether rank 0 recorded that all ranks finished.
