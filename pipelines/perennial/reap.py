@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
 from perennial.clients.api_server import WORKFLOWS
 from perennial.clients.cluster import Cluster, label_selector
-from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG
+from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG, try_to_close_abandoned_runs
 from perennial.contracts.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
 from perennial.training_jobs.leftovers import (
     KFP_RUN_LABEL,

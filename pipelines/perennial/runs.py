@@ -23,7 +23,7 @@ from perennial.contracts.environment import STORE_URI, TRACKING_URI
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import TrainingResult
 from perennial.steps.journal import Journal
-from perennial.steps.large_parameters import LargeParameter, resolve
+from perennial.steps.parameters import LargeParameter, resolve
 
 RunStatus = Literal["running", "succeeded", "failed", "interrupted"]
 

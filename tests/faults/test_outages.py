@@ -14,8 +14,7 @@ from perennial.contracts.environment import CACHE
 from perennial.contracts.training import TrainingResult
 from perennial.engine.handover import folder_for, hand_over, read_end
 from perennial.engine.job import RankFailure
-from perennial.train_model.attempts import run_to_end
-from perennial.train_model.restart_policy import decide_restart
+from perennial.train_model.attempts import decide_restart, run_to_end
 from perennial.training_jobs.launcher import JobState, LocalLauncher
 from tiny_training import finished, largest_difference, run_ranks_at, weights
 
@@ -90,11 +89,9 @@ def test_an_outage_beyond_the_budget_is_no_exception_of_the_task(root, road, mon
     failure = RankFailure.first_of(folder_for(job.attempt_uri) / "errors")
     assert failure.type == "CheckpointNotWrittenError"
     assert failure.is_outage
-    decision = decide_restart(
+    assert decide_restart(
         JobState.FAILED, failure, has_stepped=False, restarts=0, max_restarts=1
-    )
-    assert decision.restart
-    assert decision.reason == "a service did not answer"
+    ) == (True, "a service did not answer")
 
 
 def test_after_an_outage_beyond_the_budget_the_training_is_restarted(

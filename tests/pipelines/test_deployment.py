@@ -28,7 +28,7 @@ from perennial.deployment.operations import (
     undeploy,
 )
 from perennial.deployment.plan import OvertakenError, apply, observe
-from perennial.steps.large_parameters import CARRIED_BYTES
+from perennial.steps.parameters import CARRIED_BYTES
 from pipeline_server import pipeline_server
 
 CALLS_OF_A_FIRST_DEPLOYMENT = 6

@@ -20,7 +20,7 @@ from perennial.deployment.credentials import connect
 from perennial.deployment.desired import desire
 from perennial.deployment.operations import Start, TargetCluster, start_deployed, submit
 from perennial.deployment.plan import apply
-from perennial.steps.large_parameters import resolve
+from perennial.steps.parameters import resolve
 from pipeline_server import pipeline_server
 from text_expansion import arguments_of, parameters_in
 

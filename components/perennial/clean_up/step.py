@@ -6,9 +6,8 @@ branches, and when the run was terminated.
 
 import logging
 
-from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
 from perennial.clients.cluster import Cluster
-from perennial.clients.tracking import RUN_TAG
+from perennial.clients.tracking import RUN_TAG, try_to_close_abandoned_runs
 from perennial.contracts.environment import ClusterAddress, Environment, load_secrets
 from perennial.contracts.errors import PerennialError
 from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, still_goes_on, training_jobs

@@ -1,8 +1,8 @@
 """Tracking: the record of one pipeline run that all its steps write to, in MLflow."""
 
+import logging
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +10,6 @@ from typing import TypeVar
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from typing_extensions import override
 
 from perennial.clients.mlflow_client import open_mlflow
 from perennial.clients.object_store import (
@@ -20,6 +19,7 @@ from perennial.clients.object_store import (
     StoredObject,
     open_store,
 )
+from perennial.clients.outages import single_attempts
 from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError
 
@@ -32,67 +32,21 @@ PASSED_ON = "mlflow-artifacts:"
 BATCH_METRICS = 1000
 BATCH_PARAMS = 100
 PARAM_CHARACTERS = 6000
+ENDED_TAG = "perennial.ended"
+MOST_CLOSED = 1000  # the next call finds more
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Tracking(ABC):
-    """The record of one pipeline run; every method may be repeated by a retry."""
-
-    run_id: str
-
-    @abstractmethod
-    def log_params(self, params: Mapping[str, object]) -> None:
-        """Record what the run was given; a parameter keeps its first value.
-
-        Raises:
-            PerennialError: a parameter is recorded with another value.
-        """
-
-    @abstractmethod
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Record scalars; after a retry the latest values count."""
-
-    @abstractmethod
-    def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
-        """Record one metric over steps; a recorded point is not doubled."""
-
-    @abstractmethod
-    def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
-        """Upload a folder's content below `path`, over what an earlier attempt left there.
-
-        Args:
-            folder: What to upload.
-            path: Where to, below the run.
-            settled: Names of files whose content `path` determines. One that an earlier attempt
-                uploaded whole need not be sent again.
-        """
-
-    @abstractmethod
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Set or replace tags."""
-
-    @abstractmethod
-    def artifact_uri(self, path: str) -> str:
-        """Return the address of the content uploaded below `path`."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Mark the run as finished, unless the platform that opened it does so itself."""
-
-    @abstractmethod
-    def fail(self) -> None:
-        """Mark the run as failed, likewise; opening it again, as a retry does, takes that back."""
-
-
-class MlflowTracking(Tracking):
-    """A run of an MLflow server or database.
+class Tracking:
+    """The record of one pipeline run in MLflow; every method may be repeated by a retry.
 
     Args:
         client: The server or database.
         run: The run to write to.
-        owned: Whether Perennial opened it.
-        files: Where its files go.
+        owned: Whether Perennial opened it; only then is it marked as finished or failed.
+        files: Where its files go; None leaves that to MLflow.
     """
 
     def __init__(
@@ -104,8 +58,12 @@ class MlflowTracking(Tracking):
         self._run = run
         self._owned = owned
 
-    @override
     def log_params(self, params: Mapping[str, object]) -> None:
+        """Record what the run was given; a parameter keeps its first value.
+
+        Raises:
+            PerennialError: a parameter is recorded with another value.
+        """
         recorded = self._client.get_run(self.run_id).data.params
         values = {name: str(value)[:PARAM_CHARACTERS] for name, value in params.items()}
         for name, value in values.items():
@@ -119,15 +77,15 @@ class MlflowTracking(Tracking):
         for part in _parts(new, BATCH_PARAMS):
             self._client.log_batch(self.run_id, params=part)
 
-    @override
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Record scalars; after a retry the latest values count."""
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, step) for name, value in metrics.items()]
         for part in _parts(points, BATCH_METRICS):
             self._client.log_batch(self.run_id, metrics=part)
 
-    @override
     def log_curve(self, name: str, points: Sequence[tuple[int, float]]) -> None:
+        """Record one metric over steps; a recorded point is not doubled."""
         # MLflow drops a point whose name, step, value and time are recorded: a time that
         # depends on the step alone lets a retry send everything again.
         start = self._run.info.start_time
@@ -135,47 +93,52 @@ class MlflowTracking(Tracking):
         for part in _parts(metrics, BATCH_METRICS):
             self._client.log_batch(self.run_id, metrics=part)
 
-    @override
     def log_artifacts(self, folder: Path, path: str, settled: Sequence[str] = ()) -> None:
+        """Upload a folder's content below `path` of the run, over what an earlier attempt left.
+
+        Of `settled` files, `path` determines the content: one that is there in full is not sent
+        again.
+        """
         if self._files is None:
             self._client.log_artifacts(self.run_id, str(folder), path)
-        else:
-            self._files.upload(folder, path, settled)
+            return
+        store = self._files.store
+        for file in sorted(found for found in folder.rglob("*") if found.is_file()):
+            name = file.relative_to(folder).as_posix()
+            key = f"{self._files.prefix}/{path}/{name}"
+            present = store.list(key) if name in settled else []
+            if StoredObject(key, file.stat().st_size) not in present:
+                store.upload(key, file)
 
-    @override
     def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set or replace tags."""
         entries = [RunTag(name, value) for name, value in tags.items()]
         for part in _parts(entries, BATCH_PARAMS):
             self._client.log_batch(self.run_id, tags=part)
 
-    @override
     def artifact_uri(self, path: str) -> str:
+        """Return the address of the content uploaded below `path`."""
         return f"{self._files.uri if self._files else self._run.info.artifact_uri}/{path}"
 
-    @override
     def finish(self) -> None:
+        """Mark the run as finished."""
         if self._owned:
             self._client.set_terminated(self.run_id)
 
-    @override
     def fail(self) -> None:
+        """Mark the run as failed; opening it again, as a retry does, takes that back."""
         if self._owned:
             self._client.set_terminated(self.run_id, status="FAILED")
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run in the object store, which no reader ever sees in part.
-
-    Attributes:
-        store: Where they lie.
-        prefix: Of their keys.
-        uri: The same place, for MLflow.
-    """
+    """The files of a run in the object store, which no reader ever sees in part."""
 
     store: ObjectStore
     prefix: str
     uri: str
+    """The prefix's address, for MLflow."""
 
     @classmethod
     def of(cls, environment: Environment, run: Run, experiment: str) -> "RunFiles | None":
@@ -193,24 +156,12 @@ class RunFiles:
             return cls(store, prefix, f"{root}/{prefix}")
         return None
 
-    def upload(self, folder: Path, path: str, settled: Sequence[str]) -> None:
-        """Upload a folder's content, the settled files only where they are not there."""
-        for file in sorted(found for found in folder.rglob("*") if found.is_file()):
-            name = file.relative_to(folder).as_posix()
-            key = f"{self.prefix}/{path}/{name}"
-            present = self.store.list(key) if name in settled else []
-            if StoredObject(key, file.stat().st_size) not in present:
-                self.store.upload(key, file)
-
 
 def open_tracking(environment: Environment, experiment: str) -> Tracking:
     """The run of this pipeline run: the one the platform opened, else one of our own.
 
-    A retry, and every later step of the pipeline run, get the same run.
-
-    Args:
-        environment: Names the server, the pipeline run and, where there is one, the platform's run.
-        experiment: The model's name; created when it does not exist yet.
+    A retry, and every later step of the pipeline run, get the same run. The experiment, which has
+    the model's name, is created when it does not exist yet.
 
     Raises:
         PerennialError: the platform's run or the experiment cannot be used.
@@ -224,7 +175,7 @@ def open_tracking(environment: Environment, experiment: str) -> Tracking:
     if owned and run.info.status in ("FAILED", "KILLED"):
         client.update_run(run_id, status="RUNNING")
     files = RunFiles.of(environment, run, experiment)
-    return MlflowTracking(client, run, owned=owned, files=files)
+    return Tracking(client, run, owned=owned, files=files)
 
 
 def _claimed(
@@ -303,3 +254,41 @@ def _tags(environment: Environment) -> dict[str, str]:
 def _parts(entries: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(entries), size):
         yield entries[start : start + size]
+
+
+def close_abandoned_runs(
+    environment: Environment, is_over: Callable[[Mapping[str, str]], bool], reason: str
+) -> list[str]:
+    """Mark as killed each open MLflow run of a pipeline run that is over.
+
+    A step that is cancelled or killed has no time to close its own. Opening a run again, as a
+    resumed pipeline run does, takes the mark back.
+
+    `is_over` decides by an MLflow run's tags; the reason is kept as a tag. Returns the ids of the
+    MLflow runs that were closed.
+    """
+    client = open_mlflow(environment)
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    if not experiments:
+        return []
+    query = f"attributes.status = 'RUNNING' and tags.`{RUN_TAG}` LIKE '%'"
+    closed: list[str] = []
+    for run in client.search_runs(experiments, query, max_results=MOST_CLOSED):
+        if is_over(run.data.tags):
+            client.set_tag(run.info.run_id, ENDED_TAG, reason)
+            client.set_terminated(run.info.run_id, status="KILLED")
+            logger.warning("closed MLflow run %s as KILLED: %s", run.info.run_id, reason)
+            closed.append(run.info.run_id)
+    return closed
+
+
+def try_to_close_abandoned_runs(
+    environment: Environment, is_over: Callable[[Mapping[str, str]], bool], reason: str
+) -> list[str]:
+    """Close them, where an MLflow that does not answer must not fail the caller's own work."""
+    try:
+        with single_attempts():
+            return close_abandoned_runs(environment, is_over, reason)
+    except Exception as error:  # whatever MLflow's client raises
+        logger.warning("open MLflow runs of ended runs are not closed: %s", error)
+        return []

@@ -21,8 +21,8 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import Section, canonical_json, cut_sections
 from perennial.contracts.user_code import RunStopped, no_silent_exit, user_code
 from perennial.steps.journal import Journal
-from perennial.steps.large_parameters import resolve
 from perennial.steps.lease import follow_lease
+from perennial.steps.parameters import resolve
 
 P = ParamSpec("P")
 RESULT_FILE = "result.json"

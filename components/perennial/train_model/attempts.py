@@ -3,20 +3,26 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError, TrainingFailedError
 from perennial.contracts.user_code import RunStopped
 from perennial.engine.job import EXIT_INTERRUPTED, JobFailure, RankFailure, TrainingJob
-from perennial.train_model.restart_policy import decide_restart
 from perennial.training_jobs.launcher import JobState, Launcher
 
 logger = logging.getLogger(__name__)
 LOG_LINES = 20
+CAUSES: Mapping[JobState, str] = MappingProxyType(
+    {
+        JobState.INTERRUPTED: "the job was stopped by a signal",
+        JobState.DISPLACED: "the job was preempted or lost its machine",
+        JobState.FAILED: "a process was killed",
+    }
+)
 
 
 def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
@@ -30,39 +36,60 @@ def run_to_end(job: TrainingJob, launcher: Launcher, max_restarts: int) -> None:
     with _stopping_on_signals(launcher.stop) as was_stopped, closing(launcher):
         while True:
             launcher.start(job)
-            with _failure_kept(job):
+            try:
                 result = launcher.wait()
+            except TrainingFailedError as error:
+                _keep_failure(job, error.problem)
+                raise
             if result.state is JobState.SUCCEEDED:
                 return
             if was_stopped.is_set():
                 logger.warning("stopped by a signal state=%s; run again to resume", result.state)
                 raise RunStopped(EXIT_INTERRUPTED)
             failure = RankFailure.first_of(job.errors)
-            decision = decide_restart(
+            is_restarted, reason = decide_restart(
                 result.state, failure, has_stepped=job.first_step.exists(),
                 restarts=restarts, max_restarts=max_restarts,
             )  # fmt: skip
-            _keep_failure(job, JobFailure.of(job, decision.reason))
-            if not decision.restart:
-                raise training_failed(failure, decision.reason, launcher.log, result.cause)
+            _keep_failure(job, reason)
+            if not is_restarted:
+                raise training_failed(failure, reason, launcher.log, result.cause)
             restarts += 1
-            logger.warning(
-                "attempt ended: %s; restart=%d of %d", decision.reason, restarts, max_restarts
-            )
+            logger.warning("attempt ended: %s; restart=%d of %d", reason, restarts, max_restarts)
 
 
-@contextmanager
-def _failure_kept(job: TrainingJob) -> Iterator[None]:
-    """Record why the launcher stopped a job."""
-    try:
-        yield
-    except TrainingFailedError as error:
-        _keep_failure(job, JobFailure.of(job, error.problem))
-        raise
+def decide_restart(
+    state: JobState,
+    failure: RankFailure | None,
+    *,
+    has_stepped: bool,
+    restarts: int,
+    max_restarts: int,
+) -> tuple[bool, str]:
+    """Decide whether to restart an attempt that ended in `state`, and why.
+
+    Attempts that were killed from outside are restarted; an exception of the code would recur. So
+    would the end of an attempt that never finished a step: too little memory, or a misconfigured
+    machine or network. Exceptions are a preempted attempt, and a service that did not answer.
+    """
+    cause = CAUSES[state]
+    is_outage = failure is not None and failure.is_outage
+    if failure is not None and failure.is_hang:
+        cause = "it hung"
+    elif is_outage:
+        cause = "a service did not answer"
+    elif failure is not None and not failure.is_consequence:
+        return False, f"rank {failure.rank} raised {failure.type}"
+    if not has_stepped and state is not JobState.DISPLACED and not is_outage:
+        return False, f"{cause} before its first step; a restart would not help"
+    if restarts >= max_restarts:
+        return False, f"{cause} and all {max_restarts} restarts are used up"
+    return True, cause
 
 
-def _keep_failure(job: TrainingJob, failure: JobFailure) -> None:
+def _keep_failure(job: TrainingJob, reason: str) -> None:
     """Record why an attempt failed; only log it if that fails."""
+    failure = JobFailure.of(job, reason)
     try:
         failure.write(job.root)
         if job.store_uri:
@@ -74,13 +101,9 @@ def _keep_failure(job: TrainingJob, failure: JobFailure) -> None:
 def training_failed(
     failure: RankFailure | None, reason: str, log: str, cause: str = ""
 ) -> TrainingFailedError:
-    """Return the error for a job that ended without a result.
+    """Return the error for a job that ended without a result: why no further attempt follows.
 
-    Args:
-        failure: The first exception of a rank.
-        reason: Why there is no further attempt.
-        log: Location of the output.
-        cause: The cause observed by the launcher.
+    `failure` is the first exception of a rank; the launcher observed the cause.
     """
     if failure is None or (failure.is_consequence and not failure.is_hang):
         seen = f"{cause}\n" if cause else ""

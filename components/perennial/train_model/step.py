@@ -6,8 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from perennial.clients.abandoned_runs import try_to_close_abandoned_runs
-from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking
+from perennial.clients.tracking import RUN_TAG, Tracking, open_tracking, try_to_close_abandoned_runs
 from perennial.contracts.environment import Environment
 from perennial.contracts.training import TrainingResult
 from perennial.steps.decorator import StepResult, pipeline_step

@@ -10,8 +10,7 @@ from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.steps.large_parameters import CARRIED_BYTES
-from perennial.steps.parameters import encode_parameter
+from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -35,33 +36,26 @@ def connect(profile: Profile) -> PipelineApi:
 
 
 def _token(auth: AuthSection) -> Callable[[], str] | None:
-    match auth.kind:
-        case "in-cluster":
-            return file_token(Path(auth.token_file))
-        case "token":
-            return lambda: variable(auth.token_variable)
-        case _:
-            return None
+    """Return what reads the token of the next request."""
+    if auth.kind == "in-cluster":
+        return partial(_read_token, Path(auth.token_file))
+    return partial(_variable, auth.token_variable) if auth.kind == "token" else None
 
 
-def file_token(path: Path) -> Callable[[], str]:
-    """A token that the kubelet keeps fresh in a file."""
-
-    def read() -> str:
-        try:
-            return path.read_text().strip()
-        except OSError as error:
-            raise PerennialError(
-                f"there is no token in {path}",
-                evidence=str(error),
-                action="mount a service-account token for the audience pipelines.kubeflow.org",
-            ) from error
-
-    return read
+def _read_token(path: Path) -> str:
+    """Read a token that the kubelet keeps fresh in a file."""
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise PerennialError(
+            f"there is no token in {path}",
+            evidence=str(error),
+            action="mount a service-account token for the audience pipelines.kubeflow.org",
+        ) from error
 
 
-def variable(name: str) -> str:
-    """The value of an environment variable that holds a secret."""
+def _variable(name: str) -> str:
+    """Read an environment variable that holds a secret."""
     value = os.environ.get(name, "")
     if not value:
         raise PerennialError(
@@ -75,24 +69,27 @@ def variable(name: str) -> str:
 def _dex_cookie(profile: Profile) -> str:
     """Log in as a browser would: follow to the login page, send the form, keep the cookies."""
     server, auth = profile.server, profile.auth
-    form = {"login": variable(auth.username_variable), "password": variable(auth.password_variable)}
+    form = {
+        "login": _variable(auth.username_variable),
+        "password": _variable(auth.password_variable),
+    }
     session = requests.Session()
     # With each request: REQUESTS_CA_BUNDLE would win over the session's own.
-    how: dict[str, Any] = {"timeout": LOGIN_SECONDS, "verify": server.ca_file or None}
+    options: dict[str, Any] = {"timeout": LOGIN_SECONDS, "verify": server.ca_file or None}
     try:
-        page = session.get(server.pipelines_url, **how)
+        page = session.get(server.pipelines_url, **options)
         if not page.history:
             raise _login_failed(
-                server.pipelines_url, 'the server asks for no login; set auth.kind = "none"'
+                server.pipelines_url, 'the server does not ask for a login; set auth.kind = "none"'
             )
-        if _is_choice_of_connectors(page.url):
+        if _path(page.url).endswith("/auth"):  # a choice of connectors
             local = urljoin(page.url, "auth/local?" + urlsplit(page.url).query)
-            page = session.get(local, **how)
+            page = session.get(local, **options)
         if urlsplit(server.pipelines_url).scheme == "https" != urlsplit(page.url).scheme:
             raise _login_failed(page.url, "this login page would get the password unencrypted")
-        answer = session.post(page.url, data=form, **how)
-        if _is_approval(answer.url):
-            answer = session.post(answer.url, data={"approval": "approve"}, **how)
+        answer = session.post(page.url, data=form, **options)
+        if _path(answer.url).endswith("/approval"):
+            answer = session.post(answer.url, data={"approval": "approve"}, **options)
     except requests.RequestException as error:
         raise _login_failed(server.pipelines_url, str(error)) from error
     if not answer.history or answer.status_code >= requests.codes.bad_request:
@@ -102,12 +99,8 @@ def _dex_cookie(profile: Profile) -> str:
     return "; ".join(f"{cookie.name}={cookie.value}" for cookie in session.cookies)
 
 
-def _is_choice_of_connectors(url: str) -> bool:
-    return urlsplit(url).path.rstrip("/").endswith("/auth")
-
-
-def _is_approval(url: str) -> bool:
-    return urlsplit(url).path.rstrip("/").endswith("/approval")
+def _path(url: str) -> str:
+    return urlsplit(url).path.rstrip("/")
 
 
 def _login_failed(url: str, why: str) -> PerennialError:

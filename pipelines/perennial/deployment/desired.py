@@ -13,11 +13,9 @@ from perennial.compilation import PIPELINES, compile_pipeline
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.deployment.cron import with_seconds
 from perennial.deployment.placement import place
-from perennial.deployment.profile import Profile, check_address
-from perennial.steps.large_parameters import LargeParameter
-from perennial.steps.parameters import encode_parameter
+from perennial.deployment.profile import Profile, check_address, with_seconds
+from perennial.steps.parameters import LargeParameter, encode_parameter
 
 Kind = Literal["monitoring", "training"]
 KINDS: tuple[Kind, ...] = ("monitoring", "training")

@@ -7,8 +7,7 @@ this process has died. What cannot be read fails the scrape, so `up` shows it; n
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -22,7 +21,7 @@ from perennial.decide_retraining.state import MonitoringRecord, monitoring_recor
 from perennial.deployment.desired import PIPELINE_OF, parse_schedule_metadata
 from perennial.deployment.operations import TargetCluster
 from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
-from perennial.registry.version_files import FINGERPRINT_TAG, ModelVersion
+from perennial.registry.version_files import FINGERPRINT_TAG
 
 SEEN_RUNS = 20
 """The newest ones of a model in which its last monitoring and training are looked for."""
@@ -42,22 +41,8 @@ SERIES = {
 """Name without `perennial_` → help text, and its labels beside `model`."""
 
 
-@dataclass
-class Deployed:
-    """A model's newest schedule of each kind, and where its runs are."""
-
-    experiment_id: str
-    schedules: dict[str, Schedule] = field(default_factory=dict)
-
-
 class ModelCollector(Collector):
-    """Reads Kubeflow Pipelines, MLflow and the object store at each scrape.
-
-    Args:
-        site: The Pipelines server.
-        registry: MLflow's versions.
-        store: Where looks are kept.
-    """
+    """Reads Kubeflow Pipelines, MLflow and the object store at each scrape."""
 
     def __init__(self, site: TargetCluster, registry: ModelRegistry, store: ObjectStore) -> None:
         self._site = site
@@ -86,9 +71,10 @@ class ModelCollector(Collector):
     def _values(self) -> Iterator[tuple[str, str, list[str], float]]:
         deployed = deployed_models(self._site)
         kinds = {self._site.api.find_pipeline(name): kind for kind, name in PIPELINE_OF.items()}
-        for model, here in deployed.items():
-            runs = self._site.api.runs(here.experiment_id, limit=SEEN_RUNS)
-            for kind, schedule in here.schedules.items():
+        for model, schedules in deployed.items():
+            experiment_id = next(iter(schedules.values())).experiment_id
+            runs = self._site.api.runs(experiment_id, limit=SEEN_RUNS)
+            for kind, schedule in schedules.items():
                 yield model, "schedule_enabled", [kind], float(schedule.enabled)
             for kind in PIPELINE_OF:
                 own = [run for run in runs if kinds.get(run.pipeline_id) == kind]
@@ -97,21 +83,22 @@ class ModelCollector(Collector):
         for model in sorted({*deployed, *self._registry.names()}):
             champion = self._registry.version_by_alias(model, CHAMPION)
             if champion is not None and FINGERPRINT_TAG in champion.tags:
-                yield model, *_of_champion(champion)
+                registered = champion.created_at.timestamp()
+                yield model, "champion_registered_timestamp_seconds", [champion.version], registered
             look = monitoring_record(self._store, model).read()
             for name, value in _of_look(look) if look else ():
                 yield model, name, [], value
 
 
-def deployed_models(site: TargetCluster) -> dict[str, Deployed]:
-    """Every model that has a schedule of a deployment; of each kind the newest counts."""
-    found: dict[str, Deployed] = {}
+def deployed_models(site: TargetCluster) -> dict[str, dict[str, Schedule]]:
+    """Return model → kind → newest schedule, of every model that was deployed with a schedule."""
+    found: dict[str, dict[str, Schedule]] = {}
     for schedule in site.api.schedules():
-        mark = parse_schedule_metadata(schedule.description)
-        if mark is not None:
-            model = schedule.name.removesuffix(f" {mark.kind}")  # the contract may be an address
-            here = found.setdefault(model, Deployed(schedule.experiment_id))
-            here.schedules[mark.kind] = schedule
+        metadata = parse_schedule_metadata(schedule.description)
+        if metadata is not None:
+            # By the name, as the contract may be an address.
+            model = schedule.name.removesuffix(f" {metadata.kind}")
+            found.setdefault(model, {})[metadata.kind] = schedule
     return found
 
 
@@ -147,21 +134,13 @@ def _of_runs(runs: list[PipelineRun]) -> Iterator[tuple[str, list[str], float]]:
         yield "run_succeeded_timestamp_seconds", [], max(ends).timestamp()
 
 
-def _of_champion(champion: ModelVersion) -> tuple[str, list[str], float]:
-    moment = champion.created_at.timestamp()
-    return "champion_registered_timestamp_seconds", [champion.version], moment
-
-
 def _of_look(look: MonitoringRecord) -> Iterator[tuple[str, float]]:
     yield "look_timestamp_seconds", look.at.timestamp()
     if look.data_time is not None:
-        yield "look_data_timestamp_seconds", _utc(look.data_time).timestamp()
+        is_utc = look.data_time.tzinfo is None  # times of data without a zone are taken for UTC
+        moment = look.data_time.replace(tzinfo=UTC) if is_utc else look.data_time
+        yield "look_data_timestamp_seconds", moment.timestamp()
     yield "look_windows", float(look.windows)
     yield "look_drifted", float(look.drifted)
     yield "look_decayed", float(look.decayed)
     yield "look_largest_z_score", look.largest_z_score
-
-
-def _utc(moment: datetime) -> datetime:
-    """Times of data without a zone are taken for UTC."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -15,13 +15,10 @@ CONTAINERS = ("main", "pytorch", "node")
 
 
 def run_log_lines(cluster: Cluster, run_id: str, step: str = "") -> Iterator[str]:
-    """Each line of a run's pods, in the order of their creation; a running pod is followed.
+    """Yield each line of a run's pods, in the order of their creation; a running pod is followed.
 
-    Args:
-        cluster: The namespace of the runs.
-        run_id: The run.
-        step: Only pods whose place in the pipeline contains it, such as `train_model`; training
-            pods belong to that one.
+    Of a step, such as `train_model`, only pods whose place in the pipeline contains it; training
+    pods belong to that one.
 
     Raises:
         PerennialError: none of the run's pods is left, or none matches.

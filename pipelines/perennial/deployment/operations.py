@@ -31,7 +31,7 @@ from perennial.deployment.desired import (
 from perennial.deployment.placement import settings_in
 from perennial.deployment.plan import Observed, apply, observe
 from perennial.deployment.profile import Profile
-from perennial.steps.large_parameters import resolve
+from perennial.steps.parameters import resolve
 
 POLL_SECONDS = 5.0
 LONGEST_OUTAGE_POLLS = 120  # each beyond the client's own tries: at least ten minutes

@@ -5,11 +5,16 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from perennial.contracts import environment
 from perennial.contracts.section import Section
-from perennial.deployment.cron import check_cron
 from perennial.runs import FLOW
 from perennial.steps.parameters import REPLACED
 from perennial.toml_sections import read_document
@@ -43,6 +48,14 @@ OWN_VARIABLES = frozenset(
 )  # fmt: skip
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OWN_VOLUMES = frozenset({"scratch", "shm"})
+CRON_FIELDS = (
+    ("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31),
+    ("month", 1, 12), ("day of the week", 0, 6),
+)  # fmt: skip
+CRON_NAMES = {
+    "month": ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    "day of the week": ["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+}
 
 
 class ServerSection(Section):
@@ -60,15 +73,11 @@ class ServerSection(Section):
     ca_file: str = ""
     """Certificates to trust, for a server whose certificate your company signed itself."""
 
-    @field_validator("pipelines_url")
+    @field_validator("pipelines_url", "dashboard_url")
     @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        return check_address(url, ("http", "https"))
-
-    @field_validator("dashboard_url")
-    @classmethod
-    def _is_an_address_or_none(cls, url: str) -> str:
-        return check_address(url, ("http", "https")) if url else url
+    def _is_an_address(cls, url: str, info: ValidationInfo) -> str:
+        is_unset = not url and info.field_name == "dashboard_url"
+        return url if is_unset else check_address(url, ("http", "https"))
 
 
 class AuthSection(Section):
@@ -294,3 +303,42 @@ def holds_password(text: str) -> bool:
     """Whether it is an address with a password, before its host or among its parameters."""
     parts = urlsplit(text)
     return bool(parts.password) or any(SECRET_NAMES.search(name) for name in parse_qs(parts.query))
+
+
+def check_cron(text: str) -> str:
+    """Return a cron expression of five fields; the error of any other names the field."""
+    fields = text.split()
+    if len(fields) != len(CRON_FIELDS):
+        raise ValueError(
+            f"{text!r} has {len(fields)} fields, not five: minute, hour, day of the month, month, "
+            'day of the week, such as "0 3 * * *" for three at night'
+        )
+    for field, (name, low, high) in zip(fields, CRON_FIELDS, strict=True):
+        for part in field.split(","):
+            _check_cron_part(part, name, low, high)
+    return " ".join(fields)
+
+
+def with_seconds(text: str) -> str:
+    """Six fields, as the server's scheduler reads them: it takes five for something else."""
+    return f"0 {check_cron(text)}"
+
+
+def _check_cron_part(part: str, name: str, low: int, high: int) -> None:
+    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+    if matched is None:
+        raise ValueError(f"{part!r} is not valid as {name}; write a number, a range, * or */N")
+    span, every = matched.groups()
+    if every is not None and not 1 <= int(every) <= high:
+        raise ValueError(f"{part!r}: steps of a {name} lie between 1 and {high}")
+    numbers = [] if span == "*" else [_cron_number(end, name, low, high) for end in span.split("-")]
+    if numbers != sorted(numbers):
+        raise ValueError(f"{part!r}: the range of a {name} must not run backwards")
+
+
+def _cron_number(text: str, name: str, low: int, high: int) -> int:
+    if text.lower() in CRON_NAMES.get(name, ()):
+        return CRON_NAMES[name].index(text.lower()) + low
+    if not text.isdigit() or not low <= int(text) <= high:
+        raise ValueError(f"{text!r} is not valid as {name}; it lies between {low} and {high}")
+    return int(text)

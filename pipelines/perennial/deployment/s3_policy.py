@@ -14,28 +14,21 @@ Document = dict[str, JsonValue]
 
 @dataclass(frozen=True)
 class Grant:
-    """Rights of an account, by patterns of keys below the store; `{model}` is the model's name.
-
-    Attributes:
-        reads: Objects that it gets.
-        writes: Objects that it puts.
-        deletes: Objects that it deletes, unfinished uploads included.
-        lists: What it lists; by default what it reads, as S3 tells only accounts that may list that
-            an object does not exist.
-        reads_data: Whether it gets the dataset's files.
-        lists_data: Whether it lists them.
-        artifacts: Whether it gets, puts and lists the files of model versions.
-        pipeline_root: Whether Kubeflow's launcher runs in its pods and passes artifacts on.
-    """
+    """Rights of an account, by patterns of keys below the store; `{model}` is the model's name."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
+    """Unfinished uploads included."""
     lists: tuple[str, ...] = ()
+    """Empty for what it reads: S3 reports only to accounts that may list that an object does not
+    exist."""
     reads_data: bool = False
     lists_data: bool = False
     artifacts: bool = False
+    """Whether it gets, puts and lists the files of model versions."""
     pipeline_root: bool = False
+    """Whether Kubeflow's launcher runs in its pods and passes artifacts on."""
 
 
 STATE = (
@@ -103,13 +96,9 @@ class Place:
 
 
 def s3_policy(role: str, contract: Contract, profile: Profile, artifacts: str = "") -> Document:
-    """The policy of one account.
+    """Return the policy of one account: a key of `GRANTS`.
 
-    Args:
-        role: One of `GRANTS`.
-        contract: Says which model and which data.
-        profile: Says where the store is, and what Kubeflow's artifacts are kept in.
-        artifacts: Where MLflow keeps the files of model versions; by default in the store.
+    `artifacts` is where MLflow keeps the files of model versions; by default in the store.
     """
     grant, model = GRANTS[role], contract.model.name
     store, data = Place.of(profile.stores.store_uri), Place.of(contract.data.uri)
@@ -132,19 +121,15 @@ def s3_policy(role: str, contract: Contract, profile: Profile, artifacts: str = 
         statements.append(_objects("ReadData", "s3:GetObject", data.objects("*")))
     if grant.lists_data:
         statements.append(_listing("ListData", "s3:ListBucket", data, ("*",)))
-    if grant.artifacts:
-        statements += [
-            _objects("ReadVersions", "s3:GetObject", kept.objects("*")),
-            _objects("WriteVersions", "s3:PutObject", kept.objects("*")),
-            _listing("ListVersions", "s3:ListBucket", kept, ("*",)),
-        ]
+    places = {"Versions": kept} if grant.artifacts else {}
     root = profile.stores.pipeline_root
     if grant.pipeline_root and root.startswith("s3://"):
-        passed = Place.of(root)
+        places["PassedOn"] = Place.of(root)
+    for name, place in places.items():
         statements += [
-            _objects("ReadPassedOn", "s3:GetObject", passed.objects("*")),
-            _objects("WritePassedOn", "s3:PutObject", passed.objects("*")),
-            _listing("ListPassedOn", "s3:ListBucket", passed, ("*",)),
+            _objects(f"Read{name}", "s3:GetObject", place.objects("*")),
+            _objects(f"Write{name}", "s3:PutObject", place.objects("*")),
+            _listing(f"List{name}", "s3:ListBucket", place, ("*",)),
         ]
     return {"Version": "2012-10-17", "Statement": [each for each in statements if each]}
 

@@ -54,28 +54,22 @@ class Claim(Section):
 
 @dataclass(frozen=True)
 class Gate:
-    """Checks that events must pass.
-
-    Attributes:
-        model: The model that a run is started of.
-        key: Shared with the sender.
-        store: Remembers which events were taken; nothing older than the window is needed there.
-        window_seconds: How long after its timestamp, and before it, an event is taken.
-    """
+    """Checks that events must pass."""
 
     model: str
+    """The model that a run is started of."""
     key: bytes
+    """Shared with the sender."""
     store: ObjectStore
+    """Remembers which events were accepted; nothing older than the window is needed there."""
     window_seconds: int = WINDOW_SECONDS
+    """Largest distance of an event's timestamp from the clock."""
 
     def accept(self, body: str, claimant: str, now: datetime) -> Cause:
-        """The cause of the run that an event starts.
+        """Return the cause of the run that an event starts.
 
-        Args:
-            body: Of the request.
-            claimant: Who handles the event. The same one may come again, as a Job does that
-                found a run under way; anybody else repeats an event that was taken.
-            now: The time.
+        The same claimant may come again, as a Job does that found a run under way; anybody else
+        repeats an event that was accepted.
 
         Raises:
             RefusedEventError: the event is not signed with the key, expired, repeated or about

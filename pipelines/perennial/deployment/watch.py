@@ -15,7 +15,7 @@ from perennial.data.partitions import find_partitions
 from perennial.deployment.cause import Cause
 from perennial.deployment.desired import PIPELINE_OF
 from perennial.deployment.operations import Start, TargetCluster, start_deployed
-from perennial.steps.large_parameters import resolve
+from perennial.steps.parameters import resolve
 
 
 class WatchState(Section):
@@ -49,24 +49,22 @@ def watch(site: TargetCluster, model: str) -> str:
     state = WatchState.from_json(kept) if kept else WatchState()
     if listed == state.handled or not files:
         return f"{model}: nothing new in {files} files"
+    new = files - state.files
     if listed != state.seen:
         _keep(store, key, state.model_copy(update={"seen": listed}), kept)
-        return f"{model}: {files} files, {files - state.files:+d}; waiting until they stay the same"
+        return f"{model}: {files} files, {new:+d}; waiting until they stay the same"
     if site.api.unfinished_runs(site.experiment(model)):
-        return (
-            f"{model}: {files - state.files:+d} files, but a run is under way; the next look acts"
-        )
-    evidence = json.dumps({"files": files, "new_files": files - state.files})
-    cause = Cause("new data", evidence)
+        return f"{model}: {new:+d} files, but a run is under way; the next look acts"
+    cause = Cause("new data", json.dumps({"files": files, "new_files": new}))
+    after = WatchState(seen=listed, handled=listed, files=files)
     # Kept first: of two watchers at once one writes, and the other one stops here.
-    _keep(store, key, WatchState(seen=listed, handled=listed, files=files), kept)
+    _keep(store, key, after, kept)
     try:
         run = start_deployed(site, model, Start("monitoring", cause))
     except PerennialError:
-        after = WatchState(seen=listed, handled=listed, files=files)
         _keep(store, key, state, after.to_json().encode())
         raise
-    return f"{model}: {files - state.files:+d} files; started {PIPELINE_OF['monitoring']} {run}"
+    return f"{model}: {new:+d} files; started {PIPELINE_OF['monitoring']} {run}"
 
 
 def _listing(store: ObjectStore) -> tuple[str, int]:

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from perennial.clean_up.step import close_tracking_runs
-from perennial.clients.abandoned_runs import ENDED_TAG, close_abandoned_runs
 from perennial.clients.mlflow_client import open_mlflow
-from perennial.clients.tracking import RUN_TAG, open_tracking
+from perennial.clients.tracking import ENDED_TAG, RUN_TAG, close_abandoned_runs, open_tracking
 from perennial.contracts import environment as names
 from perennial.train_model.step import join_tracking
 

@@ -6,7 +6,7 @@ from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.policy import decide
 from perennial.decide_retraining.state import TriggerState
 from perennial.decide_retraining.step import trigger_evidence
-from perennial.steps.large_parameters import CARRIED_BYTES
+from perennial.steps.parameters import CARRIED_BYTES
 
 EVERYTHING = {"drifted": True, "decayed": True, "new_rows": 5000, "new_days": 60.0}
 

@@ -12,7 +12,7 @@ from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.contracts.section import Section, canonical_json
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.steps.journal import Journal
-from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter
+from perennial.steps.parameters import CARRIED_BYTES, LargeParameter
 
 
 @pytest.fixture

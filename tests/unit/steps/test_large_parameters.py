@@ -4,7 +4,7 @@ import pytest
 
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import PerennialError
-from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
+from perennial.steps.parameters import CARRIED_BYTES, LargeParameter, resolve
 
 LONG = '{"columns":"' + "ü" * CARRIED_BYTES + '"}'
 

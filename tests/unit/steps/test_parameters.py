@@ -8,8 +8,13 @@ from kfp.local.subprocess_task_handler import replace_python_executable
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
-from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
-from perennial.steps.parameters import decode_parameter, encode_parameter
+from perennial.steps.parameters import (
+    CARRIED_BYTES,
+    LargeParameter,
+    decode_parameter,
+    encode_parameter,
+    resolve,
+)
 from text_expansion import evaluate, expand, schedule
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "the-key", "A": "a"}

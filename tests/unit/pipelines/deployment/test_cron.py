@@ -1,8 +1,8 @@
-"""A schedule is understood before it is deployed, or it says which field is wrong."""
+"""A schedule is understood before it is deployed, or the error names the field that is wrong."""
 
 import pytest
 
-from perennial.deployment.cron import check_cron, with_seconds
+from perennial.deployment.profile import check_cron, with_seconds
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.decide_retraining.state import monitoring_record
 from perennial.deployment.s3_policy import GRANTS, s3_policy
 from perennial.deployment.signed_event import Event, Gate, sign
-from perennial.steps.large_parameters import CARRIED_BYTES, LargeParameter, resolve
+from perennial.steps.parameters import CARRIED_BYTES, LargeParameter, resolve
 
 STORE = "s3://models/store"
 CLICKS = contract("clicks", "s3://streams/clicks")
