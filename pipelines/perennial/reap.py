@@ -4,8 +4,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from perennial.clients.api_server import WORKFLOWS
-from perennial.clients.cluster import Cluster, label_selector
+from perennial.clients.cluster import WORKFLOWS, Cluster, label_selector
 from perennial.clients.tracking import NAMESPACE_TAG, RUN_TAG, try_to_close_abandoned_runs
 from perennial.contracts.environment import NO_RUN, TRACKING_URI, ClusterAddress, Environment
 from perennial.training_jobs.leftovers import (

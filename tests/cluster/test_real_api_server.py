@@ -27,8 +27,7 @@ from launching import (
     training_job,
 )
 from perennial.clean_up.step import clean_up_step
-from perennial.clients.api_server import ApiError
-from perennial.clients.cluster import Cluster
+from perennial.clients.cluster import ApiError, Cluster
 from perennial.clients.object_store import open_store
 from perennial.contracts.environment import CACHE, ClusterAddress
 from perennial.contracts.errors import TrainingFailedError

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,16 +17,6 @@ from urllib3 import BaseHTTPResponse, Timeout
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
-from perennial.clients.api_server import (
-    CONFLICT,
-    NOT_FOUND,
-    PODS,
-    UNAUTHORIZED,
-    AlreadyExistsError,
-    ApiError,
-    Resource,
-    Settling,
-)
 from perennial.clients.outages import LOG_EVERY_SECONDS, Persistence
 from perennial.contracts.environment import ClusterAddress
 from perennial.contracts.errors import PerennialError
@@ -50,18 +41,104 @@ SOCKET_OPTIONS = [
         if hasattr(socket, name)
     ),
 ]
+TOO_MANY, CONFLICT, NOT_FOUND, UNAUTHORIZED, FORBIDDEN = 429, 409, 404, 401, 403
+SERVER_ERROR = 500
+SETTLING_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 
 
-class Cluster:
-    """Objects of one namespace.
+@dataclass(frozen=True)
+class Resource:
+    """A kind of object, as the API's paths name it."""
 
-    Args:
-        configuration: Address, certificates and credentials of the API server.
-        namespace: Where all objects are.
-        pod: The name of the pod that this process runs in; empty outside a cluster.
-        persistence: How long to try again.
+    group: str
+    version: str
+    plural: str
+
+    @property
+    def root(self) -> str:
+        """Path at which the API server serves the group."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS = Resource("", "v1", "pods")
+WORKFLOWS = Resource("argoproj.io", "v1alpha1", "workflows")
+
+
+class ApiError(PerennialError):
+    """The API server refused a request, or could not be reached, which is status 0.
+
+    A request is a method and a path. `retry_after` are the seconds that the server asks to wait.
     """
+
+    def __init__(self, request: str, status: int, message: str, retry_after: float = 0.0) -> None:
+        self.status = status
+        self.retry_after = retry_after
+        is_discovery = "/namespaces/" not in request
+        actions = {
+            FORBIDDEN: "bind the cluster role system:discovery to the service account, or to the "
+            "group system:authenticated as Kubernetes does: Perennial asks which kinds it serves"
+            if is_discovery
+            else "grant the service account this verb; k8s/ has a role with all that are needed",
+            UNAUTHORIZED: "check that the service account's token is mounted and not expired",
+            0: "check that the API server is up and that network policies let this pod reach it",
+        }
+        super().__init__(
+            f"the API server refused {request} ({status})" if status
+            else f"the API server did not answer {request}",
+            evidence=message, action=actions.get(status, ""),
+        )  # fmt: skip
+
+    @property
+    def misses_definition(self) -> bool:
+        """Whether the kind is not served, rather than one object not there."""
+        return self.status == NOT_FOUND and '" not found' not in self.evidence
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may succeed later.
+
+        500 is among them: it is what an operator's webhook that cannot be reached makes of a
+        creation.
+        """
+        return self.status in (0, TOO_MANY, UNAUTHORIZED) or self.status >= SERVER_ERROR
+
+
+class AlreadyExistsError(Exception):
+    """There is an object of that name."""
+
+
+class Settling:
+    """Tells a refusal from the first answers of an API server that has just started.
+
+    Before it has read all accounts, roles and definitions, it answers 401, 403 or 404 to what it
+    answered before (seen on 1.20: `RBAC: role … not found`, a second after its port was open). So
+    such an answer is final only where no such start can be the reason, or after a minute of it.
+    """
+
+    def __init__(self) -> None:
+        self._answered: set[str] = set()
+        self._away_at = -SETTLING_SECONDS
+
+    def answered(self, request: str) -> None:
+        """Remember that this was answered."""
+        self._answered.add(request)
+
+    def refused(self, request: str, error: ApiError, seconds: float) -> bool:
+        """Whether a request, tried for so many seconds, may soon be answered after all."""
+        now = time.monotonic()
+        if error.status == 0 or error.status >= SERVER_ERROR:
+            self._away_at = now
+        was_there = request in self._answered or now - self._away_at < SETTLING_SECONDS
+        is_start = error.status in (UNAUTHORIZED, FORBIDDEN) or error.misses_definition
+        return is_start and was_there and seconds < SETTLING_SECONDS
+
+
+class Cluster:
+    """Objects of one namespace; `pod` is this process's own, empty outside a cluster."""
 
     def __init__(
         self, configuration: Configuration, namespace: str, *, pod: str = "",
@@ -83,20 +160,14 @@ class Cluster:
     ) -> "Cluster":  # fmt: skip
         """The cluster that this process runs in, else the one that kubeconfig names.
 
-        Args:
-            address: As the pod's environment tells it; None outside a cluster.
-            namespace: Instead of the pod's own, or of the one in kubeconfig.
-            persistence: How long to try again.
+        A given namespace is used instead of the pod's own, or of the one in kubeconfig.
 
         Raises:
             PerennialError: there is neither.
         """
         if address is not None:
-            configuration = _in_cluster(address)
-            return cls(
-                configuration, namespace or address.namespace, pod=address.pod,
-                persistence=persistence,
-            )  # fmt: skip
+            place = namespace or address.namespace
+            return cls(_in_cluster(address), place, pod=address.pod, persistence=persistence)
         configuration = Configuration()
         try:
             load_kube_config(client_configuration=configuration)
@@ -122,26 +193,18 @@ class Cluster:
 
     def serves(self, resource: Resource) -> bool:
         """Whether the API server knows a kind of object."""
-        try:
-            answer = self._answer("GET", resource.root)
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return False
-            raise
-        return any(found["name"] == resource.plural for found in answer["resources"])
+        answer = self._find(resource.root)
+        return answer is not None and any(
+            found["name"] == resource.plural for found in answer["resources"]
+        )
 
     def spec_fields(self, resource: Resource, kind: str) -> frozenset[str]:
         """The fields that the served version of a kind has in its spec.
 
         None are known on servers before Kubernetes 1.27, which may describe nothing there.
         """
-        try:
-            answer = self._answer("GET", f"/openapi/v3{resource.root}")
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return frozenset()
-            raise
-        for schema in answer["components"]["schemas"].values():
+        answer = self._find(f"/openapi/v3{resource.root}")
+        for schema in answer["components"]["schemas"].values() if answer else ():
             for found in schema.get("x-kubernetes-group-version-kind", ()):
                 if (found["group"], found["kind"]) == (resource.group, kind):
                     return frozenset(schema["properties"]["spec"].get("properties", {}))
@@ -163,12 +226,7 @@ class Cluster:
 
     def get(self, resource: Resource, name: str) -> Object | None:
         """An object, or None."""
-        try:
-            return self._answer("GET", self._path(resource, name))
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return None
-            raise
+        return self._find(self._path(resource, name))
 
     def list(self, resource: Resource, selector: str) -> list[Object]:
         """The objects whose labels match."""
@@ -177,13 +235,9 @@ class Cluster:
     def delete(
         self, resource: Resource, name: str, *, uid: str = "", is_patient: bool = True
     ) -> bool:
-        """Delete an object, what it owns first; False when it is not there.
+        """Delete an object, what it owns first; False when there is none, or none of this uid.
 
-        Args:
-            resource: Its kind.
-            name: Its name.
-            uid: Only if it is this one.
-            is_patient: Whether to try again; not where there is no time for it.
+        An impatient call is not tried again.
         """
         body: Object = {"propagationPolicy": "Foreground"}
         if uid:
@@ -216,12 +270,8 @@ class Cluster:
     ) -> Iterator[dict[str, Object]]:
         """The objects whose labels match, by name: now, and after each change.
 
-        Starts again when the version expired on the server, or the connection was lost.
-
-        Args:
-            resource: Their kind.
-            selector: Their labels.
-            ended: Ends the watch within a minute.
+        Starts again when the version expired on the server, or the connection was lost; ends
+        within a minute of the event.
         """
         pauses = self._persistence.pauses()
         while not ended.is_set():
@@ -233,19 +283,21 @@ class Cluster:
             version = answer["metadata"]["resourceVersion"]
             try:
                 for event in self._events(resource, selector, version, ended):
-                    _apply(event, objects)
+                    changed = event["object"]
+                    name = changed["metadata"].get("name", "")
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        objects[name] = changed
+                    elif event["type"] == "DELETED":
+                        objects.pop(name, None)
                     yield dict(objects)
             except (HTTPError, ApiError) as error:
                 logger.info("watch=%s restarts: %s", resource, error)
                 ended.wait(next(pauses))
 
     def log_lines(self, pod: str, container: str, since: str = "") -> Iterator[str]:
-        """A container's log from its beginning, as it grows: each line with its time in front.
+        """A container's log as it grows: each line with its time in front.
 
-        Args:
-            pod: The pod's name.
-            container: The container's name.
-            since: A time, to the second; lines from then on.
+        It starts at the beginning, or at a time, to the second.
 
         Raises:
             ApiError: the container has not started, or is gone.
@@ -287,6 +339,14 @@ class Cluster:
                         return
             finally:
                 response.close()
+
+    def _find(self, path: str) -> Object | None:
+        try:
+            return self._answer("GET", path)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
 
     def _listed(self, resource: Resource, selector: str) -> Object:
         return self._answer("GET", self._path(resource), query=[("labelSelector", selector)])
@@ -371,15 +431,6 @@ def _refused(request: str, response: BaseHTTPResponse) -> ApiError:
         message = text[:500]
     after = response.headers.get("Retry-After", "")
     return ApiError(request, response.status, message, float(after) if after.isdigit() else 0.0)
-
-
-def _apply(event: Object, objects: dict[str, Object]) -> None:
-    changed, name = event["object"], event["object"]["metadata"].get("name", "")
-    match event["type"]:
-        case "ADDED" | "MODIFIED":
-            objects[name] = changed
-        case "DELETED":
-            objects.pop(name, None)
 
 
 def _lines(response: BaseHTTPResponse) -> Iterator[bytes]:

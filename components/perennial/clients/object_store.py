@@ -25,7 +25,6 @@ Result = TypeVar("Result")
 MAX_ATTEMPTS = 20
 """Lost conditional writes before an error; each means that another writer was first."""
 _UPLOADING = ".uploading"
-MAX_NAME_BYTES = 100
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,8 @@ class ObjectStore(ABC):
     ) -> Result:
         """Change an object by compare and set; change it again where another writer was first.
 
-        Args:
-            key: Of the object.
-            change: From the content (None: there is no object) to the new content and the result.
-                It is called once per attempt. None as new content writes nothing.
+        `change` is called in each attempt with the content (None: there is no object) and returns
+        the new content (None: write nothing) and the result.
 
         Raises:
             PerennialError: other writers never stop.
@@ -150,21 +147,15 @@ class ObjectStore(ABC):
 
 @dataclass(frozen=True)
 class StoredRecord(Generic[Content]):
-    """A section under one key, which several runs read and change.
-
-    Args:
-        store: Where it lies.
-        key: Under which name.
-        kind: What it holds.
-        title: What messages call it, with its article.
-        if_damaged: What to do about one that cannot be read.
-    """
+    """A section under one key, which several runs read and change."""
 
     store: ObjectStore
     key: str
     kind: type[Content]
     title: str
+    """What messages call it, with its article."""
     if_damaged: str
+    """What to do about one that cannot be read."""
 
     def read(self) -> Content | None:
         """Return the stored value; None before the first write.
@@ -397,9 +388,3 @@ def missing_object(uri: str) -> BadDataError:
         evidence="the object was listed in a snapshot but is gone from the store",
         action="restore it: snapshots pin objects, and the dataset must be append-only",
     )
-
-
-def short_name(key: str) -> str:
-    """The end of a key as the end of a file's name, whose length is limited."""
-    name = key.rpartition("/")[2].replace("\0", "")
-    return name.encode("utf-8", "replace")[-MAX_NAME_BYTES:].decode("utf-8", "ignore")

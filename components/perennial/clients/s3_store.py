@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +22,6 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from typing_extensions import override
 
-from perennial.clients.deadline import Patience, run_all_within
 from perennial.clients.file_tree import TreeEntry
 from perennial.clients.object_store import (
     ConflictError,
@@ -29,7 +29,6 @@ from perennial.clients.object_store import (
     StoredObject,
     complete_file,
     sha256_of_file,
-    short_name,
 )
 from perennial.clients.outages import each_outlasting, is_outage, outlast_once
 from perennial.clients.s3_checksums import agrees
@@ -54,7 +53,26 @@ _PARTS = TransferConfig(
 _CONNECTIONS = 4
 _CHUNK_BYTES = 256 * 1024
 _ATTEMPTS = 3
+_NAME_BYTES = 100
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Time limits for a store. boto3 itself retries within these limits."""
+
+    connect_s: float = 15.0
+    silence_s: float = 60.0
+    """Between two bytes of an answer."""
+    call_s: float = 600.0
+    """Limit for a whole call with all its retries, such as a listing with all its pages."""
+    bytes_per_s: float = 256 * 1024
+    """A transfer may take longer by its size at this rate."""
+    log_every_s: float = 15.0
+
+    def transfer_s(self, size_bytes: int) -> float:
+        """Limit for moving so many bytes."""
+        return self.call_s + size_bytes / self.bytes_per_s
 
 
 @each_outlasting
@@ -147,8 +165,9 @@ class S3ObjectStore(ObjectStore):
         # The tag names the content, so that what is there need not be downloaded again.
         tag = f"{head.get('ETag', '')}\0{head['ContentLength']}\0{head.get('VersionId', '')}"
         name = hashlib.sha256(f"{self.uri}/{key}\0{tag}".encode()).hexdigest()
-        # The end of the name tells people what it is; the whole may be too long for a file's name.
-        target = cache / f"{name}-{short_name(key)}"
+        # The end of the key shows people what it is; all of it may be too long for a file's name.
+        end = key.rpartition("/")[2].replace("\0", "").encode("utf-8", "replace")
+        target = cache / f"{name}-{end[-_NAME_BYTES:].decode('utf-8', 'ignore')}"
         if target.exists():
             if head.get("ETag") and self._verdict(key, target, head) is not False:
                 return target
@@ -383,3 +402,49 @@ class S3ObjectStore(ObjectStore):
 
 def _is_hidden(key: str) -> bool:
     return key.endswith("/") or any(part.startswith(".") for part in key.split("/"))
+
+
+def run_all_within(
+    seconds: float, works: Sequence[Callable[[], T]], *, what: str, log_every_s: float
+) -> list[T]:
+    """The results of calls that run at once, each in a thread; the first error ends the wait.
+
+    Libraries limit the time between two bytes; a peer that sends one byte a second keeps to that
+    limit permanently. A call that is late is abandoned: its thread ends with the process. The log
+    shows `what`, such as `waiting to read from s3://bucket`, while it waits.
+
+    Raises:
+        TimeoutError: the calls did not end in time.
+    """
+    started = time.monotonic()
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+    changed = threading.Condition()
+
+    def run(index: int) -> None:
+        try:
+            result = works[index]()
+        except BaseException as error:
+            with changed:
+                errors.append(error)
+                changed.notify()
+        else:
+            with changed:
+                results[index] = result
+                changed.notify()
+
+    for index in range(len(works)):
+        threading.Thread(target=run, args=(index,), name="within-deadline", daemon=True).start()
+    with changed:
+        next_line = log_every_s
+        while not errors and len(results) < len(works):
+            passed = time.monotonic() - started
+            if passed >= seconds:
+                raise TimeoutError(f"timed out after {passed:.0f} s {what}")
+            if passed >= next_line:
+                logger.warning("still %s after %.0f s of at most %.0f s", what, passed, seconds)
+                next_line += log_every_s
+            changed.wait(min(next_line, seconds) - passed)
+        if errors:
+            raise errors[0]
+    return [results[index] for index in range(len(works))]

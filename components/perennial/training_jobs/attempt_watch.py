@@ -13,8 +13,7 @@ from pathlib import Path
 
 from urllib3.exceptions import HTTPError
 
-from perennial.clients.api_server import NOT_FOUND, PODS, ApiError
-from perennial.clients.cluster import Cluster, Object
+from perennial.clients.cluster import NOT_FOUND, PODS, ApiError, Cluster, Object
 from perennial.clients.object_store import open_store
 from perennial.clients.outages import single_attempts
 from perennial.contracts.errors import PerennialError

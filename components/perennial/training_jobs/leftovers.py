@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from perennial.clients.api_server import Resource
-from perennial.clients.cluster import Cluster, Object, label_selector
+from perennial.clients.cluster import Cluster, Object, Resource, label_selector
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs")
 TRAINJOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs")

@@ -11,8 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from perennial.clients.api_server import Resource
-from perennial.clients.cluster import Object
+from perennial.clients.cluster import Object, Resource
 from perennial.contracts.environment import (
     CACHE,
     LEASE,

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from typing_extensions import override
 
-from perennial.clients.api_server import PODS, AlreadyExistsError, ApiError
-from perennial.clients.cluster import Cluster
+from perennial.clients.cluster import PODS, AlreadyExistsError, ApiError, Cluster
 from perennial.clients.object_store import open_store
 from perennial.contracts.environment import ClusterAddress, Environment
 from perennial.contracts.errors import PerennialError, TrainingFailedError

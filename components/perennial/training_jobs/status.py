@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from perennial.clients.api_server import FORBIDDEN, NOT_FOUND, ApiError, Resource
-from perennial.clients.cluster import Cluster, Object, label_selector
+from perennial.clients.cluster import (
+    FORBIDDEN,
+    NOT_FOUND,
+    ApiError,
+    Cluster,
+    Object,
+    Resource,
+    label_selector,
+)
 from perennial.contracts.errors import TrainingFailedError
 from perennial.training_jobs.config import Budgets
 from perennial.training_jobs.launcher import JobResult, JobState

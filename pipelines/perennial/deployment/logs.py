@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from urllib3.exceptions import HTTPError
 
-from perennial.clients.api_server import FORBIDDEN, PODS, ApiError
-from perennial.clients.cluster import Cluster, Object
+from perennial.clients.cluster import FORBIDDEN, PODS, ApiError, Cluster, Object
 from perennial.contracts.errors import PerennialError
 from perennial.training_jobs.leftovers import KFP_RUN_LABEL, RUN_LABEL, pods_of, training_jobs
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hostile_store import HTML, Answer, hostile_store, page
-from perennial.clients.deadline import Patience
-from perennial.clients.s3_store import S3ObjectStore
+from perennial.clients.s3_store import Patience, S3ObjectStore
 from perennial.contracts.errors import BadDataError, PerennialError
 from perennial.data.partitions import find_partitions
 

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from mlflow.exceptions import MlflowException
 
-from perennial.clients.api_server import ApiError
+from perennial.clients.cluster import ApiError
 from perennial.clients.object_store import ConflictError, open_store
 from perennial.clients.outages import (
     OUTAGE_SECONDS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perennial.clients.api_server import ApiError
+from perennial.clients.cluster import ApiError
 from perennial.contracts.environment import POD_NAME, Environment
 from perennial.contracts.errors import PerennialError
 from perennial.training_jobs.config import ClusterSection, ResourcesSection
