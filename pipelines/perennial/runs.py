@@ -6,15 +6,12 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
-from typing import ClassVar, Literal
-
-from pydantic import JsonValue
+from typing import ClassVar, Literal, cast
 
 from perennial import contracts
 from perennial.contract import Contract
@@ -151,7 +148,7 @@ class Home:
                 f"{run.pipeline} has no step {step!r}", action=f"name one of: {', '.join(flow)}"
             )
         for name in flow[flow.index(step) :]:
-            for folder in self._step_folders(run, name):
+            for folder in (self.folder(run.run_id) / "steps").glob(f"{name}-*"):
                 if name == "train_model" and (folder / "training").is_dir():
                     fingerprint = TrainingResult.read(folder / "training").fingerprint
                     shutil.rmtree(
@@ -167,51 +164,28 @@ class Home:
             if (run.pipeline, run.contract_digest, run.code_digest) == wanted
         ]
 
-    def _step_folders(self, run: RunRecord, step: str) -> Iterator[Path]:
-        yield from (self.folder(run.run_id) / "steps").glob(f"{step}-*")
-
 
 StepStatus = Literal["running", "finished", "reused", "failed", "stopped"]
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Events of one step in the latest attempt at a run.
-
-    Attributes:
-        step: The step's name.
-        key: Its folder under `steps/`.
-        status: `reused` means finished in an earlier attempt.
-        started: Seconds since 1970.
-        seconds: Of its own work, without process start and imports; 0 while it runs.
-        summary: Its result in a line.
-        error: Why it failed, for people.
-        log: Its log file.
-    """
+    """Events of one step in the latest attempt at a run."""
 
     step: str
     key: str
+    """Its folder under `steps/`."""
     status: StepStatus
+    """`reused` means finished in an earlier attempt."""
     started: float
+    """Seconds since 1970."""
     seconds: float = 0.0
+    """Of its own work, without process start and imports; 0 while it runs."""
     summary: str = ""
+    """Its result in a line."""
     error: str = ""
+    """Why it failed, for people."""
     log: str = ""
-
-    def ended(self, event: dict[str, JsonValue], status: StepStatus) -> "StepRecord":
-        """The record after its last event."""
-        return replace(
-            self,
-            status=status,
-            seconds=float(str(event["time"])) - self.started,
-            summary=str(event.get("summary", "")),
-            error=str(event.get("error", "")),
-        )
-
-
-_ENDINGS: Mapping[str, StepStatus] = MappingProxyType(
-    {"step_finished": "finished", "step_failed": "failed", "step_stopped": "stopped"}
-)
 
 
 def step_records(folder: Path) -> list[StepRecord]:
@@ -219,20 +193,24 @@ def step_records(folder: Path) -> list[StepRecord]:
     records: dict[str, StepRecord] = {}
     for event, _ in Journal(folder).events():
         key, moment = str(event.get("key", "")), float(str(event["time"]))
+        texts = {name: str(event.get(name, "")) for name in ("step", "log", "summary", "error")}
         match event["kind"]:
             case "run":
                 records = {}
             case "step_started":
-                log = str(event["log"])
-                records[key] = StepRecord(str(event["step"]), key, "running", moment, log=log)
-            case "step_finished" | "step_failed" | "step_stopped" if key in records:
-                ending: StepStatus = _ENDINGS[str(event["kind"])]
-                records[key] = records[key].ended(event, ending)
-            case "step_reused" if key not in records:
-                summary = str(event["summary"])
-                records[key] = StepRecord(
-                    str(event["step"]), key, "reused", moment, summary=summary
+                records[key] = StepRecord(texts["step"], key, "running", moment, log=texts["log"])
+            case "step_finished" | "step_failed" | "step_stopped" as kind if key in records:
+                record = records[key]
+                records[key] = replace(
+                    record,
+                    status=cast("StepStatus", str(kind).removeprefix("step_")),
+                    seconds=moment - record.started,
+                    summary=texts["summary"],
+                    error=texts["error"],
                 )
+            case "step_reused" if key not in records:
+                summary = texts["summary"]
+                records[key] = StepRecord(texts["step"], key, "reused", moment, summary=summary)
     return list(records.values())
 
 

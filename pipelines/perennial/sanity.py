@@ -32,32 +32,20 @@ INDENT = " " * 4
 
 @dataclass(frozen=True)
 class Sanity:
-    """A request to run the sanity checks on a task, contract and data.
-
-    Attributes:
-        config: The sections that the checks read.
-        snapshot: The data.
-        checks: The checks to run, in order.
-        folder: Folder of the results: `report.html`, `log.txt`, and last `skeleton.json`.
-    """
+    """A request to run the sanity checks on a task, contract and data."""
 
     config: CheckSkeletonConfig
     snapshot: Snapshot
     checks: tuple[str, ...]
+    """The checks to run, in order."""
     folder: Path
+    """Folder of the results: `report.html`, `log.txt`, and last `skeleton.json`."""
 
     @classmethod
     def of(
         cls, contract: Contract, code_folder: Path, home: Home, only: Sequence[str] = ()
     ) -> "Sanity":
-        """Return the request for the current contract, code and data.
-
-        Args:
-            contract: Names the task and the data.
-            code_folder: Where the user's task module is looked for first.
-            home: Where results are stored.
-            only: Checks to run; empty for all of them.
-        """
+        """Return the request for some checks, or all, of the current contract, code and data."""
         config = CheckSkeletonConfig(
             model=contract.model, skeleton=contract.skeleton, training=contract.training
         )
@@ -134,10 +122,7 @@ def run_checks(request: Sanity, console: Console) -> SkeletonReport:
     console.working("  … reading the data, fitting the task")
     with request.log_to_folder():
         examination = examine(
-            request.config,
-            Dataset(request.snapshot),
-            only=request.checks,
-            show=show,
+            request.config, Dataset(request.snapshot), only=request.checks, show=show
         )
         request.store(examination.report, examination.page)
     return examination.report

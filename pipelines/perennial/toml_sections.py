@@ -1,42 +1,49 @@
-"""TOML files as sections: every mistake found, with file, line, value, expectation and remedy."""
+"""TOML files as sections: every mistake found, with file, line, value, expectation and remedy.
+
+Files are read with limits, and values that nothing later could carry are refused.
+"""
 
 import difflib
 import json
 import re
+import tomllib
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticUndefined
+from pydantic_core import ErrorDetails, PydanticUndefined, to_jsonable_python
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import REMOVED_OPTIONS, Section
-from perennial.toml_text import find_dates, find_unusable, parse, read_text
 
 SHOWN = 20  # mistakes listed at once; a generated file may have thousands
+MAX_BYTES = 1 << 20  # of the longest real contract, 273 kB, nearly four times
+MAX_DEPTH = 32  # KFP, MLflow and pydantic each recurse; the deepest option of ours lies at 5
+MAX_INTEGER = 2**63 - 1  # TOML 1.0 promises 64 bits, and JSON's readers no more
+# Tab and line ends are text; other control characters break paths, logs and pods' arguments.
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
+Location = tuple[str | int, ...]
 Document = typing.TypeVar("Document", bound=Section)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a contract.
-
-    Attributes:
-        where: File, line and key.
-        found: The offending value; empty when something is missing.
-        expected: What would be accepted.
-        write: What to write instead.
-    """
+    """One mistake in a contract."""
 
     where: str
+    """File, line and key."""
     found: str
+    """The offending value; empty when something is missing."""
     expected: str
     write: str
+    """What to write instead."""
 
     def __str__(self) -> str:
         lines = [f"{self.where}{f' = {self.found}' if self.found else ''}"]
@@ -59,32 +66,29 @@ class ContractError(PerennialError):
 
 
 def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document, str]:
-    """Read a TOML file as sections, with its text for further messages.
-
-    Args:
-        path: The file.
-        kind: The section that the whole file is.
-        what: What people call such a file.
+    """Read a TOML file as a section, with its text for further messages, which call it `what`.
 
     Raises:
         ContractError: every mistake found, up to twenty.
         PerennialError: there is no such file, or it is not text of a sensible length.
     """
-    text = read_text(path, what)
+    text = _read_text(path, what)
     try:
-        document = parse(text)
+        document = _parse(text)
     except ValueError as error:
         raise ContractError(path, [_no_toml(path, text, str(error))]) from error
     unusable = [
         Problem(where_in(path, text, location), found, expected, "")
-        for location, found, expected in islice(find_unusable(document), SHOWN)
+        for location, found, expected in islice(_find_unusable(document), SHOWN)
     ]
     if unusable:
         raise ContractError(path, unusable)
     dates = [
-        Problem(where_in(path, text, location), found, "no date", f'"{found}", if a text is meant')
-        for location, found in find_dates(document)
-        if not _takes_anything(kind, location)
+        Problem(
+            where_in(path, text, place), str(found), "no date", f'"{found}", if a text is meant'
+        )
+        for place, found in _walk(document)
+        if isinstance(found, date | time) and not _takes_anything(kind, place)
     ]
     if dates:
         raise ContractError(path, dates)
@@ -95,6 +99,95 @@ def read_document(path: Path, kind: type[Document], what: str) -> tuple[Document
         raise ContractError(
             path, [_problem(kind, path, text, document, detail) for detail in found]
         ) from error
+
+
+def _read_text(path: Path, what: str) -> str:
+    """Read a TOML file's text; a byte order mark of UTF-8 is dropped.
+
+    Raises:
+        PerennialError: it cannot be read, is not a regular file, too long, or not UTF-8.
+    """
+    try:
+        is_file = path.is_file()
+        if is_file or not path.exists():  # what does not exist raises the system's own error
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
+        raise PerennialError(
+            f"the {what} {path} cannot be read", evidence=str(error), action="check the path"
+        ) from error
+    if not is_file:
+        raise PerennialError(
+            f"the {what} {path} is not a regular file", action="give the path of a TOML file"
+        )
+    if len(content) > MAX_BYTES:
+        raise PerennialError(
+            f"the {what} {path} is longer than {MAX_BYTES >> 20} MiB",
+            evidence=f"it has {path.stat().st_size:,} bytes",
+            action="keep tables and texts of that length in files that the task reads",
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        found = f"line {line} has the byte 0x{content[error.start]:02x}"
+        if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+            found = "it begins with the byte order mark of UTF-16"
+        raise PerennialError(
+            f"the {what} {path} is not UTF-8 text", evidence=found, action="save it as UTF-8"
+        ) from error
+
+
+def _parse(text: str) -> dict[str, typing.Any]:
+    """Parse TOML; the ValueError of what Python's reader refuses names the line if it is known."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError as error:
+        raise ValueError(
+            f"tables and lists are nested more than {MAX_DEPTH} levels deep"
+        ) from error
+    except ValueError as error:  # integers of more than 4,300 digits
+        number = max(re.findall(r"[\d_]+", text), key=len)
+        line = text[: text.index(number)].count("\n") + 1
+        message = f"an integer of {len(number):,} digits (at line {line})"
+        raise ValueError(message) from error
+
+
+def _walk(document: object) -> Iterator[tuple[Location, object]]:
+    """Yield every value with its location, in order; stops below the greatest depth."""
+    waiting: list[tuple[Location, object]] = [((), document)]
+    while waiting:
+        location, value = waiting.pop()
+        yield location, value
+        if len(location) > MAX_DEPTH:
+            continue
+        if isinstance(value, dict):
+            waiting += reversed([((*location, key), item) for key, item in value.items()])
+        elif isinstance(value, list):
+            waiting += reversed([((*location, index), item) for index, item in enumerate(value)])
+
+
+def _find_unusable(document: object) -> Iterator[tuple[Location, str, str]]:
+    """Yield values that JSON, KFP or the operating system cannot carry: location, value, what fits.
+
+    Infinities and NaN, integers beyond 64 bits, control characters, nesting without end.
+    """
+    for location, value in _walk(document):
+        if len(location) > MAX_DEPTH:
+            yield location[:4], "", f"at most {MAX_DEPTH} levels of tables and lists"
+        elif isinstance(value, dict):
+            for key in value:
+                if CONTROL.search(key):
+                    yield (*location, repr(key)), "", "a name without control characters"
+        elif isinstance(value, float) and not isfinite(value):
+            yield location, str(value), "a finite number"
+        elif isinstance(value, int) and not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+            found = f"an integer of {value.bit_length():,} bits"
+            yield location, found, "an integer of at most 64 bits"
+        elif isinstance(value, str) and CONTROL.search(value):
+            yield location, repr(value[:200]), "a text without control characters"
 
 
 def _takes_anything(kind: type[Section], location: Sequence[str | int]) -> bool:
@@ -126,7 +219,8 @@ def _problem(
             value = json.dumps(REMOVED_OPTIONS[str(location[-1])])
             return Problem(where, "", f"no such option: it was removed, {value} holds always", "")
         case "extra_forbidden":
-            known = _known_keys(kind, location[:-1])
+            section = _section(kind, location[:-1])
+            known = list(section.model_fields) if section else []
             near = difflib.get_close_matches(str(location[-1]), known, n=1)
             expected = f"one of: {', '.join(known)}"
             return Problem(where, "", expected, f"{near[0]} (did you mean this?)" if near else "")
@@ -158,24 +252,14 @@ def _remedy(field: FieldInfo | None, location: tuple[str | int, ...], detail: Er
     if near:
         return f'{location[-1]} = "{near[0]}"'
     if field is not None and field.default is not PydanticUndefined and field.default is not None:
-        return f"{toml_line(str(location[-1]), _plain(field.default))}  (the default)"
+        default = to_jsonable_python(field.default)
+        return f"{toml_line(str(location[-1]), default)}  (the default)"
     return ""
-
-
-def _plain(value: object) -> JsonValue:
-    if isinstance(value, BaseModel):
-        return typing.cast("JsonValue", value.model_dump(mode="json"))
-    return typing.cast("JsonValue", list(value) if isinstance(value, tuple) else value)
 
 
 def first_sentence(text: str | None) -> str:
     """Return the first sentence of a documentation."""
     return re.split(r"(?<=[.;:])\s", " ".join((text or "").split()))[0].rstrip(";:")
-
-
-def _known_keys(kind: type[Section], location: Sequence[str | int]) -> list[str]:
-    section = _section(kind, location)
-    return list(section.model_fields) if section else []
 
 
 def _field(model: type[BaseModel], location: Sequence[str | int]) -> FieldInfo | None:

@@ -12,8 +12,7 @@ import pytest
 import typer
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from perennial.cli import VERBS, app, main
-from perennial.explanations import EXTRAS, explained
+from perennial.cli import EXTRAS, VERBS, app, explain_error, main
 
 ROOT = Path(__file__).resolve().parents[3]
 KIND = ROOT / "k8s" / "overlays" / "kind" / "profile.toml"
@@ -161,7 +160,7 @@ def test_a_package_that_is_not_installed_is_answered_with_the_extra_that_brings_
 
 
 def test_a_module_that_no_extra_brings_is_left_to_its_traceback():
-    assert explained(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+    assert explain_error(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
 
 
 def test_an_mlflow_that_does_not_answer_is_named_with_what_to_look_at(monkeypatch, capsys):
