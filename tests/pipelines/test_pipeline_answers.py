@@ -8,7 +8,7 @@ import pytest
 
 from deployments import contract, profile
 from perennial.cli import main
-from perennial.clients.pipeline_api import Connection, PipelineApi
+from perennial.clients.pipeline_api import PipelineApi
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.cause import Cause
 from perennial.deployment.credentials import connect
@@ -50,7 +50,7 @@ def gateway(*, redirects):
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield PipelineApi(Connection(f"http://127.0.0.1:{http.server_port}", "kubeflow"))
+        yield PipelineApi(f"http://127.0.0.1:{http.server_port}")
     finally:
         http.shutdown()
         thread.join()

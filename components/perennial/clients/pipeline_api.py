@@ -152,40 +152,34 @@ class NewSchedule(NewRun):
     """No run begins before."""
 
 
-@dataclass(frozen=True)
-class Connection:
-    """Address and credentials of the server.
-
-    Attributes:
-        url: Where /apis/v2beta1 lies below.
-        namespace: Of the runs; sent in multi-user installations only.
-        token: Gives the bearer token of the next request; asked each time, since projected tokens
-            rotate. None sends none.
-        cookie: Of a session behind an authentication proxy.
-        ca_file: Certificates to trust; empty for the usual ones.
-        multi_user: Whether objects belong to namespaces.
-    """
-
-    url: str
-    namespace: str
-    token: Callable[[], str] | None = None
-    cookie: str = ""
-    ca_file: str = ""
-    multi_user: bool = False
-
-
 class PipelineApi:
     """Pipelines, versions, schedules and runs on one server.
 
     Reading is tried again when the connection drops or the server is busy. Creating is not: a
     deployment looks again at what exists and goes on from there.
 
+    Args:
+        url: Where /apis/v2beta1 lies below.
+        namespace: Of the runs, in multi-user installations, where objects belong to namespaces.
+        token: Gives the bearer token of the next request; called for each, since projected tokens
+            rotate. None sends none.
+        cookie: Of a session behind an authentication proxy.
+        ca_file: Certificates to trust; empty for the usual ones.
+
     Raises:
         PerennialError: by every method, when the server cannot be reached or refuses.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        configuration = kfp_server_api.Configuration(host=connection.url.rstrip("/"))
+    def __init__(
+        self,
+        url: str,
+        namespace: str | None = None,
+        *,
+        token: Callable[[], str] | None = None,
+        cookie: str = "",
+        ca_file: str = "",
+    ) -> None:
+        configuration = kfp_server_api.Configuration(host=url.rstrip("/"))
         configuration.retries = Retry(
             total=4,
             redirect=False,  # followed to a login page, whose 200 would read as an empty answer
@@ -195,16 +189,16 @@ class PipelineApi:
             allowed_methods=("GET", "DELETE"),
             raise_on_status=False,
         )
-        if connection.ca_file:
-            configuration.ssl_ca_cert = connection.ca_file
-        if connection.token is not None:
+        if ca_file:
+            configuration.ssl_ca_cert = ca_file
+        if token is not None:
             configuration.api_key["authorization"] = ""  # without any, the hook is never asked
             configuration.api_key_prefix["authorization"] = "Bearer"
-            configuration.refresh_api_key_hook = _token_hook(connection.token)
-        client = kfp_server_api.ApiClient(configuration, cookie=connection.cookie or None)
+            configuration.refresh_api_key_hook = _token_hook(token)
+        client = kfp_server_api.ApiClient(configuration, cookie=cookie or None)
         self._client = client
-        self.url = connection.url
-        self._namespace = connection.namespace if connection.multi_user else None
+        self.url = url
+        self._namespace = namespace
         self._pipelines = kfp_server_api.PipelineServiceApi(client)
         self._uploads = kfp_server_api.PipelineUploadServiceApi(client)
         self._experiments = kfp_server_api.ExperimentServiceApi(client)

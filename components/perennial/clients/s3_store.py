@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
+from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
+from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.model import OperationModel
 from typing_extensions import override
 
 from perennial.clients.file_tree import TreeEntry
@@ -28,18 +31,11 @@ from perennial.clients.object_store import (
     ObjectStore,
     StoredObject,
     complete_file,
+    missing_object,
     sha256_of_file,
 )
 from perennial.clients.outages import each_outlasting, is_outage, outlast_once
 from perennial.clients.s3_checksums import agrees
-from perennial.clients.s3_errors import (
-    CONNECTION_ACTION,
-    DamagedError,
-    explained,
-    is_missing,
-    refuse_html,
-    unlike_s3,
-)
 from perennial.contracts.errors import BadDataError, PerennialError
 
 T = TypeVar("T")
@@ -53,8 +49,15 @@ _PARTS = TransferConfig(
 _CONNECTIONS = 4
 _CHUNK_BYTES = 256 * 1024
 _ATTEMPTS = 3
+_CONNECTION_ACTION = "check the bucket's name, AWS_ENDPOINT_URL_S3 and the credentials"
+_DISK_ACTION = "check that the local disk has space and may be written to"
+_MISSING_CODES = ("404", "NoSuchKey")
 _NAME_BYTES = 100
 _CONFLICT_CODES = ("PreconditionFailed", "ConditionalRequestConflict")
+
+
+class _DamagedError(Exception):
+    """A download differs from the stored object; another attempt may help."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +90,14 @@ class S3ObjectStore(ObjectStore):
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.uri = f"s3://{bucket}/{self.prefix}".rstrip("/")
         self._patience = patience or Patience()
-        with explained("open", self.uri):
+        with _explained("open", self.uri):
             self._client = boto3.client(
                 "s3",
                 config=Config(
                     connect_timeout=self._patience.connect_s, read_timeout=self._patience.silence_s
                 ),
             )
-        self._client.meta.events.register("after-call.s3", refuse_html)
+        self._client.meta.events.register("after-call.s3", _refuse_html)
 
     @override
     def list(self, prefix: str = "") -> list[StoredObject]:
@@ -221,13 +224,13 @@ class S3ObjectStore(ObjectStore):
             while time.monotonic() < ends:  # this thread outlives a caller that timed out
                 page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=begins, **more)
                 if "IsTruncated" not in page:
-                    raise unlike_s3("the listing's answer is not one of S3: it lacks IsTruncated")
+                    raise _unlike_s3("the listing's answer is not one of S3: it lacks IsTruncated")
                 yield page
                 if not page["IsTruncated"]:
                     return
                 token = page.get("NextContinuationToken", "")
                 if not token or token in tokens:
-                    raise unlike_s3(
+                    raise _unlike_s3(
                         f"page {len(tokens) + 1} of the listing leads "
                         + ("back to an earlier one" if token else "nowhere, but is not the last")
                     )
@@ -241,11 +244,11 @@ class S3ObjectStore(ObjectStore):
                 for item in items:
                     key = item["Key"]
                     if not key.startswith(begins):
-                        raise unlike_s3(f"{key!r} is listed under the prefix {begins!r}")
+                        raise _unlike_s3(f"{key!r} is listed under the prefix {begins!r}")
                     if found.setdefault(key, item["Size"]) != item["Size"]:
-                        raise unlike_s3(f"{key!r} is listed with two sizes")
+                        raise _unlike_s3(f"{key!r} is listed with two sizes")
                 if len(found) < known + len(items):
-                    raise unlike_s3(f"a page of the listing repeats keys, such as {key!r}")
+                    raise _unlike_s3(f"a page of the listing repeats keys, such as {key!r}")
             return found
 
         found = self._call("list", collect)
@@ -256,7 +259,7 @@ class S3ObjectStore(ObjectStore):
         def head() -> Answer:
             answer = self._client.head_object(**self._at(key), ChecksumMode="ENABLED")
             if "ContentLength" not in answer:
-                raise unlike_s3(f"the answer about {key!r} lacks its length")
+                raise _unlike_s3(f"the answer about {key!r} lacks its length")
             return dict(answer)
 
         return self._call("read from", head, key=key)
@@ -275,7 +278,7 @@ class S3ObjectStore(ObjectStore):
                 try:
                     self._call("read from", *self._parts(key, partial, head), limit=limit, key=key)
                     problem = self._damage(key, partial, head, seen)
-                except DamagedError as error:
+                except _DamagedError as error:
                     problem = str(error)
                 if not problem:
                     return
@@ -320,11 +323,11 @@ class S3ObjectStore(ObjectStore):
                         if len(chunk) > expected:
                             break
                 if arrived != expected or int(answer.get("ContentLength", expected)) != expected:
-                    raise DamagedError(f"{arrived:,} of {expected:,} bytes arrived")
+                    raise _DamagedError(f"{arrived:,} of {expected:,} bytes arrived")
                 return
-            except (BotoCoreError, DamagedError) as error:
+            except (BotoCoreError, _DamagedError) as error:
                 if attempt + 1 == _ATTEMPTS:
-                    raise error if is_outage(error) else DamagedError(str(error)) from error
+                    raise error if is_outage(error) else _DamagedError(str(error)) from error
                 logger.warning("reading %s/%s again: %s", self.uri, key, error)
 
     def _damage(self, key: str, file: Path, head: Answer, seen: set[str]) -> str:
@@ -365,25 +368,25 @@ class S3ObjectStore(ObjectStore):
             try:
                 answer = self._client.get_object(**self._at(key))
             except ClientError as error:
-                if is_missing(error):
+                if _is_missing(error):
                     return None, None
                 raise
             with closing(answer["Body"]) as body:
                 content = bytes(body.read())
             size = answer.get("ContentLength", len(content))
             if len(content) != size or agrees(BytesIO(content), answer) is False:
-                raise DamagedError(f"{key}: {len(content):,} of {size:,} bytes arrived, damaged")
+                raise _DamagedError(f"{key}: {len(content):,} of {size:,} bytes arrived, damaged")
             return content, answer.get("ETag", "")
 
         for attempt in range(_ATTEMPTS):
             try:
                 return self._call("read from", read)
-            except DamagedError as error:
+            except _DamagedError as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise PerennialError(
                         f"cannot read from {self.uri}",
                         evidence=str(error),
-                        action=CONNECTION_ACTION,
+                        action=_CONNECTION_ACTION,
                     ) from error
         raise AssertionError("the loop returns or raises")
 
@@ -391,7 +394,7 @@ class S3ObjectStore(ObjectStore):
         self, doing: str, *works: Callable[[], T], limit: float | None = None, key: str = ""
     ) -> T:
         """The first result of calls that run at once, in the time that they may take."""
-        with explained(doing, self.uri, key):
+        with _explained(doing, self.uri, key):
             return run_all_within(
                 limit or self._patience.call_s,
                 works,
@@ -448,3 +451,63 @@ def run_all_within(
         if errors:
             raise errors[0]
     return [results[index] for index in range(len(works))]
+
+
+@contextmanager
+def _explained(doing: str, uri: str, key: str = "") -> Iterator[None]:
+    """Turn what boto3 raises into our own errors."""
+    try:
+        yield
+    except (PerennialError, ConflictError, _DamagedError):
+        raise
+    except Exception as error:
+        # Servers that break the protocol raise anything in boto3: KeyError, ValueError, ...
+        if key and _is_missing(error):
+            raise missing_object(f"{uri}/{key}") from error
+        if key and _error_code(error) in ("PreconditionFailed", "412"):
+            raise BadDataError(
+                f"{uri}/{key} changed while it was read",
+                evidence=str(error),
+                action="write partitions once; corrections go into a new partition",
+            ) from error
+        is_known = isinstance(error, BotoCoreError | ClientError | Boto3Error | TimeoutError)
+        is_local = isinstance(error, OSError) and bool(error.filename)
+        raise PerennialError(
+            f"cannot {doing} {uri}",
+            evidence=str(error) if is_known else f"{type(error).__name__}: {error}",
+            action=_DISK_ACTION if is_local else _CONNECTION_ACTION,
+        ) from error
+
+
+def _error_code(error: Exception) -> str:
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else ""
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether the store knows no such object; a page of HTML is not the store's answer."""
+    if not isinstance(error, ClientError) or _error_code(error) not in _MISSING_CODES:
+        return False
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return not _is_foreign_page(headers)
+
+
+def _is_foreign_page(headers: Mapping[str, str]) -> bool:
+    names = [name.lower() for name in headers]
+    kind = next((value for name, value in headers.items() if name.lower() == "content-type"), "")
+    return kind.startswith("text/html") and not any(name.startswith("x-amz") for name in names)
+
+
+def _refuse_html(http_response: AWSResponse, model: OperationModel, **_: object) -> None:
+    """Stop where a proxy, a login page or a captive portal answers in the store's place."""
+    if http_response.status_code < 300 and _is_foreign_page(http_response.headers):
+        http_response.raw.close()
+        raise _unlike_s3(f"{model.name} was answered with a page of HTML, without headers of S3")
+
+
+def _unlike_s3(evidence: str) -> PerennialError:
+    """The error for an answer that breaks the protocol."""
+    return PerennialError(
+        "the object store does not answer as S3 does",
+        evidence=evidence,
+        action="check AWS_ENDPOINT_URL_S3, and whether a proxy or a login page stands in between",
+    )

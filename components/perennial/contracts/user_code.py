@@ -13,10 +13,11 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from traceback import walk_stack, walk_tb
 from types import FrameType, ModuleType, TracebackType
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -102,7 +103,7 @@ def no_silent_exit() -> Iterator[None]:
         if status == 0 and os.getpid() == process:  # a forked child may end as it likes
             raise BadTaskError(
                 "os._exit(0) was called before the work was done",
-                evidence=f"called at {_place_of(_frames_above(sys._getframe(1)))}",
+                evidence=f"called at {_place_of(reversed([*walk_stack(sys._getframe(1))]))}",
                 action="remove the call: it would end the process with success",
             )
         leave(status)
@@ -156,7 +157,7 @@ def import_user_module(name: str, place: str = "") -> ModuleType:
             f"`python -c 'import {name}'` must work",
         ) from error
     except _ImportTimeout as error:
-        raise _too_slow(name, seconds, _place_of(_frames_of(error.__traceback__))) from error
+        raise _too_slow(name, seconds, _place_of(walk_tb(error.__traceback__))) from error
 
 
 def import_seconds() -> float:
@@ -191,7 +192,7 @@ def _time_limit(seconds: float, module: str) -> Iterator[None]:
         interruptions += 1
         if interruptions < INTERRUPTIONS:
             raise _ImportTimeout
-        place = _place_of(_frames_above(frame))
+        place = _place_of(reversed([*walk_stack(frame)]))
         sys.stderr.write(f"perennial: {_too_slow(module, seconds, place)}\n")
         sys.stderr.flush()
         os._exit(EXIT_CODE)
@@ -217,7 +218,7 @@ def _time_limit(seconds: float, module: str) -> Iterator[None]:
 def _ended(place: str, what: str, trace: TracebackType | None) -> BadTaskError:
     return BadTaskError(
         f"{place} tried to end the process: {what}",
-        evidence=f"raised at {_place_of(_frames_of(trace))}",
+        evidence=f"raised at {_place_of(walk_tb(trace))}",
         action="raise an ordinary exception instead: remove sys.exit, exit or quit",
     )
 
@@ -230,23 +231,7 @@ def _too_slow(module: str, seconds: float, place: str) -> BadTaskError:
     )
 
 
-def _frames_of(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
-    found: list[tuple[FrameType, int]] = []
-    while trace is not None:
-        found.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    return found
-
-
-def _frames_above(frame: FrameType | None) -> list[tuple[FrameType, int]]:
-    found: list[tuple[FrameType, int]] = []
-    while frame is not None:
-        found.insert(0, (frame, frame.f_lineno))
-        frame = frame.f_back
-    return found
-
-
-def _place_of(frames: list[tuple[FrameType, int]]) -> str:
+def _place_of(frames: Iterable[tuple[FrameType, int]]) -> str:
     """File, line and function of the innermost frame of the user's own; else of the innermost."""
     named = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames]
     own = [each for each in named if _is_users(each[0])]

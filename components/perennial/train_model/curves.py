@@ -3,11 +3,10 @@
 import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from perennial.clients.tracking import Tracking
 from perennial.contracts.training import EvaluationPoint, StepPoint
@@ -34,70 +33,56 @@ def log_evaluations(tracking: Tracking, points: Sequence[EvaluationPoint]) -> No
         )
 
 
-class LiveCurves:
-    """Follows the file to which a training writes its points, in a thread, while it runs.
+@contextmanager
+def live_curves(file: Path, tracking: Future[Tracking]) -> Iterator[None]:
+    """Follow the file of JSON lines to which a training writes its points, while the block runs.
 
     All points are sent again at the end; the server drops duplicates. If the server fails in
     between, only the live view is lost, not the training.
-
-    Args:
-        file: JSON lines; may not exist yet.
-        tracking: The tracking run, once the server has answered.
     """
+    # The points of earlier attempts have been sent.
+    offset = file.stat().st_size if file.exists() else 0
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_follow, args=(file, offset, tracking, ended), name="live-curves", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
-    def __init__(self, file: Path, tracking: Future[Tracking]) -> None:
-        self._file = file
-        self._tracking = tracking
-        # The points of earlier attempts have been sent.
-        self._offset = file.stat().st_size if file.exists() else 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="live-curves", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+def _follow(file: Path, offset: int, tracking: Future[Tracking], ended: threading.Event) -> None:
+    while not ended.wait(POLL_SECONDS):
+        lines = _read_lines(file, offset)
+        if not lines or not tracking.done():
+            continue
+        try:
+            _send(tracking.result(), lines)
+        except Exception as error:  # anything that the server's client raises
+            logger.warning("live curves stopped: %s", error)
+            return
+        offset += sum(map(len, lines))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
 
-    def _follow(self) -> None:
-        while not self._ended.wait(POLL_SECONDS):
-            lines = self._new_lines()
-            if not lines or not self._tracking.done():
-                continue
-            try:
-                self._send(lines)
-            except Exception as error:  # anything that the server's client raises
-                logger.warning("live curves stopped: %s", error)
-                return
-            self._offset += sum(map(len, lines))
+def _read_lines(file: Path, offset: int) -> list[bytes]:
+    """Return complete lines only: the last one may still be incomplete."""
+    if not file.exists():
+        return []
+    with file.open("rb") as stream:
+        stream.seek(offset)
+        return [line for line in stream if line.endswith(b"\n")]
 
-    def _new_lines(self) -> list[bytes]:
-        """Return complete lines only: the last one may still be incomplete."""
-        if not self._file.exists():
-            return []
-        with self._file.open("rb") as stream:
-            stream.seek(self._offset)
-            return [line for line in stream if line.endswith(b"\n")]
 
-    def _send(self, lines: list[bytes]) -> None:
-        tracking = self._tracking.result()
-        points = [json.loads(line) for line in lines]
-        by_kind = {
-            kind: [
-                {name: value for name, value in point.items() if name != "kind"}
-                for point in points
-                if point["kind"] == kind
-            ]
-            for kind in ("step", "evaluation")
-        }
-        log_steps(tracking, [StepPoint.model_validate(each) for each in by_kind["step"]])
-        log_evaluations(
-            tracking, [EvaluationPoint.model_validate(each) for each in by_kind["evaluation"]]
-        )
+def _send(tracking: Tracking, lines: list[bytes]) -> None:
+    steps, evaluations = [], []
+    for line in lines:
+        point = json.loads(line)
+        if point.pop("kind") == "step":
+            steps.append(StepPoint.model_validate(point))
+        else:
+            evaluations.append(EvaluationPoint.model_validate(point))
+    log_steps(tracking, steps)
+    log_evaluations(tracking, evaluations)

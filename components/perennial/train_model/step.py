@@ -12,7 +12,7 @@ from perennial.contracts.training import TrainingResult
 from perennial.steps.decorator import StepResult, pipeline_step
 from perennial.train_model.attempts import run_to_end
 from perennial.train_model.config import TrainModelConfig
-from perennial.train_model.curves import LiveCurves, log_evaluations, log_steps
+from perennial.train_model.curves import live_curves, log_evaluations, log_steps
 from perennial.train_model.identity import is_finished, training_job
 from perennial.train_model.report import final_metrics, summarize, training_page
 from perennial.training_jobs.launcher import remove_encoded_data
@@ -37,7 +37,7 @@ def train_model_step(
             remove_encoded_data(job)
         else:
             launcher = open_launcher(settings.resources, environment)
-            with LiveCurves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
+            with live_curves(job.logs / "metrics.jsonl", tracking), failure_on_record(tracking):
                 run_to_end(job, launcher, settings.resources.max_restarts)
     result = TrainingResult.read(job.root)
     summary = summarize(result, is_reused=is_reused)

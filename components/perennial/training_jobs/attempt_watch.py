@@ -195,11 +195,8 @@ def heartbeats(job: TrainingJob, every_seconds: float) -> Iterator[None]:
     def write() -> None:
         is_over = False
         while not is_over:
-            try:
-                with single_attempts():
-                    write_heartbeat(job, secrets.token_hex(8))
-            except PerennialError as error:
-                logger.warning("the heartbeat cannot be written: %s", error.problem)
+            with _logged_outages("the heartbeat cannot be written"):
+                write_heartbeat(job, secrets.token_hex(8))
             is_over = ended.wait(every_seconds)
 
     thread = threading.Thread(target=write, name="heartbeat", daemon=True)
@@ -225,11 +222,8 @@ class AttemptFiles:
     def is_rendezvous_complete(self) -> bool:
         """Whether the rendezvous of all ranks is complete; the last answer if it is unknown."""
         if not self._is_complete:
-            try:
-                with single_attempts():
-                    self._is_complete = is_rendezvous_complete(self._job)
-            except PerennialError as error:
-                logger.warning("cannot tell whether the rendezvous is complete: %s", error)
+            with _logged_outages("cannot check whether the rendezvous is complete"):
+                self._is_complete = is_rendezvous_complete(self._job)
         return self._is_complete is not False
 
     def fetch_curves(self) -> None:
@@ -237,30 +231,23 @@ class AttemptFiles:
         if time.monotonic() < self._next_curves:
             return
         self._next_curves = time.monotonic() + self._intervals.curves
-        try:
-            with single_attempts():
-                content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
-        except PerennialError as error:
-            logger.warning("curves cannot be read at present: %s", error)
-            return
-        with (self._job.logs / CURVES).open("ab") as file:
-            file.write(content[self._num_bytes :])
-        self._num_bytes = len(content)
+        with _logged_outages("curves cannot be read at present"):
+            content = open_store(self._job.attempt_uri).read(f"logs/{CURVES}") or b""
+            with (self._job.logs / CURVES).open("ab") as file:
+                file.write(content[self._num_bytes :])
+            self._num_bytes = len(content)
 
     def keep_logs(self, files: Iterable[Path], *, is_last: bool = False) -> None:
         """Upload the pods' logs that have grown, so that they outlive the pods and this step."""
         if time.monotonic() < self._next_logs and not is_last:
             return
         self._next_logs = time.monotonic() + self._intervals.logs
-        try:
+        with _logged_outages(f"logs cannot be uploaded and are only in {self._job.logs}"):
             for file in files:
                 size = file.stat().st_size
                 if size != self._sizes.get(file):
-                    with single_attempts():
-                        open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
+                    open_store(self._job.attempt_uri).upload(f"logs/{file.name}", file)
                     self._sizes[file] = size
-        except PerennialError as error:
-            logger.warning("logs cannot be uploaded and are only in %s: %s", self._job.logs, error)
 
     def forget(self) -> None:
         """Delete the markers of earlier pods, which would be taken for those of the next ones."""
@@ -268,3 +255,13 @@ class AttemptFiles:
             forget_attempt(self._job)
         except PerennialError as error:
             logger.warning("markers of earlier pods cannot be deleted: %s", error)
+
+
+@contextmanager
+def _logged_outages(problem: str) -> Iterator[None]:
+    """Try each call of the block once; log the error of the store instead of raising it."""
+    try:
+        with single_attempts():
+            yield
+    except PerennialError as error:
+        logger.warning("%s: %s", problem, error)

@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
-from perennial.clients.pipeline_api import Connection, PipelineApi
+from perennial.clients.pipeline_api import PipelineApi
 from perennial.contracts.errors import PerennialError
 from perennial.deployment.profile import AuthSection, Profile
 
@@ -24,14 +24,11 @@ def connect(profile: Profile) -> PipelineApi:
     """
     server = profile.server
     return PipelineApi(
-        Connection(
-            url=server.pipelines_url,
-            namespace=server.namespace,
-            token=_token(profile.auth),
-            cookie=_dex_cookie(profile) if profile.auth.kind == "dex" else "",
-            ca_file=server.ca_file,
-            multi_user=server.multi_user,
-        )
+        server.pipelines_url,
+        server.namespace if server.multi_user else None,
+        token=_token(profile.auth),
+        cookie=_dex_cookie(profile) if profile.auth.kind == "dex" else "",
+        ca_file=server.ca_file,
     )
 
 

@@ -25,11 +25,7 @@ Document = dict[str, Any]
 
 
 def place(compiled: str, profile: Profile) -> str:
-    """Make a compiled pipeline fit for an environment.
-
-    Args:
-        compiled: The YAML as `compile_pipeline` writes it, with logical image names.
-        profile: The environment.
+    """Make a compiled pipeline, with logical image names, fit for an environment.
 
     Raises:
         PerennialError: the pipeline names an image that the profile does not, or has not pinned.
@@ -46,10 +42,20 @@ def place(compiled: str, profile: Profile) -> str:
             {"name": name, "value": value}
             for name, value in _variables(profile, container["image"]).items()
         ]
-        container["resources"] = _resources(profile.pods.steps.get(step, StepResources()))
+        resources = profile.pods.steps.get(step, StepResources())
+        container["resources"] = {
+            "resourceCpuRequest": resources.cpu,
+            "resourceMemoryRequest": resources.memory,
+            "resourceMemoryLimit": resources.memory,
+        }
         kubernetes[label] = _pod(step, profile, runs_task=runs_task)
     for task in _tasks(spec):
-        task["retryPolicy"] = _retry(profile.pods)
+        task["retryPolicy"] = {
+            "maxRetryCount": profile.pods.max_retries,
+            "backoffDuration": "30s",
+            "backoffFactor": 2.0,
+            "backoffMaxDuration": "600s",
+        }
     json_format.ParseDict(
         spec, pipeline_spec_pb2.PipelineSpec()
     )  # raises on what KFP does not know
@@ -65,10 +71,9 @@ def step_of(executor: str) -> str:
 
 
 def settings_in(documents: Iterable[Document]) -> dict[str, Document]:
-    """Executor → what a profile decides about it, of a placed pipeline's two documents.
+    """Return executor → what a profile decides about it.
 
-    Args:
-        documents: The pipeline's and the platform's specification; none gives nothing.
+    The documents are a placed pipeline's and its platform's specification; none gives nothing.
     """
     spec, platform = [*documents, {}, {}][:2]
     pods = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {})
@@ -116,16 +121,7 @@ def _variables(profile: Profile, image: str) -> Mapping[str, str]:
         own[environment.SECRET_FILES] = " ".join(
             f"{name}={place_}" for name, place_ in sorted(profile.stores.secrets.items())
         )
-    unless_said = {"OMP_NUM_THREADS": "1"}
-    return {**unless_said, **profile.stores.environment, **own}
-
-
-def _resources(asked: StepResources) -> Document:
-    return {
-        "resourceCpuRequest": asked.cpu,
-        "resourceMemoryRequest": asked.memory,
-        "resourceMemoryLimit": asked.memory,
-    }
+    return {"OMP_NUM_THREADS": "1", **profile.stores.environment, **own}
 
 
 def _pod(step: str, profile: Profile, *, runs_task: bool) -> JsonValue:
@@ -183,15 +179,6 @@ def _mounts(pods: PodsSection, *, runs_task: bool) -> list[JsonValue]:
             }
         )
     return mounts
-
-
-def _retry(pods: PodsSection) -> Document:
-    return {
-        "maxRetryCount": pods.max_retries,
-        "backoffDuration": "30s",
-        "backoffFactor": 2.0,
-        "backoffMaxDuration": "600s",
-    }
 
 
 def _tasks(spec: Document) -> Iterator[Document]:

@@ -10,7 +10,7 @@ from perennial.contracts.errors import PerennialError
 from perennial.contracts.section import canonical_json
 from perennial.contracts.training import EvaluationPoint, StepPoint
 from perennial.train_model import curves
-from perennial.train_model.curves import LiveCurves, log_evaluations, log_steps
+from perennial.train_model.curves import live_curves, log_evaluations, log_steps
 
 
 def point(step: int) -> StepPoint:
@@ -48,7 +48,7 @@ def eventually(condition):
 def test_points_arrive_while_the_training_runs_and_are_not_doubled(environment, tmp_path, quick):
     file, opened = tmp_path / "metrics.jsonl", Future()
     tracking = open_tracking(environment, "curves")
-    with LiveCurves(file, opened):
+    with live_curves(file, opened):
         write(file, "step", point(1))
         opened.set_result(tracking)
         eventually(lambda: history(environment, tracking, "train/loss") == [(1, 1.0)])
@@ -70,7 +70,7 @@ def test_a_server_that_fails_costs_the_live_view_alone(tmp_path, quick, caplog):
 
     file, opened = tmp_path / "metrics.jsonl", Future()
     opened.set_result(Down())
-    with LiveCurves(file, opened):
+    with live_curves(file, opened):
         write(file, "step", point(1))
         eventually(lambda: "live curves stopped" in caplog.text)
 
@@ -80,6 +80,6 @@ def test_what_an_earlier_attempt_wrote_is_not_sent_again(environment, tmp_path, 
     write(file, "step", point(1))
     tracking = open_tracking(environment, "curves")
     opened.set_result(tracking)
-    with LiveCurves(file, opened):
+    with live_curves(file, opened):
         write(file, "step", point(2))
         eventually(lambda: history(environment, tracking, "train/loss") == [(2, 0.5)])
