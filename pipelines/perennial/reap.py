@@ -20,10 +20,7 @@ from perennial.training_jobs.leftovers import (
 def reap(namespace: str, grace: timedelta, *, is_dry: bool) -> list[Reaping]:
     """Decide about every job of Perennial in a namespace, and delete those that are due.
 
-    Args:
-        namespace: Where; empty for the pod's own.
-        grace: How old a job that has ended is kept to be.
-        is_dry: Decide only.
+    An empty namespace is the pod's own; jobs that have ended are kept for the grace period.
     """
     cluster = Cluster.connect(ClusterAddress.read(), namespace)
     # Jobs before runs: a run that is not listed has ended before its job was seen.

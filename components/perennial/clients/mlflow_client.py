@@ -33,7 +33,7 @@ LOCK_SECONDS = 20
 """Seconds that another process may lock the database; MLflow waits as long for each statement."""
 # User and password of an address, which must not be shown.
 PASSWORD = re.compile(r"//[^/@\s]*@")
-# How MLflow's client words that there was no answer.
+# How MLflow's client reports that there was no answer.
 UNANSWERED = re.compile(r"API request to \S+ failed with (timeout )?exception")
 # What MLflow answers when a row appeared or the database was locked while it was writing, and how
 # often a write is tried; each loser's second try finds the row, a version's number is raced for.

@@ -40,7 +40,7 @@ UNANSWERED: Mapping[str, frozenset[str]] = MappingProxyType(
         "builtins": frozenset({"ConnectionError", "TimeoutError"}),
     }
 )
-# How MLflow's client and databases word that there was no answer.
+# How MLflow's client and databases report that there was no answer.
 SILENCE = re.compile(
     r"API request to \S+ failed with (timeout )?exception"
     r"|API request to .* failed with error code (429|5\d\d)"
@@ -129,10 +129,7 @@ def outlast(
 ) -> T:
     """The result of a call that may be repeated; an outage is waited for.
 
-    Args:
-        call: What to do.
-        persistence: How long; by default as in the environment, and not at all at a prompt.
-        clock: Measures and waits.
+    By default as long as the environment names, and not at all at a prompt.
 
     Raises:
         OutageError: the service did not answer within the budget; without one, its own error.
@@ -154,7 +151,7 @@ def outlast(
             if not persistence.budget_seconds:
                 raise
             if now >= ends:
-                raise _given_up(error, persistence.budget_seconds) from error
+                raise _timed_out(error, persistence.budget_seconds) from error
             if now >= next_log:
                 _log(error, ends - now)
                 next_log = now + LOG_EVERY_SECONDS
@@ -234,7 +231,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _given_up(error: Exception, seconds: float) -> OutageError:
+def _timed_out(error: Exception, seconds: float) -> OutageError:
     waited = f" after {seconds:g} s of waiting"
     if isinstance(error, PerennialError):
         return OutageError(error.problem + waited, evidence=error.evidence, action=error.action)

@@ -13,12 +13,9 @@ _MD5_HEX = 32
 def agrees(
     content: BinaryIO, answer: Mapping[str, Any], *, part_bytes: Callable[[], int] | None = None
 ) -> bool | None:
-    """Whether a content has the checksum or the ETag of its object; None where neither tells.
+    """Whether a content has the checksum or the ETag of its object; None where neither decides.
 
-    Args:
-        content: Read from its beginning.
-        answer: What the store answered about the object, as boto3 gives it.
-        part_bytes: Gives the size of the parts that the object was uploaded in; 0 if unknown.
+    `part_bytes` gives the size of the parts that the object was uploaded in; 0 if unknown.
     """
     sums = {"ChecksumSHA256": hashlib.sha256, "ChecksumSHA1": hashlib.sha1}
     for name, algorithm in sums.items():

@@ -15,17 +15,12 @@ DESCRIPTION_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class VersionDecision:
-    """A decision of a person or of the gate on a version.
-
-    Attributes:
-        by: The person, or the gate.
-        reason: As they wrote it.
-        at: In UTC, to the second; such times sort as text.
-    """
+    """A decision of a person or of the gate on a version."""
 
     by: str
     reason: str
     at: str
+    """In UTC, to the second; such times sort as text."""
 
     @classmethod
     def now(cls, by: str, reason: str) -> "VersionDecision":
@@ -80,12 +75,7 @@ def is_rolled_back(tags: Mapping[str, str]) -> bool:
 
 
 def refuse_rolled_back(title: str, tags: Mapping[str, str], action: str) -> None:
-    """Refuse to promote what a person took out of production.
-
-    Args:
-        title: What people call the version.
-        tags: Of the version.
-        action: What they can do instead.
+    """Refuse to promote what a person took out of production; the action is what to do instead.
 
     Raises:
         PerennialError: a person took it out, and nobody put it back since.

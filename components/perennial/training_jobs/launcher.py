@@ -38,15 +38,11 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result of an attempt.
-
-    Attributes:
-        state: The final state, which decides on a restart.
-        cause: What ended it, as seen from outside; empty where nothing is.
-    """
+    """The result of an attempt; its state decides on a restart."""
 
     state: JobState
     cause: str = ""
+    """What ended it, as seen from outside; empty where nothing is."""
 
 
 class Launcher(ABC):
@@ -112,11 +108,7 @@ MALLOC = {
 
 
 def worker_settings(threads: int) -> dict[str, str]:
-    """Return the variables.
-
-    Args:
-        threads: Threads of each process.
-    """
+    """Return the variables of a process with so many threads."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "POLARS_MAX_THREADS": str(threads),
@@ -129,11 +121,7 @@ def worker_settings(threads: int) -> dict[str, str]:
 
 
 class LocalLauncher(Launcher):
-    """Run one torchrun at a time. The caller decides on restarts, so torchrun makes none.
-
-    Args:
-        threads_per_process: Threads of each rank.
-    """
+    """Run one torchrun at a time. The caller decides on restarts, so torchrun makes none."""
 
     def __init__(self, threads_per_process: int) -> None:
         self.log = ""

@@ -15,15 +15,12 @@ from perennial.steps.parameters import CARRIED_BYTES, encode_parameter
 
 @dataclass(frozen=True)
 class Cause:
-    """Reason of a person or another system to start a run.
-
-    Attributes:
-        reason: Free text; stored on the run and on the model version.
-        evidence: What another system saw, as a JSON object; empty for a person.
-    """
+    """Reason of a person or another system to start a run."""
 
     reason: str
+    """Free text; stored on the run and on the model version."""
     evidence: str = ""
+    """Evidence of another system, a JSON object; empty for a person."""
 
     @property
     def trigger(self) -> str:

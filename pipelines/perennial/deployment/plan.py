@@ -100,10 +100,7 @@ def observe(api: PipelineApi, desired: Desired) -> Observed:
 def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) -> list[Action]:
     """Return the calls to make in their order; none when all is as it should be.
 
-    Args:
-        desired: What should be.
-        observed: What is.
-        kinds: The schedules to care for; those of other kinds are left as they are.
+    Schedules of other kinds are left as they are.
     """
     actions: list[Action] = []
     for pipeline in desired.pipelines:

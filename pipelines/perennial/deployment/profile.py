@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import (
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from perennial.contracts import environment
 from perennial.contracts.section import Section
@@ -58,13 +52,86 @@ CRON_NAMES = {
 }
 
 
+def check_address(uri: str, schemes: tuple[str, ...]) -> str:
+    """An address that pods can reach and that holds no password.
+
+    Raises:
+        ValueError: another scheme, no host, or a user or password in it.
+    """
+    parts = urlsplit(uri)
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    if parts.username or holds_password(uri):
+        raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
+    if parts.scheme not in schemes or not parts.netloc:
+        raise ValueError(
+            f"{shown!r} is not an address that a pod can reach; begin it with {schemes[0]}://"
+        )
+    return uri
+
+
+def holds_password(text: str) -> bool:
+    """Whether it is an address with a password, before its host or among its parameters."""
+    parts = urlsplit(text)
+    return bool(parts.password) or any(SECRET_NAMES.search(name) for name in parse_qs(parts.query))
+
+
+def check_cron(text: str) -> str:
+    """Return a cron expression of five fields; the error of any other names the field."""
+    fields = text.split()
+    if len(fields) != len(CRON_FIELDS):
+        raise ValueError(
+            f"{text!r} has {len(fields)} fields, not five: minute, hour, day of the month, month, "
+            'day of the week, such as "0 3 * * *" for three at night'
+        )
+    for field, (name, low, high) in zip(fields, CRON_FIELDS, strict=True):
+        for part in field.split(","):
+            _check_cron_part(part, name, low, high)
+    return " ".join(fields)
+
+
+def with_seconds(text: str) -> str:
+    """Six fields, as the server's scheduler reads them: it takes five for something else."""
+    return f"0 {check_cron(text)}"
+
+
+def _check_cron_part(part: str, name: str, low: int, high: int) -> None:
+    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+    if matched is None:
+        raise ValueError(f"{part!r} is not valid as {name}; write a number, a range, * or */N")
+    span, every = matched.groups()
+    if every is not None and not 1 <= int(every) <= high:
+        raise ValueError(f"{part!r}: steps of a {name} lie between 1 and {high}")
+    numbers = [] if span == "*" else [_cron_number(end, name, low, high) for end in span.split("-")]
+    if numbers != sorted(numbers):
+        raise ValueError(f"{part!r}: the range of a {name} must not run backwards")
+
+
+def _cron_number(text: str, name: str, low: int, high: int) -> int:
+    if text.lower() in CRON_NAMES.get(name, ()):
+        return CRON_NAMES[name].index(text.lower()) + low
+    if not text.isdigit() or not low <= int(text) <= high:
+        raise ValueError(f"{text!r} is not valid as {name}; it lies between {low} and {high}")
+    return int(text)
+
+
+def _address(*schemes: str) -> AfterValidator:
+    """Return the validator of an address with one of these schemes; "" stands for none."""
+    named = tuple(filter(None, schemes))
+    return AfterValidator(
+        lambda uri: uri if not uri and "" in schemes else check_address(uri, named)
+    )
+
+
+Cron = Annotated[str, AfterValidator(lambda text: check_cron(text) if text else text)]
+
+
 class ServerSection(Section):
     """The Kubeflow Pipelines server."""
 
-    pipelines_url: str
+    pipelines_url: Annotated[str, _address("http", "https")]
     """Address below which /apis/v2beta1 lies: `http://ml-pipeline.kubeflow.svc:8888` inside a
     cluster, the address of a port-forward, or `https://HOST/pipeline` behind a Kubeflow gateway."""
-    dashboard_url: str = ""
+    dashboard_url: Annotated[str, _address("http", "https", "")] = ""
     """Address of the dashboard; links are printed when it is set."""
     namespace: Name = "kubeflow"
     """Namespace of the runs' pods: `kubeflow` for a standalone server, else the team's profile."""
@@ -72,12 +139,6 @@ class ServerSection(Section):
     """Whether pipelines and runs belong to namespaces, as in a Kubeflow distribution."""
     ca_file: str = ""
     """Certificates to trust, for a server whose certificate your company signed itself."""
-
-    @field_validator("pipelines_url", "dashboard_url")
-    @classmethod
-    def _is_an_address(cls, url: str, info: ValidationInfo) -> str:
-        is_unset = not url and info.field_name == "dashboard_url"
-        return url if is_unset else check_address(url, ("http", "https"))
 
 
 class AuthSection(Section):
@@ -114,9 +175,9 @@ class StoresSection(Section):
 
     store_uri: str
     """Object store of snapshots, checkpoints and trigger state, such as `s3://bucket/prefix`."""
-    tracking_uri: str
+    tracking_uri: Annotated[str, _address("http", "https", "postgresql")]
     """MLflow's tracking server."""
-    pipeline_root: str = ""
+    pipeline_root: Annotated[str, _address("s3", "minio", "gs", "")] = ""
     """Root of KFP's artifacts; empty for the server's default."""
     secrets: dict[VariableName, SecretKey] = Field(default_factory=dict)
     """Environment variable of every step's process → `SECRET/KEY` in the runs' namespace. The
@@ -131,16 +192,6 @@ class StoresSection(Section):
         if found:  # it is an argument of training pods, and the address of long contracts
             raise ValueError(f"{uri!r} holds {found.group()!r}, which Kubernetes or Argo replaces")
         return check_address(uri, ("s3",))
-
-    @field_validator("tracking_uri")
-    @classmethod
-    def _is_a_tracking_server(cls, uri: str) -> str:
-        return check_address(uri, ("http", "https", "postgresql"))
-
-    @field_validator("pipeline_root")
-    @classmethod
-    def _is_a_root_that_kfp_knows(cls, uri: str) -> str:
-        return check_address(uri, ("s3", "minio", "gs")) if uri else uri
 
     @field_validator("secrets", "environment")
     @classmethod
@@ -230,17 +281,12 @@ class PodsSection(Section):
 class SchedulesSection(Section):
     """Schedules of the pipelines; five cron fields, in the server's time zone (UTC)."""
 
-    monitoring: str = ""
+    monitoring: Cron = ""
     """`drift_monitoring`: looks at new data, trains when there is evidence for it. Daily or hourly,
     as the data arrives. Empty for never."""
-    training: str = ""
+    training: Cron = ""
     """`continuous_training` whatever the data look like. Empty for never, the usual choice when
     monitoring runs."""
-
-    @field_validator("monitoring", "training")
-    @classmethod
-    def _is_cron(cls, text: str) -> str:
-        return check_cron(text) if text else text
 
 
 class Profile(Section):
@@ -280,65 +326,3 @@ def load_profile(path: Path) -> Profile:
         absolute = str((path.resolve().parent / server.ca_file).resolve())
         server = server.model_copy(update={"ca_file": absolute})
     return profile.model_copy(update={"server": server})
-
-
-def check_address(uri: str, schemes: tuple[str, ...]) -> str:
-    """An address that pods can reach and that holds no password.
-
-    Raises:
-        ValueError: another scheme, no host, or a user or password in it.
-    """
-    parts = urlsplit(uri)
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
-    if parts.username or holds_password(uri):
-        raise ValueError(f"{shown!r} comes with a user or password; name a secret instead")
-    if parts.scheme not in schemes or not parts.netloc:
-        raise ValueError(
-            f"{shown!r} is not an address that a pod can reach; begin it with {schemes[0]}://"
-        )
-    return uri
-
-
-def holds_password(text: str) -> bool:
-    """Whether it is an address with a password, before its host or among its parameters."""
-    parts = urlsplit(text)
-    return bool(parts.password) or any(SECRET_NAMES.search(name) for name in parse_qs(parts.query))
-
-
-def check_cron(text: str) -> str:
-    """Return a cron expression of five fields; the error of any other names the field."""
-    fields = text.split()
-    if len(fields) != len(CRON_FIELDS):
-        raise ValueError(
-            f"{text!r} has {len(fields)} fields, not five: minute, hour, day of the month, month, "
-            'day of the week, such as "0 3 * * *" for three at night'
-        )
-    for field, (name, low, high) in zip(fields, CRON_FIELDS, strict=True):
-        for part in field.split(","):
-            _check_cron_part(part, name, low, high)
-    return " ".join(fields)
-
-
-def with_seconds(text: str) -> str:
-    """Six fields, as the server's scheduler reads them: it takes five for something else."""
-    return f"0 {check_cron(text)}"
-
-
-def _check_cron_part(part: str, name: str, low: int, high: int) -> None:
-    matched = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
-    if matched is None:
-        raise ValueError(f"{part!r} is not valid as {name}; write a number, a range, * or */N")
-    span, every = matched.groups()
-    if every is not None and not 1 <= int(every) <= high:
-        raise ValueError(f"{part!r}: steps of a {name} lie between 1 and {high}")
-    numbers = [] if span == "*" else [_cron_number(end, name, low, high) for end in span.split("-")]
-    if numbers != sorted(numbers):
-        raise ValueError(f"{part!r}: the range of a {name} must not run backwards")
-
-
-def _cron_number(text: str, name: str, low: int, high: int) -> int:
-    if text.lower() in CRON_NAMES.get(name, ()):
-        return CRON_NAMES[name].index(text.lower()) + low
-    if not text.isdigit() or not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is not valid as {name}; it lies between {low} and {high}")
-    return int(text)
