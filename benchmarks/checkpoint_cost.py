@@ -315,7 +315,7 @@ def processor() -> str:
 
 
 def main() -> None:
-    """Measure, print, and put the figures on record."""
+    """Measure, print, and record the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

@@ -224,9 +224,9 @@ def ours(weeks: list[Rows], stream: Stream) -> list[bool]:
     ]
     more = []
     if len(scores[0]) >= 40:
-        told = tell_apart(scores, reference)[:, None]
+        separation = tell_apart(scores, reference)[:, None]
         weights = np.array([float(len(rows)) for rows in scores])
-        more = [Profile(ALL_COLUMNS, "dependence", (), told, weights)]
+        more = [Profile(ALL_COLUMNS, "dependence", (), separation, weights)]
     measured = measure_windows(sketches[:reference], sketches[reference:], TRIGGERS, more)
     return [window.alarmed for window in measured.windows]
 
@@ -260,10 +260,10 @@ def _by_file(weeks: list[Rows], sketches: list[BlockSketch], stream: Stream) -> 
         stats.norm.ppf(stats.rankdata(numbers[place], axis=0) / (len(numbers[place]) + 1))
         for place in kept
     ]
-    told, weights = np.zeros((len(numbers), 1)), np.zeros(len(numbers))
-    told[kept, 0] = tell_apart(scores, sum(place < len(chosen.reference) for place in kept))
+    separation, weights = np.zeros((len(numbers), 1)), np.zeros(len(numbers))
+    separation[kept, 0] = tell_apart(scores, sum(place < len(chosen.reference) for place in kept))
     weights[kept] = [len(rows) for rows in scores]
-    more = [Profile(ALL_COLUMNS, "dependence", (), told, weights)]
+    more = [Profile(ALL_COLUMNS, "dependence", (), separation, weights)]
     measured = measure_windows(chosen.reference, chosen.windows, TRIGGERS, more)
     return [window.alarmed for window in measured.windows]
 

@@ -11,7 +11,7 @@ its own, in a random order that mixes both, so that a part of the list is a fair
 A bug is caught if the command does not end with 0. A healthy task is blocked falsely by the same
 rule; a bug that is caught by nothing but what blocks its healthy task too is counted apart.
 Whether a mere warning names the cause is a person's judgement, kept in
-`results/examination_judged.json`: case → true or false.
+`results/examination_reviewed.json`: case → true or false.
 """
 
 import argparse
@@ -37,13 +37,13 @@ from examination.tasks import Case
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-JUDGED = RESULTS / "examination_judged.json"
+REVIEWED = RESULTS / "examination_reviewed.json"
 LONGEST_SECONDS = 900.0
 COMMAND = "import sys; from perennial.cli import main; sys.exit(main())"
 
 
 def main() -> None:
-    """Examine the cases, or write what a record of them says."""
+    """Examine the cases, or summarise a record of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("verb", choices=["run", "write"])
     parser.add_argument("record", type=Path, help="one line of JSON per case")
@@ -69,8 +69,8 @@ def run(record: Path, jobs: int, seed: int, only: Sequence[str]) -> None:
         if not only or any(part in name for part in only)
     ]
     random.Random(seed).shuffle(chosen)
-    # One healthy task for one bug, so that a part of the list says as much of both.
-    halves = [[case for case in chosen if bool(case.bug) == spoilt] for spoilt in (False, True)]
+    # One healthy task for one bug, so that a part of the list covers both alike.
+    halves = [[case for case in chosen if bool(case.bug) == has_bug] for has_bug in (False, True)]
     cases = [case for pair in zip_longest(*halves) for case in pair if case]
     done = {line["case"] for line in read(record)} if record.exists() else set()
     lock = threading.Lock()
@@ -85,7 +85,7 @@ def run(record: Path, jobs: int, seed: int, only: Sequence[str]) -> None:
 
 
 def examined(case: Case) -> dict[str, object]:
-    """What `perennial sanity` says of a case."""
+    """The result of `perennial sanity` for a case."""
     folder = Path(tempfile.mkdtemp(prefix="examination-"))
     started = time.monotonic()
     try:
@@ -97,9 +97,9 @@ def examined(case: Case) -> dict[str, object]:
                 command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
                 timeout=LONGEST_SECONDS,
             )  # fmt: skip
-            code, said = done.returncode, (done.stdout + done.stderr)[-1500:]
+            code, output = done.returncode, (done.stdout + done.stderr)[-1500:]
         except subprocess.TimeoutExpired:
-            code, said = None, f"did not end within {LONGEST_SECONDS:.0f} s"
+            code, output = None, f"did not end within {LONGEST_SECONDS:.0f} s"
         reports = sorted(folder.glob("home/sanity/*/skeleton.json"))
         results = json.loads(reports[0].read_text())["results"] if reports else []
     finally:
@@ -112,7 +112,7 @@ def examined(case: Case) -> dict[str, object]:
         "seconds": round(time.monotonic() - started, 1),
         "failed": _findings(results, "failed"),
         "warned": _findings(results, "warned"),
-        "said": "" if results else said,
+        "said": "" if results else output,
     }
 
 
@@ -144,7 +144,7 @@ def rate(count: int, of: int) -> str:
 
 def page(answers: Sequence[dict[str, Any]], commit: str, note: str = "") -> str:
     """What was found, as Markdown."""
-    judged = json.loads(JUDGED.read_text()) if JUDGED.exists() else {}
+    judged = json.loads(REVIEWED.read_text()) if REVIEWED.exists() else {}
     every = all_cases()
     answers = [answer for answer in answers if answer["case"] in every]
     bugs = [answer for answer in answers if answer["bug"]]

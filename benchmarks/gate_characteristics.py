@@ -58,7 +58,7 @@ ROWS_PER_DAY = 10  # of each day; the improvement of the whole day is kept by mo
 RESAMPLES = 1000
 BY_DAY = DataSection(uri="flights", label="label", time="day")
 SINGLE = DataSection(uri="flights", label="label", group="day")  # drawn one by one
-# What one block is, and whether the luck of the test days is taken out.
+# What one block is, and whether the label imbalance of the test days is removed.
 RULES = {
     "ours": (BY_DAY, True),
     "luck left in": (BY_DAY, False),
@@ -74,7 +74,7 @@ class Design:
         days: Their number.
         run: Mean length of the runs that they are drawn in.
         data: Says what one block is.
-        conditions: Take out the luck of the test days.
+        conditions: Remove the label imbalance of the test days.
         gate: The example's section.
         trials: In each month.
     """
@@ -191,7 +191,7 @@ def losses_only() -> Task:
 
 
 def compared(task: Task, month: Month, drawn: Days, design: Design) -> Comparison:
-    """What the pipeline's comparison says of the last of these days, without a true improvement."""
+    """The pipeline's comparison on the last of these days, without a true improvement."""
     days = drawn[-design.days :]
     dates = [date(2013, 1, 1) + timedelta(days=number) for number in range(len(days))]
     by_row = [each for each in dates for _ in range(ROWS_PER_DAY)]
@@ -216,7 +216,7 @@ def _scored(losses: Floats, frame: pl.DataFrame) -> Scored:
 
 
 def promoted(comparison: Comparison, effect: float, design: Design) -> bool:
-    """What the gate says if the true improvement is `effect`.
+    """The gate's verdict if the true improvement is `effect`.
 
     It moves the mean loss of every draw alike, and so estimate and bounds.
     """
@@ -251,7 +251,7 @@ class Tally:
         bounds: Share of bounds at 95% that hold (lower, upper).
         both: Share of two-sided intervals at 95% that hold.
         reach: The true improvement that 80% of trials would promote.
-        foreseen: What the gate itself says it would find in 80% of tests, median of the trials.
+        foreseen: What the gate reports to find in 80% of tests, median of the trials.
         worst: Largest share of false promotions at effect 0 in one pair's month.
     """
 

@@ -4,7 +4,7 @@
 
 Every layout trains decoders, a ResNet and an MLP for a few steps in fresh processes, which also
 make the plan. On a CPU a process's memory is its resident set: the peak that the kernel recorded,
-reset before the model is built, less what was resident then. The allocator is told to give every
+reset before the model is built, less what was resident then. The allocator is set to give every
 freed block of 64 KiB or more back at once, so that what is resident is what is in use. On GPUs it
 is `torch.cuda.max_memory_allocated`.
 """

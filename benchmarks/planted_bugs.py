@@ -3,7 +3,7 @@
     PYTHONPATH=tests/support python -m benchmarks.planted_bugs [--whole]
 
 Every bug of `tests/planted_bugs` is a few lines away from a healthy task. It is detected when the
-check that is meant for it says so (warned or failed, as the test demands) and its hint names the
+check that is meant for it finds it (warned or failed, as the test demands) and its hint names the
 cause. Bugs that no check can see are listed as misses. Healthy tasks go through all checks
 but for the trials in several processes; with `--whole` bugs do so, too, and what else speaks up is
 listed beside them (ten times as long).
@@ -94,7 +94,7 @@ def loaded(path: Path) -> ModuleType:
     """A module of the tests, which are no package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no module")
+        raise ImportError(f"{path} is not a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

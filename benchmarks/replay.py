@@ -2,9 +2,9 @@
 
     python -m benchmarks.replay [--until 12] [--home FOLDER]
 
-Every month's rows are scored before anything has seen them, by: the first champion for ever
-(`static`), the newest challenger whatever the gate says (`newest`), the champion that Perennial has
-at that time (`perennial`), and, trained on the same rows as `newest`, the constant prevalence,
+Every month's rows are scored before anything has seen them, by: the first champion permanently
+(`static`), the newest challenger whatever the gate decides (`newest`), the champion that Perennial
+has at that time (`perennial`), and, trained on the same rows as `newest`, the constant prevalence,
 logistic regression and scikit-learn's HistGradientBoosting.
 """
 

@@ -81,7 +81,7 @@ def fleet(models: int, spread_seconds: float, retrain_days: float, seed: int) ->
 
 @dataclass(frozen=True)
 class Gang:
-    """A training on many GPUs that starts anew, all of it, whenever one machine fails.
+    """A training on many GPUs that starts again, all of it, whenever one machine fails.
 
     Attributes:
         gpus: How many.

@@ -103,7 +103,7 @@ class Training:
     Attributes:
         true: Loss of each checkpoint over infinitely many rows, [evaluations].
         losses: Of every validation row under each checkpoint, [evaluations, rows].
-        sampled: What an evaluation while training says, [evaluations].
+        sampled: The figures of evaluations while training, [evaluations].
     """
 
     true: Floats

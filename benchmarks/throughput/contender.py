@@ -33,7 +33,7 @@ class Place:
         return cls(world.rank, world.size, world.device)
 
     def finish(self) -> None:
-        """Wait until the device has done all that it was told."""
+        """Wait until the device has finished all its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

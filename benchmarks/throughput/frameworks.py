@@ -1,4 +1,4 @@
-"""Frameworks: the same training in the words of each; left out where it is not installed."""
+"""Frameworks: the same training as each is used; left out where it is not installed."""
 
 import importlib.util
 import logging

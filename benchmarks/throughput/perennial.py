@@ -72,7 +72,7 @@ def cell_task(subject: Subject, *, channels_last: bool) -> CellTask:
 
 
 def section_of(cell: Cell, subject: Subject, processes: int) -> TrainingSection:
-    """The cell as a contract says it."""
+    """The cell as a contract."""
     return TrainingSection.model_validate(
         {
             "seed": SEED,

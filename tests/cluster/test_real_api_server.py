@@ -1,6 +1,6 @@
 """The launcher, the clean-up and the manifests at a real API server, with the rights that k8s/ gives.
 
-What the fake API server says elsewhere, a real one says here; the operator stays a script.
+A real API server in the place of the fake one; the operator stays a script.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from fake_operator import step_pod
 from fake_training_operator import PyTorchJobs
 from launching import (
     ENDINGS,
-    GIVEN_UP,
+    TIMED_OUT,
     eventually,
+    matches,
     of_each_kind,
     patient_launcher,
-    says,
     start_step,
     training_job,
 )
@@ -77,13 +77,13 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     found.start(job)
     result = found.wait()
     assert result.state is state
-    assert says(kind, cause, result.cause)
+    assert matches(kind, cause, result.cause)
 
 
 @pytest.mark.parametrize(
-    ("kind", "script", "reason", "evidence"), of_each_kind(GIVEN_UP, [PyTorchJobs])
+    ("kind", "script", "reason", "evidence"), of_each_kind(TIMED_OUT, [PyTorchJobs])
 )
-def test_what_takes_too_long_is_given_up_and_deleted(
+def test_what_takes_too_long_times_out_and_is_deleted(
     cluster, launched, *, kind, script, reason, evidence
 ):
     with pytest.raises(TrainingFailedError) as caught:

@@ -140,9 +140,9 @@ def test_mistake_is_found_by_check(project, mistake, capsys, monkeypatch):
     plant, named = CHECKED[mistake]
     plant(project)
     assert main(["check", str(project / "contract.toml")]) == 2
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     for part in named:
-        assert part in said
+        assert part in printed
 
 
 def test_a_mistake_leaves_no_traceback_at_a_prompt(project):

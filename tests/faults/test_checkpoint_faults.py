@@ -1,4 +1,4 @@
-"""Whatever happens to a checkpoint: nothing damaged is loaded, and nobody waits for ever."""
+"""Whatever happens to a checkpoint: nothing damaged is loaded, and nobody waits permanently."""
 
 import logging
 import shutil

@@ -62,7 +62,7 @@ def attempts(environment, tmp_path, monkeypatch):
 
 
 def killed_at(attempts, choose, **setting):
-    """Kill at chosen ones of all executed lines; says how many lines there are."""
+    """Kill at chosen ones of all executed lines; returns how many lines there are."""
     (lines,) = attempts([], **setting)
     results = attempts(choose(lines), **setting)
     executed = f"{len(lines)} executions of {len({line for line, _ in lines})} lines"

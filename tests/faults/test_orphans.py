@@ -36,7 +36,7 @@ class Outcome:
 
 
 def random_run(seed, folder, store_uri, monkeypatch):
-    """One run; says what happened, and which layer deleted its job."""
+    """One run; returns what happened, and which layer deleted its job."""
     choose = random.Random(seed)
     folder.mkdir()
     cluster = FakeCluster(folder / "cluster")

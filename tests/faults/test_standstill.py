@@ -1,4 +1,4 @@
-"""A rank that stops, and a rank that is slow: noticed, named, and told from healthy ones."""
+"""A rank that stops, and a rank that is slow: noticed, named, and distinguished from healthy ones."""
 
 import pytest
 

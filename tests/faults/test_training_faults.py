@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a training: it continues to the same weights, or says what is wrong."""
+"""Whatever goes wrong in a training: it continues to the same weights, or reports what is wrong."""
 
 import logging
 import signal

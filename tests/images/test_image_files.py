@@ -106,7 +106,7 @@ def test_a_file_is_installed_by_its_own_hash(locked_install):
     "file",
     [chosen(digest="e" * 64), chosen(version="2.4.7"), chosen("leftpad"), chosen(digest=""),
      chosen(digest="e" * 64, url="file:///elsewhere/numpy.whl")],
-    ids=["other bytes", "another version", "not on record", "without a hash", "another folder"],
+    ids=["other bytes", "another version", "not recorded", "without a hash", "another folder"],
 )  # fmt: skip
 def test_a_file_that_is_not_on_record_is_not_installed(locked_install, file):
     with pytest.raises(SystemExit, match=r"hashes\.txt does not name these files"):
@@ -154,7 +154,7 @@ def test_pip_itself_refuses_a_file_that_changed_after_it_was_chosen(tmp_path):
         ({"numpy": "2.4.7"}, ["numpy==2.4.7"]),
         ({"leftpad": "1.0"}, ["leftpad==1.0"]),
     ],
-    ids=["as on record", "the CUDA build", "another version", "not on record"],
+    ids=["as recorded", "the CUDA build", "another version", "not recorded"],
 )
 def test_a_version_that_is_not_on_record_fails_the_build(locked_install, installed, strangers):
     pinned = dict(locked_install.pins((ROOT / "constraints.txt").read_text()))

@@ -39,7 +39,7 @@ print(json.dumps({"packages": found, "user": os.getuid(), "name": getpass.getuse
 
 @pytest.fixture(scope="module")
 def inspected(images):
-    """Name → what `podman image inspect` says."""
+    """Name → the result of `podman image inspect`."""
     return {
         name: json.loads(podman("image", "inspect", f"perennial-{name}").stdout)[0]
         for name in IMAGES
@@ -70,8 +70,8 @@ def test_an_image_says_what_it_is_and_runs_as_a_number(name, inspected):
     for label in ("title", "description", "licenses", "version", "revision"):
         assert labels[f"org.opencontainers.image.{label}"], label
     assert "@sha256:" in labels["org.opencontainers.image.base.name"]
-    said = " ".join(config["Env"])
-    assert "pip" not in said.lower(), "nothing of the build's package index is left"
+    environment = " ".join(config["Env"])
+    assert "pip" not in environment.lower(), "nothing of the build's package index is left"
 
 
 @pytest.mark.parametrize("name", IMAGES)

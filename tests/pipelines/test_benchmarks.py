@@ -88,7 +88,7 @@ def test_the_others_import_and_show_their_help(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.*")), ids=lambda path: path.name)
 def test_a_result_names_its_commit(path):
-    if path.suffix == ".svg" or path.name == "examination_judged.json":
+    if path.suffix == ".svg" or path.name == "examination_reviewed.json":
         pytest.skip("drawn from the page of the same name, or judged by a person")
     if path.suffix == ".json":
         assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", json.loads(path.read_text())["commit"])

@@ -290,9 +290,9 @@ def test_undeploying_stops_schedules_first_and_leaves_runs(served):
     experiment = server.schedules[schedule]["experiment_id"]
     run = server.add_run("RUNNING", recurring_run_id=schedule, experiment_id=experiment)
     site = site_of(url)
-    told = list(undeploy(site, "flights-late", cancel_running=False))
+    printed = list(undeploy(site, "flights-late", cancel_running=False))
     assert server.runs[run]["state"] == "RUNNING"
-    assert "until its run is over; call again" in " ".join(told)
+    assert "until its run is over; call again" in " ".join(printed)
     assert server.enabled("monitoring") == []
     list(undeploy(site, "flights-late", cancel_running=True))
     assert server.runs[run]["state"] == "FAILED"
@@ -394,21 +394,21 @@ def test_the_commands_say_what_they_do(served, tmp_path, capsys, monkeypatch):
     where = ["--profile", str(tmp_path / "profile.toml")]
     contract_file = str(tmp_path / "contract.toml")
 
-    def say(*arguments):
+    def run_verb(*arguments):
         code = main([*arguments, *where])
         return code, capsys.readouterr().out
 
     assert (
         "would create the schedule 'flights monitoring' (0 3 * * *)"
-        in say("deploy", contract_file, "--dry-run", "--diff")[1]
+        in run_verb("deploy", contract_file, "--dry-run", "--diff")[1]
     )
-    assert say("deploy", contract_file)[1].count("✓") == CALLS_OF_A_FIRST_DEPLOYMENT
-    assert "nothing to do" in say("deploy", contract_file)[1]
-    assert "flights monitoring': 0 3 * * *, paused" in say("schedule", "flights", "--pause")[1]
-    code, told = say("trigger", "flights", "--reason", "labels corrected")
-    run = told.split()[1]
-    assert (code, told) == (0, f"started {run}\n")
-    assert run in say("status", "flights")[1]
-    assert "cancelled" in say("cancel", run)[1]
-    assert "over already: cancelled" in say("cancel", run)[1]
-    assert "deleted the schedule 'flights monitoring'" in say("undeploy", "flights")[1]
+    assert run_verb("deploy", contract_file)[1].count("✓") == CALLS_OF_A_FIRST_DEPLOYMENT
+    assert "nothing to do" in run_verb("deploy", contract_file)[1]
+    assert "flights monitoring': 0 3 * * *, paused" in run_verb("schedule", "flights", "--pause")[1]
+    code, printed = run_verb("trigger", "flights", "--reason", "labels corrected")
+    run = printed.split()[1]
+    assert (code, printed) == (0, f"started {run}\n")
+    assert run in run_verb("status", "flights")[1]
+    assert "cancelled" in run_verb("cancel", run)[1]
+    assert "over already: cancelled" in run_verb("cancel", run)[1]
+    assert "deleted the schedule 'flights monitoring'" in run_verb("undeploy", "flights")[1]

@@ -1,4 +1,4 @@
-"""What an alert can ask about a model is what the servers hold, and a server that is away is said."""
+"""What an alert can ask about a model is what the servers hold, and a server that is away is reported."""
 
 import json
 import signal

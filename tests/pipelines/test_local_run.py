@@ -51,7 +51,7 @@ def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
     contract = str(project / "contract.toml")
 
     # First training: no champion yet, so the floors alone decide.
-    said = perennial(project, "run", contract)
+    printed = perennial(project, "run", contract)
     run, folder = newest(project)
     assert run.status == "succeeded"
     assert [record.step for record in step_records(folder)] == list(FLOW["continuous_training"])
@@ -59,7 +59,7 @@ def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
     assert champion(project).version == first.version
     training = TrainingResult.read(output(folder, "train_model", "training"))
     assert (training.world_size, training.strategy) == (2, "fsdp")
-    assert "register_model" in said
+    assert "register_model" in printed
 
     # One self-contained report of all steps.
     page = (folder / "report.html").read_text()
@@ -67,7 +67,7 @@ def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
         assert step in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
 
-    # The same data again gives the same model, which is no better than itself.
+    # The same data again gives the same model, which is not better than itself.
     perennial(project, "run", contract)
     run, folder = newest(project)
     verdict = Verdict.read(output(folder, "evaluate_model", "verdict"))
@@ -75,7 +75,7 @@ def test_a_model_is_trained_kept_monitored_and_replaced(project, write_month):
     assert run.status == "succeeded"
     assert champion(project).version == first.version
 
-    # A month like those before: nothing to do, and the reason is said.
+    # A month like those before: nothing to do, and the reason is printed.
     write_month(project / "data", 3)
     perennial(project, "monitor", contract)
     _, folder = newest(project)
@@ -123,27 +123,27 @@ def test_failed_step_is_named_with_its_reason_and_the_run_continues(project):
         )
     )
     (project / "broken").touch()
-    said = perennial(project, "run", str(contract), expect=1)
-    assert "check_skeleton failed" in said
-    assert "the third shelf is empty" in said
-    log = re.search(r"log: (\S+)", said).group(1)
+    printed = perennial(project, "run", str(contract), expect=1)
+    assert "check_skeleton failed" in printed
+    assert "the third shelf is empty" in printed
+    log = re.search(r"log: (\S+)", printed).group(1)
     assert "the third shelf is empty" in Path(log).read_text()
     first, folder = newest(project)
     assert first.status == "failed"
     assert "the third shelf is empty" in (folder / "report.html").read_text()
 
     (project / "broken").unlink()
-    said = perennial(project, "run", str(contract))
+    printed = perennial(project, "run", str(contract))
     second, folder = newest(project)
     assert second.run_id == first.run_id
     assert second.attempts == 2
-    assert "validate_data" in said
-    assert "finished before" in said
+    assert "validate_data" in printed
+    assert "finished before" in printed
 
     # From a step on: what came before is kept, what comes after is done again.
-    said = perennial(project, "run", str(contract), "--from", "select_checkpoint")
+    printed = perennial(project, "run", str(contract), "--from", "select_checkpoint")
     statuses = {record.step: record.status for record in step_records(folder)}
     assert statuses["train_model"] == "reused"
     assert statuses["select_checkpoint"] == "finished"
-    said = perennial(project, "run", str(contract), "--from", "nowhere", expect=2)
-    assert "no step 'nowhere'" in said
+    printed = perennial(project, "run", str(contract), "--from", "nowhere", expect=2)
+    assert "no step 'nowhere'" in printed

@@ -37,7 +37,7 @@ LABELS = {
 }
 
 
-def add_training(fake, kind, pod_name, said, run_id="run-1"):
+def add_training(fake, kind, pod_name, log, run_id="run-1"):
     """A job and its pod, which its operator gives labels of its own alone."""
     labels = {"app.kubernetes.io/managed-by": "perennial", "perennial/run": run_id}
     name = f"{kind.container}-job"
@@ -48,15 +48,15 @@ def add_training(fake, kind, pod_name, said, run_id="run-1"):
     pod["spec"]["containers"] = [
         {"name": "sidecar", "image": "proxy"}, {"name": kind.container, "image": "trainer"}
     ]  # fmt: skip
-    add(fake, pod, "", 9, said)
+    add(fake, pod, "", 9, log)
 
 
-def add(fake, pod, node, number, said):
+def add(fake, pod, node, number, log):
     pod["metadata"]["creationTimestamp"] = f"2026-11-20T10:00:0{number}Z"
     pod["metadata"]["annotations"] = {NODE: node} if node else {}
     pod["status"] = {"phase": "Succeeded"}
     fake.store.put("pods", pod)
-    fake.store.write_log(pod["metadata"]["name"], said)
+    fake.store.write_log(pod["metadata"]["name"], log)
     fake.store.close_log(pod["metadata"]["name"])
 
 
@@ -102,12 +102,12 @@ def test_pods_that_are_gone_and_steps_that_are_not_there_are_said(cluster):
 def test_a_connection_that_is_lost_is_said_and_the_other_pods_are_told(cluster):
     fake = cluster.fake
     fake.store.closed_logs.discard("pod-1")  # it is still running
-    told = []
+    printed = []
     for line in run_log_lines(cluster, "run-1"):
-        told.append(line)
+        printed.append(line)
         if line == "validate-data.executor speaks":
             fake.faults.drop_streams = True
         elif line.startswith("   the connection was lost"):
             fake.faults.drop_streams = False
-    assert [line for line in told if "run the command again for the rest" in line]
-    assert told[-1] == "step 100 of 300"
+    assert [line for line in printed if "run the command again for the rest" in line]
+    assert printed[-1] == "step 100 of 300"

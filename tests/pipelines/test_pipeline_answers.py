@@ -103,8 +103,8 @@ def test_a_run_that_is_being_cancelled_is_not_cancelled_again(deployed):
         "CANCELING", recurring_run_id=schedule, experiment_id=item["experiment_id"]
     )
     assert cancel(site, run)
-    told = list(undeploy(site, "flights-late", cancel_running=True))
-    assert not [line for line in told if line.startswith("cancelled")]
+    printed = list(undeploy(site, "flights-late", cancel_running=True))
+    assert not [line for line in printed if line.startswith("cancelled")]
     assert not [call for call in server.calls if call.endswith(":terminate")]
     server.runs[run]["state"] = "FAILED"
     assert not cancel(site, run)

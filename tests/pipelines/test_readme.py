@@ -51,7 +51,7 @@ def test_own_task_in_fifteen_minutes_trains_a_champion(tmp_path):
 
     run("make_data.py")
     assert "is valid" in run("-m", "perennial.cli", "check", "contract.toml")
-    said = run("-m", "perennial.cli", "run", "contract.toml")
-    assert "digits version 1 is champion" in said
+    printed = run("-m", "perennial.cli", "run", "contract.toml")
+    assert "digits version 1 is champion" in printed
     assert "digits" in run("-m", "perennial.cli", "status")
     assert len(Home(tmp_path / "home").runs()) == 1

@@ -95,8 +95,8 @@ def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
 ):
     home, elsewhere = project / "home", tmp_path_factory.mktemp("elsewhere")
     contract = repository / "models" / "contract.toml"
-    code, said = perennial(home, "run", str(contract), cwd=elsewhere)
-    assert code == 0, said
+    code, printed = perennial(home, "run", str(contract), cwd=elsewhere)
+    assert code == 0, printed
 
     # What is left: registry, store and data. The sources went on; somebody kept the original ones.
     original = shutil.copytree(repository, tmp_path_factory.mktemp("original") / "repository")
@@ -106,12 +106,12 @@ def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
     (repository / "models" / "mine.py").write_text("raise SystemExit('of another time')")
     contract.unlink()
     again = ("reproduce", "clicks", "1")
-    code, said = perennial(home, *again, "--code", str(original / "models"), cwd=elsewhere)
-    assert code == 0, said
-    assert "identical: the weights have SHA-256" in said
-    assert "nothing that is recorded" in said
+    code, printed = perennial(home, *again, "--code", str(original / "models"), cwd=elsewhere)
+    assert code == 0, printed
+    assert "identical: the weights have SHA-256" in printed
+    assert "nothing that is recorded" in printed
 
-    # Other sources and packages are refused before anything is trained; who insists is told
+    # Other sources and packages are refused before anything is trained; `--anyway` trains and lists
     # whether they made a difference. The data may have moved.
     (repository / "models" / "mine.py").write_text(TASK)
     scaled = "model.output.weight.data *= 1.5"
@@ -119,18 +119,18 @@ def test_a_version_is_reproduced_from_itself_alone_or_the_difference_is_named(
     (repository / "models" / "steps_of.py").write_text(other)
     sources = ("--code", str(repository / "models"))
     rewrite(registered_folder(home) / "lineage.json", "packages", "torch", value="0.1")
-    code, said = perennial(home, *again, *sources, cwd=elsewhere)
+    code, printed = perennial(home, *again, *sources, cwd=elsewhere)
     assert code == 2
-    assert "clicks version 1 is damaged: lineage.json" in said
+    assert "clicks version 1 is damaged: lineage.json" in printed
     forget_digests(home)
     (project / "data").rename(project / "moved")
     moved = ("--data", str(project / "moved"))
-    code, said = perennial(home, *again, *sources, *moved, cwd=elsewhere)
+    code, printed = perennial(home, *again, *sources, *moved, cwd=elsewhere)
     assert code == 2
-    assert "nothing has been trained" in said
-    assert "packages.torch: 0.1 → " in said
-    assert "code_digest: " in said
-    code, said = perennial(home, *again, *sources, *moved, "--anyway", cwd=elsewhere)
-    assert code == 1, said
-    assert "different weights" in said
-    assert "packages.torch: 0.1 → " in said
+    assert "nothing has been trained" in printed
+    assert "packages.torch: 0.1 → " in printed
+    assert "code_digest: " in printed
+    code, printed = perennial(home, *again, *sources, *moved, "--anyway", cwd=elsewhere)
+    assert code == 1, printed
+    assert "different weights" in printed
+    assert "packages.torch: 0.1 → " in printed

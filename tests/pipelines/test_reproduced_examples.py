@@ -42,8 +42,8 @@ def test_an_example_is_reproduced_from_its_version_alone(
 
     folder = sources / "examples" / example
     python(sources, tmp_path, str(folder / "prepare.py"), str(folder / "data"), *prepare)
-    told = ("-m", "perennial.cli", "run", str(folder / "contract.toml"), "--home", str(home))
-    python(sources, tmp_path, *told, *options)
+    arguments = ("-m", "perennial.cli", "run", str(folder / "contract.toml"), "--home", str(home))
+    python(sources, tmp_path, *arguments, *options)
 
     # Now: neither the run's folder nor its checkpoints, and the sources are others.
     shutil.rmtree(home / "runs")
@@ -53,9 +53,9 @@ def test_an_example_is_reproduced_from_its_version_alone(
     git(sources, "worktree", "add", "--quiet", str(tmp_path / "original"), "HEAD~1")
     asked = ("-m", "perennial.cli", "reproduce", model, "1", "--home", str(home))
     code = tmp_path / "original" / folder.relative_to(sources)
-    said = python(tmp_path / "original", tmp_path, *asked, "--code", str(code))
-    assert "identical: the weights have SHA-256" in said
-    assert "nothing that is recorded" in said
+    printed = python(tmp_path / "original", tmp_path, *asked, "--code", str(code))
+    assert "identical: the weights have SHA-256" in printed
+    assert "nothing that is recorded" in printed
 
 
 def change(sources: Path, name: str, line: str) -> None:

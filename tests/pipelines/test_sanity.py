@@ -61,23 +61,23 @@ def sanity(project, monkeypatch, capsys):
         own = stock.replace("perennial.tasks.tabular:TabularClassification", f"{module}:{task}")
         contract.write_text(own + SETTINGS + more)
         code = main(["sanity", str(contract), *arguments])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
 
 def test_each_check_is_shown_and_the_second_answer_is_kept(sanity, project):
     only = ("labels", "encoding", "initial_loss", "augmentation")
-    code, said, _ = sanity("--only", *only, "--out", str(project / "pages" / "own.html"))
+    code, printed, _ = sanity("--only", *only, "--out", str(project / "pages" / "own.html"))
     assert code == 0
-    shown = re.findall(r"^  ([✓!-]) (\w+) +\d+\.\d\ds  \S", said, re.M)
+    shown = re.findall(r"^  ([✓!-]) (\w+) +\d+\.\d\ds  \S", printed, re.M)
     assert shown == [
         ("-", "augmentation"), ("✓", "encoding"), ("✓", "labels"), ("✓", "per_example_losses"),
         ("✓", "initial_loss"),
     ]  # fmt: skip
-    assert "none of 5 checks blocks training; 4 passed, 1 not applicable" in said
-    assert f"report: {project / 'pages' / 'own.html'}" in said
+    assert "none of 5 checks blocks training; 4 passed, 1 not applicable" in printed
+    assert f"report: {project / 'pages' / 'own.html'}" in printed
     page = (project / "pages" / "own.html").read_text()
     assert "only some checks were requested" in page
 
@@ -86,7 +86,7 @@ def test_each_check_is_shown_and_the_second_answer_is_kept(sanity, project):
     assert again.startswith(AGAIN)
     kept = re.search(r"report: (\S+)", again).group(1)
     assert Path(kept).read_text() == page
-    assert again.partition("\n")[2].partition("\nreport:")[0] in said
+    assert again.partition("\n")[2].partition("\nreport:")[0] in printed
 
 
 @pytest.mark.parametrize("change", ["task", "contract", "data", "checks", "--new"])
@@ -115,17 +115,17 @@ def test_a_section_that_the_checks_do_not_read_changes_nothing(sanity):
 
 def test_a_failure_says_what_to_do_and_stays_one_when_kept(sanity):
     for _ in range(2):
-        code, said, _ = sanity("--only", "predictions", task="Scaled")
+        code, printed, _ = sanity("--only", "predictions", task="Scaled")
         assert code == 1
-        line, advice = re.search(r"^  ✕ (predictions .*)\n +→ (.*)$", said, re.M).groups()
+        line, advice = re.search(r"^  ✕ (predictions .*)\n +→ (.*)$", printed, re.M).groups()
         assert "probabilities lie in" in line
         assert "protocol" in advice
-        assert "1 of 2 checks failed (predictions)" in said
-    assert said.startswith(AGAIN)
+        assert "1 of 2 checks failed (predictions)" in printed
+    assert printed.startswith(AGAIN)
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
+    ("more", "code", "printed"),
     [
         ("[skeleton.waivers]\npredictions = 'scaled later'\n", 0, "waived: scaled later"),
         ("[skeleton.severities]\npredictions = 'warn'\n", 0, "failed, counted as a warning"),
@@ -133,17 +133,17 @@ def test_a_failure_says_what_to_do_and_stays_one_when_kept(sanity):
         ("[skeleton.waivers]\nper_example_losses = 'x'\n", 1, "its waiver is not needed"),
     ],
 )
-def test_the_contract_decides_what_a_finding_weighs(sanity, more, code, said):
+def test_the_contract_decides_what_a_finding_weighs(sanity, more, code, printed):
     ended, shown, _ = sanity("--only", "predictions", task="Scaled", more=more)
     assert ended == code
-    assert f"by the contract: {said}" in shown
+    assert f"by the contract: {printed}" in shown
 
 
 def test_a_check_that_raises_leaves_its_traceback_in_a_log(sanity):
-    code, said, errors = sanity("--only", "metric_direction", task="Raising")
+    code, printed, errors = sanity("--only", "metric_direction", task="Raising")
     assert code == 1
-    assert "KeyError: 'area'" in said
-    log = Path(re.search(r"log: (\S+)", said).group(1))
+    assert "KeyError: 'area'" in printed
+    log = Path(re.search(r"log: (\S+)", printed).group(1))
     assert "Traceback" in log.read_text()
     assert "Traceback" not in errors
 
@@ -158,10 +158,10 @@ def test_a_check_that_raises_leaves_its_traceback_in_a_log(sanity):
     ],
 )
 def test_bad_input_is_told_from_a_failed_check(sanity, task, more, error):
-    code, said, errors = sanity(task=task, more=more)
+    code, printed, errors = sanity(task=task, more=more)
     assert code == 2
     assert error in errors
-    assert "report:" not in said
+    assert "report:" not in printed
 
 
 def test_unknown_checks_are_refused(sanity):
@@ -173,10 +173,10 @@ def test_unknown_checks_are_refused(sanity):
 @pytest.mark.usefixtures("interruptible")
 def test_a_stopped_examination_keeps_nothing(sanity):
     for _ in range(2):
-        code, said, errors = sanity("--only", "initial_loss", task="Interrupted")
+        code, printed, errors = sanity("--only", "initial_loss", task="Interrupted")
         assert code == 130
         assert "stopped; nothing is kept" in errors
-        assert AGAIN not in said
+        assert AGAIN not in printed
 
 
 def test_checks_bring_the_one_that_they_rest_on():

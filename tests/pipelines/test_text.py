@@ -79,7 +79,7 @@ def output(folder: Path, step: str, name: str) -> Path:
 
 
 @pytest.mark.full
-def test_a_language_model_is_trained_judged_and_watched(tmp_path):
+def test_a_language_model_is_trained_evaluated_and_monitored(tmp_path):
     (tmp_path / "contract.toml").write_text(CONTRACT)
     (tmp_path / "data").mkdir()
     documents(600).write_parquet(tmp_path / "data" / "first.parquet")

@@ -51,7 +51,7 @@ class ApiServer:
     """etcd, the API server, and a node whose kubelet gives logs and nothing else.
 
     Args:
-        folder: For data, certificates and what the processes say.
+        folder: For data, certificates and what the processes print.
     """
 
     def __init__(self, folder):

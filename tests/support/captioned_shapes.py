@@ -1,4 +1,4 @@
-"""Drawn shapes with captions: a small set of pairs in which every picture has words of its own."""
+"""Drawn shapes with captions: a small set of pairs in which every picture has its own caption."""
 
 from pathlib import Path
 

@@ -50,7 +50,7 @@ def build(folder: Path) -> list[Object]:
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Deprecated fields and the like: said, but no failure to kubectl.
+    # Deprecated fields and the like: reported, but not a failure to kubectl.
     assert done.stderr == "", done.stderr
     return [item for item in yaml.safe_load_all(done.stdout) if item]
 

@@ -1,6 +1,6 @@
 """A server that speaks the Kubernetes API's wire format: TLS, Status objects, watches, logs.
 
-It holds pods, jobs and workflows, refuses what a real one refuses, and fails as it is told to:
+It holds pods, jobs and workflows, refuses what a real one refuses, and fails on request:
 refused connections, 429, 5xx, watches that are dropped or answer 410, tokens that expire, discovery
 that is not allowed.
 """

@@ -20,7 +20,7 @@ def workload(job, conditions, **status):
         "apiVersion": job["apiVersion"], "kind": job["kind"], "name": metadata["name"],
         "uid": metadata["uid"], "controller": True, "blockOwnerDeletion": True,
     }  # fmt: skip
-    told = [
+    written = [
         {"type": kind, "status": value, "reason": reason, "message": message,
          "lastTransitionTime": now, "observedGeneration": 1}
         for kind, value, reason, message in conditions
@@ -35,7 +35,7 @@ def workload(job, conditions, **status):
         "spec": {
             "active": True, "queueName": "team", "priority": 0, "podSets": pod_sets(job["spec"]),
         },
-        "status": {"conditions": told, **status},
+        "status": {"conditions": written, **status},
     }  # fmt: skip
 
 

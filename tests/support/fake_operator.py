@@ -47,7 +47,7 @@ def step_pod(name="step-1", run_id="run-1"):
 
 
 class Operator(ABC):
-    """Makes pods of jobs, and lets each attempt go as its script says.
+    """Makes pods of jobs, and lets each attempt go by its script.
 
     Args:
         cluster: The fake.
@@ -123,7 +123,7 @@ class Operator(ABC):
 
     @abstractmethod
     def _say_running(self, job):
-        """What the job's status says once its pods run."""
+        """The job's status once its pods run."""
 
     @abstractmethod
     def _complete(self, job):

@@ -29,7 +29,7 @@ class TrainJobs(Operator):
     second = rf"node-0-1-[{SUFFIX}]{{5}}"
 
     def _bodies(self, job):
-        """The runtime's pod with what the TrainJob says; of its labels, pods get none."""
+        """The runtime's pod with the TrainJob's fields; of its labels, pods get none."""
         name, trainer = job["metadata"]["name"], job["spec"]["trainer"]
         (replicated,) = self._runtime()["spec"]["template"]["spec"]["replicatedJobs"]
         template = replicated["template"]["spec"]["template"]
@@ -98,7 +98,7 @@ class TrainJobs(Operator):
     # -- scripts ---------------------------------------------------------------------------------
 
     def _job_deadline(self, job):
-        """The Trainer deletes the JobSet, and with it every pod; the ranks are told to save."""
+        """The Trainer deletes the JobSet, and with it every pod; the ranks get SIGTERM, and save."""
         assert job["spec"]["activeDeadlineSeconds"] > 0
         pods = self._run(job)
         self._condition(job, "Failed", "DeadlineExceeded", "TrainJob exceeded its active deadline")

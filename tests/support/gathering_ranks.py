@@ -27,7 +27,7 @@ def gather_beside_a_shared_gradient() -> int:
 
 
 def agree_to_stop() -> int:
-    """Rank 1 is told before the third update, after which both know."""
+    """Rank 1 gets SIGTERM before the third update, after which both know."""
     world = World.join()
     stop = StopSignal()
     heard = []

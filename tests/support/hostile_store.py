@@ -1,4 +1,4 @@
-"""A small HTTP server that speaks as much S3 as a client needs, and breaks it as told."""
+"""A small HTTP server that speaks as much S3 as a client needs, and breaks it on request."""
 
 import contextlib
 import hashlib

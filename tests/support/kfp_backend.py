@@ -22,7 +22,7 @@ OUTPUT_FILE = "/tmp/kfp_outputs/output_metadata.json"
 PARAMETERS = "/tmp/kfp/outputs"
 CONDITION = re.compile(r"inputs\.parameter_values\['(?P<name>[^']+)'\]\s*==\s*true")
 Values = dict[str, Any]
-"""By name: parameters are JSON values, artifacts are what an executor is told of them."""
+"""By name: parameters are JSON values, artifacts are described as for an executor."""
 
 
 @dataclass
@@ -158,8 +158,8 @@ class Backend:
             is_text = kind["parameterType"] == "STRING" or not isinstance(text, str)
             found[key] = text if is_text else json.loads(text)
         for key, artifact in made.items():
-            for said in written.get("artifacts", {}).get(key, {}).get("artifacts", ()):
-                artifact["metadata"] = said.get("metadata", {})
+            for found in written.get("artifacts", {}).get(key, {}).get("artifacts", ()):
+                artifact["metadata"] = found.get("metadata", {})
             self._upload(artifact["uri"], store)
             found[key] = artifact
         return found

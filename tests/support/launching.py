@@ -51,7 +51,7 @@ BUDGETS = Budgets(
 KINDS = {PyTorchJobs: PyTorchJob(), TrainJobs: TrainJob()}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
 
-# The first attempt's script → its state, and a pattern of what is said about it, which may name the
+# The first attempt's script → its state, and a pattern of the message about it, which may name the
 # second machine's pod.
 ENDINGS = [
     ("success", JobState.SUCCEEDED, "every rank finished"),
@@ -62,8 +62,8 @@ ENDINGS = [
     ("evicted", JobState.DISPLACED, r"SECOND Failed: Evicted \(The node was low on resource\)"),
     ("preempted", JobState.INTERRUPTED, "PreemptionByScheduler"),
 ]
-# The script → what is given up, and what is seen of it.
-GIVEN_UP = [
+# The script → the timeout, and its evidence.
+TIMED_OUT = [
     ("never_scheduled", "it has been queued", "Insufficient nvidia.com/gpu"),
     ("image_pull_error", "a pod could not start", "ImagePullBackOff (Back-off pulling image)"),
     ("never_meets", "it has been starting", "rendezvous of their ranks is not complete"),
@@ -86,8 +86,8 @@ def of_each_kind(rows, kinds=tuple(KINDS), rare=()):
     ]  # fmt: skip
 
 
-def says(kind, pattern, text):
-    """Whether a text says what a row expects of an operator's job."""
+def matches(kind, pattern, text):
+    """Whether a text is what a row expects of an operator's job."""
     return re.search(pattern.replace("SECOND", kind.second), text) is not None
 
 
@@ -143,7 +143,7 @@ def cluster(tmp_path, monkeypatch, bucket):
 
 @pytest.fixture
 def kind():
-    """Whose jobs they are, where a test does not say it."""
+    """Whose jobs they are, where a test does not name it."""
     return PyTorchJobs
 
 

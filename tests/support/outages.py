@@ -45,7 +45,7 @@ class Road:
         if self._is_over.is_set():
             return
         was, self._closing = self._closing, None
-        for each in list(self._pairs):  # those that waited in vain
+        for each in list(self._pairs):  # those that timed out
             if was == "silent":
                 _end(each)
         if was == "refuse":

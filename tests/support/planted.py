@@ -54,7 +54,7 @@ class Healthy:
 def planted(
     bugs: list[Bug], check: str, hint: str, *, material: str, outcome: str = "failed", **how: Any
 ) -> Callable[[type], type]:
-    """Decorates a task whose docstring says what is wrong with it; adds it to the list."""
+    """Decorates a task whose docstring describes the bug; adds it to the list."""
 
     def add(task_type: type) -> type:
         name = task_type.__doc__ or ""
@@ -65,7 +65,7 @@ def planted(
 
 
 def require_caught(bug: Bug, workshop: Workshop) -> None:
-    """The check that is meant for a bug says so, and names the cause."""
+    """The check that is meant for a bug finds it, and names the cause."""
     result = results_of(bug.subject(workshop), bug.check)[bug.check]
     assert (result.outcome, result.measured) == (bug.outcome, result.measured)
     assert re.search(bug.hint, result.hint), result.hint

@@ -67,7 +67,7 @@ def define(server):
             "metadata": {"name": f"{plural}.{group}"},
             "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
         }  # fmt: skip
-        if group.endswith("k8s.io"):  # a protected group: who defines it says with whose leave
+        if group.endswith("k8s.io"):  # a protected group: its definition names who approved it
             leave = "https://github.com/kubernetes-sigs/kueue"
             definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": leave}
         server.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)

@@ -47,7 +47,7 @@ class Job:
     """What is tried.
 
     Attributes:
-        home: Database and store; made anew from `template` for each point.
+        home: Database and store; copied from `template` for each point.
         template: What they were before the attempt.
         arguments: Of the step.
         before: Versions there were, of which the last is champion.
@@ -167,7 +167,7 @@ def watched(job: Job) -> dict[str, str]:
 
 
 def retried(job: Job, run_id: str) -> None:
-    """The attempt again: one more version, which is champion for a reason that is on record."""
+    """The attempt again: one more version, which is champion for a reason that is recorded."""
     os.environ["PERENNIAL_RUN_ID"] = run_id
     register_model_step(**job.arguments)
     found, new = seen(), str(job.before + 1)

@@ -62,7 +62,7 @@ def judge(catalogue: Catalogue, version) -> Verdict:
 
 
 def compete(job: Job, rival: int, start: int) -> str:
-    """Judge, register, promote, and judge again when the champion moved; says what came of it."""
+    """Judge, register, promote, and judge again when the champion moved; returns the result."""
     quality = job.qualities[rival]
     os.environ["PERENNIAL_RUN_ID"] = f"run-{rival}"
     environment = Environment.read()

@@ -148,7 +148,7 @@ def wait_for_checkpoint(job: TrainingJob, containers: list[str], *, after: int =
 
 
 def state(container: str) -> dict:
-    """What podman says of a container's process."""
+    """The state of a container's process, from podman."""
     return json.loads(podman("inspect", "--format", "{{json .State}}", container).stdout)
 
 

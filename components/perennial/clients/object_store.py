@@ -69,7 +69,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read(self, key: str) -> bytes | None:
-        """The content, or None when there is no such object."""
+        """The content; None without such an object."""
 
     @abstractmethod
     def write(self, key: str, content: bytes) -> None:

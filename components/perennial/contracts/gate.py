@@ -25,7 +25,7 @@ class Figure(Section):
     metric: str
     value: float
     interval: Interval | None
-    """Each bound holds with the gate's confidence; None where blocks are too few to say."""
+    """Each bound holds with the gate's confidence; None where blocks are too few."""
 
 
 class CalibrationBin(Section):

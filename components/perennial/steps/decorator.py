@@ -199,7 +199,7 @@ class _Attempt:
 def _identity(name: str, value: str, reads: type[Section] | None) -> str:
     try:
         return _read_input(name, value, reads)
-    except PerennialError:  # reading it once more fails the step on record
+    except PerennialError:  # reading it once more fails the step, which is recorded
         return value
 
 

@@ -1,4 +1,4 @@
-"""Outside a cluster, kubeconfig says which one is meant, and which namespace of it."""
+"""Outside a cluster, kubeconfig names the cluster and its namespace."""
 
 import pytest
 import yaml

@@ -50,14 +50,14 @@ def first_opens(folder, openers, fatal=0):
 
 
 def test_processes_that_open_a_new_home_at_once_all_find_it_whole(tmp_path):
-    codes, said = first_opens(tmp_path, 4)
-    assert codes == [0] * 4, said
+    codes, printed = first_opens(tmp_path, 4)
+    assert codes == [0] * 4, printed
 
 
 @pytest.mark.parametrize("migration", [2, 20])
 def test_whoever_is_killed_while_the_database_is_made_leaves_none_behind(tmp_path, migration):
-    codes, said = first_opens(tmp_path, 1, fatal=migration)
-    assert codes == [-signal.SIGKILL], said
+    codes, printed = first_opens(tmp_path, 1, fatal=migration)
+    assert codes == [-signal.SIGKILL], printed
     assert not (tmp_path / "home" / "mlflow.db").exists()
-    codes, said = first_opens(tmp_path, 1)
-    assert codes == [0], said
+    codes, printed = first_opens(tmp_path, 1)
+    assert codes == [0], printed

@@ -74,8 +74,8 @@ def test_healthy(store, tmp_path):
 
 
 def more(token):
-    said = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
-    return f"<IsTruncated>true</IsTruncated>{said}"
+    more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    return f"<IsTruncated>true</IsTruncated>{more}"
 
 
 LISTINGS = {
@@ -93,7 +93,7 @@ LISTINGS = {
     "a refusal": (lambda _: Answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>"), "AccessDenied"),
     "an error in HTML": (lambda _: Answer(502, {"Content-Type": "text/html"}, HTML), "502"),
     "an unknown status": (lambda _: Answer(299, {}, b""), ""),
-    "a size that is no number": (lambda _: page({"data/a.parquet": "many"}), ""),
+    "a size that is not a number": (lambda _: page({"data/a.parquet": "many"}), ""),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A database of MLflow that cannot be used is an error that says so, within a stated time."""
+"""A database of MLflow that cannot be used is a clear error, within a stated time."""
 
 import sqlite3
 from contextlib import closing, contextmanager

@@ -1,4 +1,4 @@
-"""What passes is waited for within a budget, and said; what does not pass is raised at once."""
+"""Outages are waited for within a budget, and logged; other errors are raised at once."""
 
 import logging
 
@@ -94,9 +94,9 @@ def test_an_outage_shorter_than_the_budget_costs_time_alone(error, caplog):
     with caplog.at_level(logging.WARNING):
         assert outlast(service, Persistence(budget_seconds=600.0), clock) == "answer"
     assert 500.0 <= clock.now < 520.0
-    said = [record.message for record in caplog.records]
-    assert 10 < len(said) <= 18  # every half minute
-    assert all(each.startswith("waiting until ") for each in said)
+    logged = [record.message for record in caplog.records]
+    assert 10 < len(logged) <= 18  # every half minute
+    assert all(each.startswith("waiting until ") for each in logged)
 
 
 @pytest.mark.parametrize("error", PASSING.values(), ids=PASSING)

@@ -42,7 +42,7 @@ def test_concurrent_openers_agree_on_one_run(environment):
 
 
 def test_a_claim_whose_answer_was_lost_is_ones_own(environment, monkeypatch):
-    """The store's client sends a write again, and is told that somebody wrote in between."""
+    """The store's client sends a write again, and reads that somebody wrote in between."""
     replace_once = LocalObjectStore.replace
 
     def answered_late(self, *args, **kwargs):

@@ -71,7 +71,7 @@ def contract(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("verb", ["check", "run", "sanity", "probe"])
 def test_a_module_that_ends_the_process_is_an_error_of_each_verb(contract, capsys, verb):
-    knob = ["batch-size"] if verb == "probe" else []
+    option = ["batch-size"] if verb == "probe" else []
     file = contract("import sys\nsys.exit(0)")
     if verb == "sanity":  # takes its snapshot first
         (file.parent / "d").mkdir()
@@ -79,10 +79,10 @@ def test_a_module_that_ends_the_process_is_an_error_of_each_verb(contract, capsy
             file.parent / "d/a.parquet"
         )
     home = [] if verb == "probe" else ["--home", str(file.parent / "home")]
-    assert main([verb, *knob, str(file), *home]) == 2
-    said = capsys.readouterr().err
-    assert "importing 'ending' tried to end the process: SystemExit" in said
-    assert f'"{file.parent / "ending.py"}", line 2' in said
+    assert main([verb, *option, str(file), *home]) == 2
+    printed = capsys.readouterr().err
+    assert "importing 'ending' tried to end the process: SystemExit" in printed
+    assert f'"{file.parent / "ending.py"}", line 2' in printed
 
 
 @pytest.mark.parametrize("code", ENDINGS.values(), ids=ENDINGS)
@@ -164,14 +164,14 @@ def test_an_import_without_end_is_stopped_and_says_where_it_was(
     monkeypatch.setenv("PERENNIAL_IMPORT_SECONDS", "0.1")
     file = contract(code)
     assert main(["check", str(file), "--home", str(file.parent / "home")]) == 2
-    said = capsys.readouterr().err
-    assert "importing 'ending' did not end within 0.1 s" in said
-    assert f'"{file.parent / "ending.py"}", line' in said
+    printed = capsys.readouterr().err
+    assert "importing 'ending' did not end within 0.1 s" in printed
+    assert f'"{file.parent / "ending.py"}", line' in printed
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 1.0  # that of pytest's own limit
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("while True:\n    try:\n        while True: pass\n    except BaseException: pass",
          "importing 'ending' did not end within 0.1 s"),
@@ -179,7 +179,7 @@ def test_an_import_without_end_is_stopped_and_says_where_it_was(
     ],
     ids=["catches everything", "never returns to the interpreter"],
 )  # fmt: skip
-def test_an_import_that_cannot_be_interrupted_ends_the_process(contract, code, said):
+def test_an_import_that_cannot_be_interrupted_ends_the_process(contract, code, message):
     file = contract(code)
     program = (
         f"from perennial.contracts.user_code import *\nimport sys\n"
@@ -191,7 +191,7 @@ def test_an_import_that_cannot_be_interrupted_ends_the_process(contract, code, s
                           "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     assert ended.returncode in (1, 2)
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 def test_what_a_healthy_module_does_is_left_alone(contract, monkeypatch):

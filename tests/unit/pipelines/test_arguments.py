@@ -92,9 +92,9 @@ def test_command_line_is_answered_in_words(tmp_path, monkeypatch, capsys, line):
     (tmp_path / "file").write_text("")
     words = {"HOME": str(tmp_path / "home"), "FILE": str(tmp_path / "file")}
     assert main([words.get(word, word) for word in line.split()]) in (1, 2)
-    said = capsys.readouterr().err
-    assert said.strip()
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert printed.strip()
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 5000])

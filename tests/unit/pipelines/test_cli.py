@@ -43,11 +43,13 @@ def test_help_groups_the_verbs_and_is_plain_in_a_pipe():
 @pytest.mark.parametrize("verb", NAMES)
 def test_every_verb_and_every_option_has_a_help_text(verb, capsys):
     assert main([verb, "--help"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     command = typer.main.get_command(app).commands[verb]
     shown = [each for each in command.params if not each.hidden]
     assert [
-        each.name for each in shown if each.opts[-1].startswith("-") and each.opts[-1] not in said
+        each.name
+        for each in shown
+        if each.opts[-1].startswith("-") and each.opts[-1] not in printed
     ] == []
     assert [each.name for each in shown if not each.help] == []
 
@@ -68,9 +70,9 @@ def test_the_version_is_the_packages(capsys):
 )
 def test_what_is_misspelt_is_answered_with_what_is_near(arguments, suggestion, capsys):
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert suggestion in said
-    assert "--help`" in said
+    printed = capsys.readouterr().err
+    assert suggestion in printed
+    assert "--help`" in printed
 
 
 def test_verbs_and_options_are_completed_by_the_shell():
@@ -127,9 +129,9 @@ def test_metric_that_the_task_lacks_is_found_before_anything_runs(tmp_path, caps
     )
     home = [] if verb == "check" else ["--home", str(tmp_path / "home")]
     assert main([verb, str(contract), *home]) == 2
-    said = capsys.readouterr().err
-    assert f"{place} names 'roc_acu'" in said
-    assert "write 'roc_auc'" in said
+    printed = capsys.readouterr().err
+    assert f"{place} names 'roc_acu'" in printed
+    assert "write 'roc_auc'" in printed
     assert not (tmp_path / "home").exists()
 
 
@@ -151,12 +153,12 @@ def test_a_package_that_is_not_installed_is_answered_with_the_extra_that_brings_
     monkeypatch, capsys, arguments, module, extra
 ):
     for name in [name for name in sys.modules if name.startswith("perennial.engine.task")]:
-        monkeypatch.delitem(sys.modules, name)  # it is imported anew, and with it what it imports
+        monkeypatch.delitem(sys.modules, name)  # it is imported again, and with it what it imports
     monkeypatch.setitem(sys.modules, module, None)
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert f"this command needs {module}, which is not installed here" in said
-    assert f"pip install -e '.[{extra}]'" in said
+    printed = capsys.readouterr().err
+    assert f"this command needs {module}, which is not installed here" in printed
+    assert f"pip install -e '.[{extra}]'" in printed
 
 
 def test_a_module_that_no_extra_brings_is_left_to_its_traceback():
@@ -168,9 +170,9 @@ def test_an_mlflow_that_does_not_answer_is_named_with_what_to_look_at(monkeypatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     assert main(["models", "flights"]) == 2
-    said = capsys.readouterr().err
-    assert "MLflow's server does not answer" in said
-    assert address in said
+    printed = capsys.readouterr().err
+    assert "MLflow's server does not answer" in printed
+    assert address in printed
 
 
 def test_every_extra_brings_the_module_that_it_is_named_for():

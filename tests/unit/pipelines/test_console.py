@@ -25,9 +25,9 @@ def test_progress_shows_step_loss_throughput_and_time_left(capsys):
     console = Console()
     fields = {"done": 420, "total": 1000, "loss": 0.5123, "examples_per_second": 12345.6}
     console.show([event("progress", 1.0, step="train_model", eta_seconds=81.0, **fields)])
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for part in ("step 420/1,000", "loss 0.5123", "12,346 examples/s", "ETA 1:21"):
-        assert part in said
+        assert part in printed
 
 
 def test_progress_in_a_file_is_sparse(capsys):
@@ -98,6 +98,6 @@ def test_no_color_is_respected(terminal, monkeypatch):
 
 def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
-    said = terminal(PROGRESS, FINISHED)
-    assert "\x1b" not in said
-    assert len(said.splitlines()) == 2
+    printed = terminal(PROGRESS, FINISHED)
+    assert "\x1b" not in printed
+    assert len(printed.splitlines()) == 2

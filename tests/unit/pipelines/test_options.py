@@ -1,4 +1,4 @@
-"""What the contract can say is read from the sections that check it, and all of it is explained."""
+"""Every option of a contract is read from the sections that check it, and explained."""
 
 from typing import Annotated, Literal
 
@@ -152,12 +152,12 @@ def test_the_users_own_keys_stand_for_any(capsys):
 
 
 def test_zero_stages_are_told_by_name(capsys):
-    said = " ".join(shown(capsys, "training.parallelism.zero_stage").split())
-    assert "ZeRO" in said
+    printed = " ".join(shown(capsys, "training.parallelism.zero_stage").split())
+    assert "ZeRO" in printed
     for stage, state in ((1, "the optimizer state"), (2, "gradients"), (3, "weights")):
-        assert f"{stage}, {state}" in said
-    assert "`ddp`" in said
-    assert "`fsdp`" in said
+        assert f"{stage}, {state}" in printed
+    assert "`ddp`" in printed
+    assert "`fsdp`" in printed
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_zero_stages_are_told_by_name(capsys):
 )
 def test_an_unknown_option_is_an_error_with_the_nearest(capsys, wrong, right):
     assert main(["options", wrong]) == 2
-    said = capsys.readouterr().err
-    assert f"no option {wrong!r}" in said
-    assert f"`perennial options {right}`" in said
+    printed = capsys.readouterr().err
+    assert f"no option {wrong!r}" in printed
+    assert f"`perennial options {right}`" in printed
 
 
 def test_what_resembles_nothing_is_an_error_too(capsys):

@@ -1,4 +1,4 @@
-"""The probes measure on the contract's own rows and model, and say which knob to turn."""
+"""The probes measure on the contract's own rows and model, and name the option to change."""
 
 import re
 import tempfile
@@ -33,8 +33,8 @@ def test_a_table_of_batch_sizes_ends_with_advice(contract, capsys):
 
 def test_a_range_test_draws_its_picture(contract, capsys):
     assert main(["probe", "lr", contract, "--out", "rates.html"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"take learning_rate = \S+ \(the contract's: 0.01\)", said)
+    printed = capsys.readouterr().out
+    assert re.search(r"take learning_rate = \S+ \(the contract's: 0.01\)", printed)
     assert "<svg" in Path("rates.html").read_text()
 
 

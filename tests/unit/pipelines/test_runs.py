@@ -1,4 +1,4 @@
-"""Which run a command continues, what its journal says, and what makes code another code."""
+"""Which run a command continues, what its journal records, and what makes code another code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Long texts reach steps by an address that says what must lie there."""
+"""Long texts reach steps by an address that contains the digest."""
 
 import pytest
 

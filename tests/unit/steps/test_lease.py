@@ -87,11 +87,11 @@ def test_member_lives_while_its_supervisor_does(tmp_path):
 def test_process_that_started_under_a_dead_supervisor_does_not_join_the_next(tmp_path):
     first = RunLease(tmp_path)
     first.acquire()
-    told = first.address
+    address = first.address
     first.release()
     second = RunLease(tmp_path)
     second.acquire()
-    late = start(MEMBER, **{LEASE: told})
+    late = start(MEMBER, **{LEASE: address})
     assert late.wait(timeout=20) == EXIT_CODE
     second.release()
     late.stdout.close()

@@ -97,7 +97,7 @@ def test_what_a_rank_that_lost_the_others_said_is_shown():
 
 
 class ScriptedLauncher(Launcher):
-    """Ends its attempts as it is told."""
+    """Ends its attempts with the given states."""
 
     def __init__(self, *states: JobState) -> None:
         self.log = "job.log"

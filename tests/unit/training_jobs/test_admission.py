@@ -1,4 +1,4 @@
-"""What is said and done about a job that Kueue holds, and about one that it has let go in vain."""
+"""A job that Kueue holds is waited for, and one that it admitted but that stays suspended is stuck."""
 
 import pytest
 
@@ -19,7 +19,7 @@ GONE = ("Evicted", "True", "Deactivated", "The workload is deactivated")
 FINISHED = ("Finished", "True", "FailedToStart", "invalid podset infos: expecting 1 got 2")
 CHECK = {"name": "prov", "state": "Pending", "message": "Waiting for machines"}
 
-# What the Workload says → what is said of the job.
+# Workload → the reason that is reported of the job.
 WAITS = {
     "no quota": (workload(JOB, WAITING), "waits to be admitted: couldn't assign flavors to pod"),
     "admission checks": (
@@ -32,39 +32,39 @@ WAITS = {
     "evicted": (workload(JOB, [*WAITING, EVICTED]), "waits to be admitted: couldn't assign"),
     "never looked at": (workload(JOB, []), "waits to be admitted: Kueue reports no reason"),
 }  # fmt: skip
-IN_VAIN = {
+STUCK = {
     "admitted": (
         workload(JOB, ADMITTED),
         "Kueue admitted it (The workload is admitted), but it stays suspended",
     ),
-    "given up": (workload(JOB, [*ADMITTED, FINISHED]), "Kueue stopped it: invalid podset"),
+    "stopped": (workload(JOB, [*ADMITTED, FINISHED]), "Kueue stopped it: invalid podset"),
 }
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_waiting_is_explained_in_kueues_words_and_needs_no_remedy(name):
-    told, reason = WAITS[name]
-    found = admission_of(told)
+def test_waiting_is_explained_by_kueues_message_and_needs_no_remedy(name):
+    waiting, reason = WAITS[name]
+    found = admission_of(waiting)
     assert reason in found.reason
     assert not found.is_stuck
 
 
-@pytest.mark.parametrize("name", IN_VAIN)
+@pytest.mark.parametrize("name", STUCK)
 def test_a_suspended_job_that_kueue_has_let_go_needs_a_person(name):
-    told, reason = IN_VAIN[name]
-    found = admission_of(told)
+    stuck, reason = STUCK[name]
+    found = admission_of(stuck)
     assert reason in found.reason
     assert "deployment/kueue-controller-manager" in found.remedy
 
 
-def test_a_deactivated_workload_is_said_to_be():
-    told = workload(JOB, [*WAITING, GONE])
-    told["spec"]["active"] = False
-    assert "deactivated: The workload is deactivated" in admission_of(told).reason
+def test_a_deactivated_workload_is_reported():
+    deactivated = workload(JOB, [*WAITING, GONE])
+    deactivated["spec"]["active"] = False
+    assert "deactivated: The workload is deactivated" in admission_of(deactivated).reason
 
 
 @each_kind
-def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster, launched, kind):
+def test_a_job_that_is_admitted_and_stays_suspended_times_out(cluster, launched, kind):
     job = launched("admitted_but_suspended")
     with pytest.raises(TrainingFailedError) as caught:
         run_to_end(job, launcher_for(kind, patient(stuck=0.4)), max_restarts=3)
@@ -75,13 +75,13 @@ def test_a_job_that_is_admitted_and_stays_suspended_is_given_up_as_such(cluster,
 
 
 @each_kind
-def test_waiting_for_quota_is_said_and_costs_one_right(cluster, launched, kind, caplog):
+def test_waiting_for_quota_is_logged_and_needs_one_right(cluster, launched, kind, caplog):
     job = launched("admitted_after_a_while")
     with caplog.at_level("INFO"):
         run_to_end(job, launcher_for(kind, patient()), max_restarts=0)
-    said = [line for line in caplog.messages if line.startswith("training is")]
-    assert "queued: it waits to be admitted: couldn't assign flavors" in said[0]
-    assert any("running: 2 pods run" in line for line in said)
+    logged = [line for line in caplog.messages if line.startswith("training is")]
+    assert "queued: it waits to be admitted: couldn't assign flavors" in logged[0]
+    assert any("running: 2 pods run" in line for line in logged)
     of_kueue = {right for right in cluster.rights if right[0] == "kueue.x-k8s.io"}
     assert of_kueue == {("kueue.x-k8s.io", "workloads", "list")}
 
@@ -111,14 +111,14 @@ UNKNOWN = [
 
 
 @each_kind
-@pytest.mark.parametrize(("prepare", "said"), UNKNOWN, ids=["none", "no Kueue", "no right"])
-def test_where_kueue_says_nothing_the_job_waits_as_long_as_it_may(
-    cluster, launched, kind, prepare, said
+@pytest.mark.parametrize(("prepare", "reason"), UNKNOWN, ids=["none", "no Kueue", "no right"])
+def test_without_a_report_of_kueue_the_job_waits_until_its_timeout(
+    cluster, launched, kind, prepare, reason
 ):
     prepare(cluster)
     with pytest.raises(TrainingFailedError, match="it has been queued") as caught:
         run_to_end(launched("suspended"), launcher_for(kind), max_restarts=0)
-    assert said in caught.value.evidence
+    assert reason in caught.value.evidence
 
 
 def patient(stuck=10.0):

@@ -1,4 +1,4 @@
-"""Which launcher runs a training, by what the cluster says that it serves, and what is said."""
+"""Which launcher runs a training, by what the cluster serves, and what is printed."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from perennial.training_jobs.on_cluster import ClusterLauncher, open_launcher
 
 ENVIRONMENT = Environment("s3://bucket", "", "", None, "", "", "")
 OLD, NEW = "pytorchjobs", "trainjobs"
-# Neighbours say nothing about training jobs: notebooks are in the group of PyTorchJobs.
+# Neighbours are not training jobs: notebooks are in the group of PyTorchJobs.
 OTHERS = {"workflows", "notebooks"}
 
 
@@ -86,7 +86,7 @@ def test_what_is_not_served_is_refused_with_what_to_install(choice, wanted, serv
     assert "install Kubeflow Trainer 2.3 (TrainJob) or the training" in caught.value.action
 
 
-def test_discovery_that_is_not_allowed_is_no_missing_operator(cluster, choice):
+def test_discovery_that_is_not_allowed_is_not_a_missing_operator(cluster, choice):
     cluster.faults.hides_discovery = True
     with pytest.raises(ApiError, match=r"refused GET /apis/kubeflow.org/v1 \(403\)") as caught:
         choice(served={OLD, NEW})
@@ -98,7 +98,7 @@ def test_discovery_that_is_not_allowed_is_no_missing_operator(cluster, choice):
 def test_outside_a_pipelines_step_auto_is_local_and_asks_no_cluster(
     cluster, choice, monkeypatch, absent
 ):
-    """A notebook's pod has a service account too; nobody tells it a step's pod."""
+    """A notebook's pod has a service account too; nothing names it a step's pod."""
     monkeypatch.delenv(absent)
     cluster.faults.hides_discovery = True
     assert choice(served={OLD, NEW}) == (

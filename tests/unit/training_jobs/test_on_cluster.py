@@ -10,13 +10,13 @@ from fake_api_server import JOBS, NAMESPACE
 from fake_trainer import TrainJobs
 from launching import (
     ENDINGS,
-    GIVEN_UP,
     KINDS,
+    TIMED_OUT,
     each_kind,
     eventually,
     launcher_for,
+    matches,
     of_each_kind,
-    says,
 )
 from perennial.clients.object_store import open_store
 from perennial.contracts.errors import TrainingFailedError
@@ -34,7 +34,7 @@ def test_an_attempt_ends_as_its_pods_did(launched, kind, script, state, cause):
     launcher.start(job)
     result = launcher.wait()
     assert result.state is state
-    assert says(kind, cause, result.cause)
+    assert matches(kind, cause, result.cause)
     assert job.first_step.exists()
 
 
@@ -43,8 +43,8 @@ def test_the_pods_of_a_followed_job_see_signs_of_life_and_know_how_long_to_wait(
     launcher = launcher_for()
     launcher.start(job)
     attempt = launcher._job
-    told = receive_job(attempt.address)
-    assert told.unattended_seconds == 20 * 60
+    received = receive_job(attempt.address)
+    assert received.unattended_seconds == 20 * 60
     seen = set()
 
     def new_sign():
@@ -62,7 +62,7 @@ NOT_THERE = "1 of its pods never existed; the operator could not create the othe
 
 
 def test_a_pod_that_could_not_be_created_is_the_cause_when_the_others_fail(launched, caplog):
-    """The operator says nothing in the job's conditions, and events may not be read."""
+    """The operator reports nothing in the job's conditions, and events may not be read."""
     job = launched("refused_worker")
     with pytest.raises(TrainingFailedError) as caught, caplog.at_level("INFO"):
         run_to_end(job, launcher_for(), max_restarts=3)
@@ -86,8 +86,8 @@ def test_a_pod_that_was_deleted_before_it_started_is_not_taken_for_one_that_was_
     assert NOT_THERE not in result.cause
 
 
-@pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(GIVEN_UP))
-def test_what_takes_too_long_is_given_up_and_deleted(
+@pytest.mark.parametrize(("kind", "script", "reason", "evidence"), of_each_kind(TIMED_OUT))
+def test_what_takes_too_long_times_out_and_is_deleted(
     cluster, launched, *, kind, script, reason, evidence
 ):
     job = launched(script)
@@ -232,7 +232,7 @@ def test_a_failed_job_that_is_found_is_replaced(cluster, launched, kind):
 
 
 @each_kind
-def test_a_job_that_somebody_deletes_is_said_to_be_deleted(cluster, launched, kind):
+def test_a_job_that_somebody_deletes_is_reported_as_deleted(cluster, launched, kind):
     job = launched("forever")
     launcher = launcher_for(kind)
     launcher.start(job)

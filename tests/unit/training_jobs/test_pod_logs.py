@@ -16,7 +16,7 @@ POD = {
 FIRST = [
     "2026-03-29T01:59:59.123456789+02:00 one",
     "failed to watch file: too many open files",
-    "2026 is no time",
+    "2026 is not a time",
     "2026-03-29T01:59:59.223456789+02:00 two",
 ]
 REST = [

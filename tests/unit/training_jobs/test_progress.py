@@ -16,40 +16,42 @@ SECONDS = Budgets(
 )  # fmt: skip
 
 
-def said_of(*observations):
+def timeouts_of(*observations):
     progress = Progress(SECONDS)
     return [progress.update(now, float(moment)) for moment, now in observations]
 
 
 def test_each_phase_has_its_own_budget_from_when_it_was_first_seen():
     assert (
-        said_of((0, QUEUED), (99, QUEUED), (140, STARTING), (189, STARTING), (390, RUNNING))
+        timeouts_of((0, QUEUED), (99, QUEUED), (140, STARTING), (189, STARTING), (390, RUNNING))
         == [""] * 5
     )
-    assert said_of((0, QUEUED), (101, QUEUED))[-1] == "it has been queued for 101 s (queued_hours)"
-    assert "starting for 51 s (starting_minutes)" in said_of((0, STARTING), (51, STARTING))[-1]
-    assert "running for 201 s (running_hours)" in said_of((0, RUNNING), (201, RUNNING))[-1]
+    assert (
+        timeouts_of((0, QUEUED), (101, QUEUED))[-1] == "it has been queued for 101 s (queued_hours)"
+    )
+    assert "starting for 51 s (starting_minutes)" in timeouts_of((0, STARTING), (51, STARTING))[-1]
+    assert "running for 201 s (running_hours)" in timeouts_of((0, RUNNING), (201, RUNNING))[-1]
 
 
 def test_waiting_for_quota_costs_nothing_of_the_budget_of_a_job_that_is_stuck():
-    assert said_of((0, QUEUED), (90, QUEUED), (90, STUCK), (95, STUCK))[-1] == ""
-    told = said_of((0, QUEUED), (90, QUEUED), (90, STUCK), (96, STUCK))[-1]
-    assert told == "it could not start for 6 s (stuck_minutes)"
+    assert timeouts_of((0, QUEUED), (90, QUEUED), (90, STUCK), (95, STUCK))[-1] == ""
+    reported = timeouts_of((0, QUEUED), (90, QUEUED), (90, STUCK), (96, STUCK))[-1]
+    assert reported == "it could not start for 6 s (stuck_minutes)"
 
 
-def test_one_late_look_does_not_tell_how_long_a_job_was_stuck():
+def test_one_late_observation_does_not_count_as_stuck_time():
     """The launcher was itself held up: nobody knows what was between the two observations."""
-    assert said_of((0, QUEUED), (60, STUCK)) == ["", ""]
-    assert said_of((0, STARTING), (40, NO_IMAGE), (44, NO_IMAGE))[-1] == ""
+    assert timeouts_of((0, QUEUED), (60, STUCK)) == ["", ""]
+    assert timeouts_of((0, STARTING), (40, NO_IMAGE), (44, NO_IMAGE))[-1] == ""
     assert (
         "a pod could not start for 6 s"
-        in said_of((0, STARTING), (40, NO_IMAGE), (46, NO_IMAGE))[-1]
+        in timeouts_of((0, STARTING), (40, NO_IMAGE), (46, NO_IMAGE))[-1]
     )
 
 
 def test_what_goes_on_in_between_is_not_stuck():
-    assert said_of((0, NO_IMAGE), (4, STARTING), (8, NO_IMAGE), (12, NO_IMAGE))[-1] == ""
+    assert timeouts_of((0, NO_IMAGE), (4, STARTING), (8, NO_IMAGE), (12, NO_IMAGE))[-1] == ""
 
 
 def test_what_has_ended_is_not_late():
-    assert said_of((0, RUNNING), (1, ENDED), (10_000, ENDED))[-1] == ""
+    assert timeouts_of((0, RUNNING), (1, ENDED), (10_000, ENDED))[-1] == ""

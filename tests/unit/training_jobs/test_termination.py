@@ -1,4 +1,4 @@
-"""A step that is told to end leaves no job behind: real processes, real signals."""
+"""A terminated step leaves no job behind: real processes, real signals."""
 
 import signal
 import time

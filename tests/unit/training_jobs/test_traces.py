@@ -19,7 +19,7 @@ def job(tmp_path, bucket):
     return found
 
 
-def test_ranks_have_joined_when_the_first_one_says_so(job):
+def test_the_rendezvous_is_complete_when_the_first_rank_reports_it(job):
     traces = AttemptFiles(job, PACE)
     assert not traces.is_rendezvous_complete()
     announce_rendezvous(job)
@@ -31,7 +31,7 @@ def test_a_trainer_of_before_that_only_makes_steps_has_joined_too(job):
     assert AttemptFiles(job, PACE).is_rendezvous_complete()
 
 
-def test_pods_that_come_after_a_suspension_are_not_judged_by_what_those_before_said(job):
+def test_pods_after_a_suspension_do_not_inherit_the_markers_of_earlier_ones(job):
     announce_rendezvous(job)
     announce_end(job, [0, 1], is_finished=False)
     store = open_store(job.attempt_uri)

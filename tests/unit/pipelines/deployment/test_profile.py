@@ -1,4 +1,4 @@
-"""A profile says where to deploy, holds no secret, and explains its mistakes."""
+"""A profile names where to deploy, holds no secret, and explains its mistakes."""
 
 import pytest
 
