@@ -102,4 +102,4 @@ def test_a_base_without_a_digest_is_refused(images, tmp_path):
         "--build-arg", "BASE=docker.io/library/python:3.11-slim-bookworm", ".",
     )  # fmt: skip
     assert ended.returncode != 0
-    assert "is no digest" in ended.stdout + ended.stderr
+    assert "is not a digest" in ended.stdout + ended.stderr

@@ -105,9 +105,9 @@ class ApiServer:
         )  # fmt: skip
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready():
-            said = (self.folder / "kube-apiserver.log").read_text()[-2000:]
-            assert self._server.poll() is None, said
-            assert time.monotonic() < deadline, said
+            log = (self.folder / "kube-apiserver.log").read_text()[-2000:]
+            assert self._server.poll() is None, log
+            assert time.monotonic() < deadline, log
             time.sleep(0.1)
 
     def _is_ready(self):

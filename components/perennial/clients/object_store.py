@@ -36,7 +36,7 @@ class StoredObject:
 
 
 class ConflictError(Exception):
-    """A conditional write lost: the object is no longer what the writer had read."""
+    """A conditional write lost: the object has changed since the writer read it."""
 
 
 class ObjectStore(ABC):

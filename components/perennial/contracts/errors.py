@@ -34,7 +34,7 @@ class BadDataError(PerennialError):
 
 
 class OutageError(PerennialError):
-    """A service did not answer in time; this is no evidence about the task."""
+    """A service did not answer in time; this proves nothing about the task."""
 
 
 class BadTaskError(PerennialError):

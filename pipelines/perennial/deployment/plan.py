@@ -50,7 +50,7 @@ class Observed:
     """Schedules of the experiment, oldest first."""
     busy: frozenset[str] = frozenset()
     """Schedules of which a run is under way."""
-    contract_is_in_place: bool = True
+    contract_is_stored: bool = True
     """Whether a contract that is too long for KFP lies in the object store."""
 
     def of_kind(self, kind: Kind | None) -> list[Schedule]:
@@ -90,7 +90,7 @@ def observe(api: PipelineApi, desired: Desired) -> Observed:
     is_stored = desired.contract.exists_in_store
     experiment = api.find_experiment(desired.experiment)
     if experiment is None:
-        return Observed(pipelines, versions, contract_is_in_place=is_stored)
+        return Observed(pipelines, versions, contract_is_stored=is_stored)
     schedules = tuple(api.schedules(experiment))
     running = api.unfinished_runs(experiment) if len(schedules) > len(desired.schedules) else []
     busy = frozenset(run.schedule_id for run in running if run.schedule_id)
@@ -116,7 +116,7 @@ def plan(desired: Desired, observed: Observed, kinds: Sequence[Kind] = KINDS) ->
                 pipeline_id=str(pipeline_id), name=version, package=pipeline.package,
             )  # fmt: skip
             actions.append(Action(f"upload version {version} of {name}", upload))
-    if not observed.contract_is_in_place:
+    if not observed.contract_is_stored:
         text = f"store the contract, which is too long for KFP, as {desired.contract.value}"
         actions.append(Action(text, lambda _: desired.contract.store()))
     if observed.experiment_id is None:

@@ -144,7 +144,7 @@ class AttentionOverExamples(Rebuilt):
 
 
 class TorchAttention(nn.Module):
-    """torch's own attention, told or not told that the batch comes first."""
+    """torch's own attention, with or without `batch_first`."""
 
     def __init__(self, width, batch_first):
         super().__init__()
