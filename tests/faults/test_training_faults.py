@@ -194,7 +194,7 @@ def test_sigterm_stops_all_ranks_behind_a_checkpoint(root, tmp_path):
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
         "from perennial.engine.job import read_job\n"
         "from perennial.train_model.attempts import run_to_end\n"
-        "from perennial.training_jobs.local import LocalLauncher\n"
+        "from perennial.training_jobs.launcher import LocalLauncher\n"
         "run_to_end(read_job(Path(sys.argv[1])), LocalLauncher(1), 3)\n"
     )
     path = tmp_path / "job.json"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +57,7 @@ MOST_PARAMETERS = 30_000_000
 # Two processes take two to four times as long as one on two cores that others use too; a rank that
 # waits for another one never ends.
 SLOWER, GRACE_SECONDS = 10.0, 15.0
+MAX_SOCKET_FOLDER, SHORT_TEMPORARY_FOLDER = 75, "/tmp"
 # Error messages when memory or disk is full, which is not a fault of the task.
 STARVED = r"MemoryError|allocate memory|No space left|quota exceeded|PytorchStreamWriter|Read-only"
 
@@ -271,6 +272,7 @@ def _start_processes(
     """Start a process for each tuple of arguments; kill all of them at the end."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([run_rank.__module__])
+    _start_fork_server()
     processes = [context.Process(target=target, args=each) for each in arguments]
     # Children would run the user's script again, which may lack `if __name__ == "__main__"`.
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
@@ -284,6 +286,21 @@ def _start_processes(
     finally:
         for process in processes:
             _kill(process)
+
+
+def _start_fork_server() -> None:
+    """Start the fork server; its socket lies in a folder with a short path.
+
+    A socket's path has at most 107 bytes, 32 of which the standard library uses for its own names.
+    A longer TMPDIR would end in "AF_UNIX path too long".
+    """
+    usual = tempfile.gettempdir()
+    if len(os.fsencode(usual)) > MAX_SOCKET_FOLDER:
+        tempfile.tempdir = SHORT_TEMPORARY_FOLDER
+    try:
+        forkserver.ensure_running()
+    finally:
+        tempfile.tempdir = usual
 
 
 def _kill(process: ForkServerProcess) -> None:
