@@ -1,31 +1,30 @@
-"""Pipeline API: the only client of a Kubeflow Pipelines server.
+"""Pipeline API: the only client of a Kubeflow Pipelines server, by its REST API.
 
-Stands on the client that KFP generates from its OpenAPI description, not on `kfp.Client`: that one
-prints links, reads a file in the user's home, and cannot be imported inside a component.
+`kfp.Client` is not used: it prints links, reads a file in the user's home, and cannot be imported
+inside a component. The client that KFP generates takes what is not JSON for an empty answer.
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import kfp_server_api
-import urllib3
+import requests
+from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from perennial.contracts.errors import PerennialError
 
 EPOCH = datetime.fromtimestamp(0, UTC)
+Object = dict[str, Any]  # as the server sends it
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
 PAGE_SIZE = 100
 LONGEST_WAIT_SECONDS = 30  # a server that is busy may ask for hours
 LONGEST_DESCRIPTION = 255  # characters of the column in MySQL; a longer one fails the creation
 REDIRECTS = range(300, 400)
-CONFLICT, NOT_FOUND = 409, 404
+SUCCESS, CONFLICT, NOT_FOUND = range(200, 300), 409, 404
 BUSY = (429, 502, 503, 504)
 HINTS: Mapping[int, str] = {
     400: "the server refuses the request; its version may be too old (2.16 and newer are tested)",
@@ -126,18 +125,22 @@ class NewRun:
     pipeline_root: str = ""
     description: str = ""
 
-    def fields(self) -> dict[str, object]:
-        """Return the fields that runs and recurring runs have in common."""
+    def body(self, experiment_id: str, description: str) -> Object:
+        """Return the fields of a request that runs and recurring runs have in common."""
         return {
+            "experiment_id": experiment_id,
             "display_name": self.name,
-            "service_account": self.service_account or None,
+            "description": description,
             # Both ids are needed, against the description of the API.
-            "pipeline_version_reference": kfp_server_api.V2beta1PipelineVersionReference(
-                pipeline_id=self.version.pipeline_id, pipeline_version_id=self.version.version_id
-            ),
-            "runtime_config": kfp_server_api.V2beta1RuntimeConfig(
-                parameters=dict(self.parameters), pipeline_root=self.pipeline_root or None
-            ),
+            "pipeline_version_reference": {
+                "pipeline_id": self.version.pipeline_id,
+                "pipeline_version_id": self.version.version_id,
+            },
+            "runtime_config": {
+                "parameters": dict(self.parameters),
+                **({"pipeline_root": self.pipeline_root} if self.pipeline_root else {}),
+            },
+            **({"service_account": self.service_account} if self.service_account else {}),
         }
 
 
@@ -179,62 +182,50 @@ class PipelineApi:
         cookie: str = "",
         ca_file: str = "",
     ) -> None:
-        configuration = kfp_server_api.Configuration(host=url.rstrip("/"))
-        configuration.retries = Retry(
+        self.url = url.rstrip("/")
+        self._namespace = {"namespace": namespace} if namespace else {}
+        self._token = token
+        self._session = requests.Session()
+        self._session.trust_env = False  # proxies and .netrc are not meant for this server
+        self._session.verify = ca_file or True
+        if cookie:
+            self._session.headers["Cookie"] = cookie
+        retry = Retry(
             total=4,
-            redirect=False,  # followed to a login page, whose 200 would read as an empty answer
+            redirect=False,
             backoff_factor=0.5,
             retry_after_max=LONGEST_WAIT_SECONDS,
             status_forcelist=BUSY,
             allowed_methods=("GET", "DELETE"),
             raise_on_status=False,
         )
-        if ca_file:
-            configuration.ssl_ca_cert = ca_file
-        if token is not None:
-            configuration.api_key["authorization"] = ""  # without any, the hook is never asked
-            configuration.api_key_prefix["authorization"] = "Bearer"
-            configuration.refresh_api_key_hook = _token_hook(token)
-        client = kfp_server_api.ApiClient(configuration, cookie=cookie or None)
-        self._client = client
-        self.url = url
-        self._namespace = namespace
-        self._pipelines = kfp_server_api.PipelineServiceApi(client)
-        self._uploads = kfp_server_api.PipelineUploadServiceApi(client)
-        self._experiments = kfp_server_api.ExperimentServiceApi(client)
-        self._schedules = kfp_server_api.RecurringRunServiceApi(client)
-        self._runs = kfp_server_api.RunServiceApi(client)
+        self._session.mount("http://", HTTPAdapter(max_retries=retry))
+        self._session.mount("https://", HTTPAdapter(max_retries=retry))
 
     def find_pipeline(self, name: str) -> str | None:
         """A pipeline's id."""
-        call = self._pipelines.pipeline_service_list_pipelines
-        found = self._find("a pipeline", call, name, namespace=self._namespace)
-        return found.pipelines[0].pipeline_id if found.pipelines else None
+        found = self._find("a pipeline", "pipelines", "pipelines", name, **self._namespace)
+        return found["pipeline_id"] if found else None
 
     def find_version(self, pipeline_id: str, name: str) -> PipelineVersion | None:
         """A version of a pipeline by its name."""
-        call = self._pipelines.pipeline_service_list_pipeline_versions
-        found = self._find("a pipeline version", call, name, pipeline_id=pipeline_id)
-        if not found.pipeline_versions:
-            return None
-        return PipelineVersion(pipeline_id, found.pipeline_versions[0].pipeline_version_id)
+        path = f"pipelines/{pipeline_id}/versions"
+        found = self._find("a pipeline version", path, "pipeline_versions", name)
+        return PipelineVersion(pipeline_id, found["pipeline_version_id"]) if found else None
 
     def find_experiment(self, name: str) -> str | None:
         """An experiment's id."""
-        call = self._experiments.experiment_service_list_experiments
-        found = self._find("an experiment", call, name, namespace=self._namespace)
-        return found.experiments[0].experiment_id if found.experiments else None
+        found = self._find("an experiment", "experiments", "experiments", name, **self._namespace)
+        return found["experiment_id"] if found else None
 
-    def version_documents(self, version: PipelineVersion) -> list[dict[str, Any]]:
+    def version_documents(self, version: PipelineVersion) -> list[Object]:
         """A version's pipeline and platform specification; empty when it was deleted."""
-        call = self._pipelines.pipeline_service_get_pipeline_version
+        path = f"pipelines/{version.pipeline_id}/versions/{version.version_id}"
         try:
-            found = self._ask(
-                "look up a pipeline version", call, version.pipeline_id, version.version_id
-            )
+            found = self._ask("look up a pipeline version", "GET", path)
         except GoneError:
             return []
-        spec = found.pipeline_spec or {}
+        spec = found.get("pipeline_spec") or {}
         if "pipeline_spec" not in spec:
             return [spec]
         return [spec["pipeline_spec"], spec.get("platform_spec") or {}]
@@ -245,12 +236,8 @@ class PipelineApi:
         Raises:
             TakenError: it exists.
         """
-        pipeline = kfp_server_api.V2beta1Pipeline(
-            display_name=name, name=name, description=description, namespace=self._namespace
-        )
-        self._ask(
-            "create a pipeline", self._pipelines.pipeline_service_create_pipeline, pipeline=pipeline
-        )
+        body = {"display_name": name, "name": name, "description": description, **self._namespace}
+        self._ask("create a pipeline", "POST", "pipelines", json=body)
 
     def upload_version(self, pipeline_id: str, name: str, package: str) -> None:
         """Upload a compiled pipeline, a YAML text, as a version of a pipeline.
@@ -258,13 +245,11 @@ class PipelineApi:
         Raises:
             TakenError: a version of this name exists.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "pipeline.yaml"
-            file.write_text(package)
-            self._ask(
-                "upload a pipeline version", self._uploads.upload_pipeline_version, str(file),
-                pipelineid=pipeline_id, name=name,
-            )  # fmt: skip
+        self._ask(
+            "upload a pipeline version", "POST", "pipelines/upload_version",
+            params={"pipelineid": pipeline_id, "name": name},
+            files={"uploadfile": ("pipeline.yaml", package.encode())},
+        )  # fmt: skip
 
     def create_experiment(self, name: str, description: str) -> None:
         """Create an experiment: the folder of a model's runs in the dashboard.
@@ -272,206 +257,170 @@ class PipelineApi:
         Raises:
             TakenError: it exists.
         """
-        experiment = kfp_server_api.V2beta1Experiment(
-            display_name=name, description=description, namespace=self._namespace
-        )
-        create = self._experiments.experiment_service_create_experiment
-        self._ask("create an experiment", create, experiment=experiment)
+        body = {"display_name": name, "description": description, **self._namespace}
+        self._ask("create an experiment", "POST", "experiments", json=body)
 
     def schedules(self, experiment_id: str = "") -> list[Schedule]:
         """The recurring runs of an experiment, or of all there are, oldest first."""
-        pages = self._pages(
-            "list the recurring runs",
-            self._schedules.recurring_run_service_list_recurring_runs,
-            "recurring_runs",
-            experiment_id=experiment_id or None,
-            namespace=None if experiment_id else self._namespace,
-            # So that whatever is created while pages are read lies on a later one.
-            sort_by="created_at asc",
-        )
+        where = {"experiment_id": experiment_id} if experiment_id else self._namespace
+        # By creation, so that whatever is created while pages are read lies on a later one.
+        order = "created_at asc"
+        pages = self._pages("recurringruns", "recurringRuns", sort_by=order, **where)
         return sorted(map(_read_schedule, pages), key=lambda schedule: schedule.age)
 
     def create_schedule(self, experiment_id: str, new: NewSchedule) -> str:
         """Create a recurring run; its id."""
-        modes = kfp_server_api.RecurringRunMode
-        cron = kfp_server_api.V2beta1CronSchedule(cron=new.cron, start_time=new.starts_at)
-        body = kfp_server_api.V2beta1RecurringRun(
-            experiment_id=experiment_id,
-            description=new.description,
-            mode=modes.ENABLE if new.enabled else modes.DISABLE,
-            trigger=kfp_server_api.V2beta1Trigger(cron_schedule=cron),
+        starts_at = {"start_time": new.starts_at.isoformat()} if new.starts_at else {}
+        body = {
+            **new.body(experiment_id, new.description),
+            "mode": "ENABLE" if new.enabled else "DISABLE",
+            "trigger": {"cron_schedule": {"cron": new.cron, **starts_at}},
             # A pipeline finds its own data window; a backlog of slots would train the same twice.
-            no_catchup=True,
-            max_concurrency="1",
-            **new.fields(),
-        )
-        create = self._schedules.recurring_run_service_create_recurring_run
-        return str(self._ask("create a recurring run", create, body).recurring_run_id)
+            "no_catchup": True,
+            "max_concurrency": "1",
+        }
+        created = self._ask("create a recurring run", "POST", "recurringruns", json=body)
+        return str(created["recurring_run_id"])
 
     def set_enabled(self, schedule_id: str, *, enabled: bool) -> None:
         """Let a recurring run start runs, or not; runs that it started go on."""
-        service = self._schedules
-        if enabled:
-            call = service.recurring_run_service_enable_recurring_run
-        else:
-            call = service.recurring_run_service_disable_recurring_run
-        self._ask("switch a recurring run", call, schedule_id)
+        verb = "enable" if enabled else "disable"
+        self._ask("switch a recurring run", "POST", f"recurringruns/{schedule_id}:{verb}")
 
     def delete_schedule(self, schedule_id: str) -> None:
         """Delete a recurring run, leaving its runs; one that is gone already is fine."""
+        # Servers before 2.16 ignore the policy and delete running runs: see `deployment.plan`.
+        policy = {"propagation_policy": "ORPHAN"}
         with suppress(GoneError):
-            self._ask(
-                "delete a recurring run",
-                self._schedules.recurring_run_service_delete_recurring_run,
-                schedule_id,
-                # Servers before 2.16 ignore it and delete running runs: see `deployment.plan`.
-                propagation_policy=kfp_server_api.V2beta1DeletePropagationPolicy.ORPHAN,
-            )
+            path = f"recurringruns/{schedule_id}"
+            self._ask("delete a recurring run", "DELETE", path, params=policy)
 
     def start_run(self, experiment_id: str, new: NewRun) -> str:
         """Start a run; its id."""
         text = new.description
         if len(text) > LONGEST_DESCRIPTION:
             text = f"{text[: LONGEST_DESCRIPTION - 1]}…"
-        body = kfp_server_api.V2beta1Run(
-            experiment_id=experiment_id, description=text, **new.fields()
-        )
-        return str(self._ask("start a run", self._runs.run_service_create_run, body).run_id)
+        created = self._ask("start a run", "POST", "runs", json=new.body(experiment_id, text))
+        return str(created["run_id"])
 
     def runs(self, experiment_id: str, *, limit: int = 20) -> list[PipelineRun]:
         """The newest runs of an experiment, newest first."""
-        pages = self._pages(
-            "list the runs", self._runs.run_service_list_runs, "runs",
-            experiment_id=experiment_id, sort_by="created_at desc",
-        )  # fmt: skip
+        order = "created_at desc"
+        pages = self._pages("runs", "runs", experiment_id=experiment_id, sort_by=order)
         return [_read_run(item) for item, _ in zip(pages, range(limit), strict=False)]
 
     def unfinished_runs(self, experiment_id: str) -> list[PipelineRun]:
         """Every run of an experiment that is not over."""
         states = {"values": ["PENDING", "RUNNING", "CANCELING", "PAUSED"]}
-        pages = self._pages(
-            "list the runs", self._runs.run_service_list_runs, "runs", experiment_id=experiment_id,
-            filter=_filter(operation="IN", key="state", string_values=states),
-        )  # fmt: skip
+        query = _filter(operation="IN", key="state", string_values=states)
+        pages = self._pages("runs", "runs", experiment_id=experiment_id, filter=query)
         return [run for item in pages if not (run := _read_run(item)).is_over]
 
     def run(self, run_id: str) -> PipelineRun:
         """One run with its tasks."""
-        return _read_run(self._ask("look up a run", self._runs.run_service_get_run, run_id))
+        return _read_run(self._ask("look up a run", "GET", f"runs/{run_id}"))
 
     def terminate(self, run_id: str) -> None:
         """Ask for a run's end; see `PipelineRun.was_canceled` for how that shows."""
-        self._ask("terminate a run", self._runs.run_service_terminate_run, run_id)
+        self._ask("terminate a run", "POST", f"runs/{run_id}:terminate")
 
-    def _find(  # type: ignore[no-untyped-def]  # noqa: ANN202 - the generated client is untyped
-        self, what: str, call: Callable[..., Any], name: str, **options: object
-    ):
-        query = _filter(operation="EQUALS", key="display_name", string_value=name)
-        return self._ask(f"look for {what}", call, filter=query, **options)
+    def _find(self, what: str, path: str, items: str, name: str, **query: str) -> Object | None:
+        query["filter"] = _filter(operation="EQUALS", key="display_name", string_value=name)
+        found = self._ask(f"look for {what}", "GET", path, params=query).get(items)
+        return found[0] if found else None
 
-    def _pages(
-        self, doing: str, call: Callable[..., Any], items: str, **options: object
-    ) -> Iterator[Any]:
+    def _pages(self, path: str, items: str, **query: str) -> Iterator[Object]:
         token = ""
         while True:
-            page = self._ask(doing, call, page_token=token, page_size=PAGE_SIZE, **options)
-            yield from getattr(page, items) or ()
-            token = page.next_page_token or ""
+            options = {**query, "page_token": token, "page_size": PAGE_SIZE}
+            page = self._ask(f"list the {path}", "GET", path, params=options)
+            yield from page.get(items) or ()
+            token = page.get("next_page_token") or ""
             if not token:
                 return
 
-    def _ask(  # type: ignore[no-untyped-def]  # noqa: ANN202 - the generated client is untyped
-        self, doing: str, call: Callable[..., Any], *args: object, **options: object
-    ):
-        given = {key: value for key, value in options.items() if value is not None}
-        with _explained(doing, self.url):
-            answer = call(*args, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **given)
-        # The generated client turns what is not JSON into an empty answer.
-        text = str(self._client.last_response.data)
-        if not text.lstrip().startswith("{"):
+    def _ask(self, doing: str, method: str, path: str, **options: object) -> Object:
+        # Read for each request: projected tokens rotate.
+        headers = {"Authorization": f"Bearer {self._token()}"} if self._token else {}
+        try:
+            answer = self._session.request(
+                method, f"{self.url}/apis/v2beta1/{path}", headers=headers,
+                timeout=(CONNECT_SECONDS, READ_SECONDS),
+                # To a login page, whose 200 would not be an answer.
+                allow_redirects=False, **options,
+            )  # fmt: skip
+        except requests.RequestException as error:
+            raise UnreachableError(
+                f"the pipeline server cannot be reached to {doing}",
+                evidence=f"{self.url}: {error}",
+                action="check `pipelines_url` and `ca_file` of the profile, and the network",
+            ) from error
+        if answer.status_code == CONFLICT:
+            raise TakenError(doing)
+        if answer.status_code not in SUCCESS:
+            raise _refused(doing, self.url, answer)
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
             raise PerennialError(
                 f"the answer is not from a pipeline server (request: {doing})",
-                evidence=f"{self.url} sends {text[:60]!r}",
+                evidence=f"{self.url} sends {answer.text[:60]!r}",
                 action=LOGIN,
             )
-        return answer
+        return found
 
 
-def _token_hook(token: Callable[[], str]) -> Callable[[kfp_server_api.Configuration], None]:
-    def refresh(configuration: kfp_server_api.Configuration) -> None:
-        configuration.api_key["authorization"] = token()
-
-    return refresh
-
-
-@contextmanager
-def _explained(doing: str, url: str) -> Iterator[None]:
-    try:
-        yield
-    except kfp_server_api.ApiException as error:
-        if error.status == CONFLICT:
-            raise TakenError(doing) from error
-        raise _refused(doing, url, error) from error
-    except urllib3.exceptions.HTTPError as error:
-        raise UnreachableError(
-            f"the pipeline server cannot be reached to {doing}",
-            evidence=f"{url}: {error}",
-            action="check `pipelines_url` and `ca_file` of the profile, and the network",
-        ) from error
-
-
-def _refused(doing: str, url: str, error: kfp_server_api.ApiException) -> PerennialError:
+def _refused(doing: str, url: str, answer: requests.Response) -> PerennialError:
+    status, message = answer.status_code, answer.text
+    with suppress(ValueError, KeyError, TypeError):
+        message = str(answer.json()["message"])
     kinds = {NOT_FOUND: GoneError, **dict.fromkeys(BUSY, UnreachableError)}
-    kind = kinds.get(error.status or 0, PerennialError)
-    usual = LOGIN if error.status in REDIRECTS else "see the log of the deployment ml-pipeline"
-    return kind(
+    usual = LOGIN if status in REDIRECTS else "see the log of the deployment ml-pipeline"
+    return kinds.get(status, PerennialError)(
         f"the pipeline server refuses to {doing}",
-        evidence=f"{url}: {error.status} {error.reason}: {_message(error.body)}",
-        action=HINTS.get(error.status or 0, usual),
+        evidence=f"{url}: {status} {answer.reason}: {message[:500]}",
+        action=HINTS.get(status, usual),
     )
-
-
-def _message(body: str | bytes | None) -> str:
-    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
-    try:
-        return str(json.loads(text)["message"])[:500]
-    except (ValueError, KeyError, TypeError):
-        return text[:500]
 
 
 def _filter(**predicate: object) -> str:
     return json.dumps({"predicates": [predicate]})
 
 
-def _read_schedule(item: kfp_server_api.V2beta1RecurringRun) -> Schedule:
-    trigger, config = item.trigger, item.runtime_config
-    parameters = (config.parameters if config else None) or {}
+def _read_schedule(item: Object) -> Schedule:
+    cron = (item.get("trigger") or {}).get("cron_schedule") or {}
+    parameters = (item.get("runtime_config") or {}).get("parameters") or {}
     return Schedule(
-        schedule_id=item.recurring_run_id,
-        name=item.display_name or "",
-        description=item.description or "",
-        enabled=item.status == "ENABLED" or item.mode == "ENABLE",
-        cron=trigger.cron_schedule.cron if trigger and trigger.cron_schedule else "",
-        created_at=item.created_at or EPOCH,
+        schedule_id=item["recurring_run_id"],
+        name=item.get("display_name", ""),
+        description=item.get("description", ""),
+        enabled=item.get("status") == "ENABLED" or item.get("mode") == "ENABLE",
+        cron=cron.get("cron", ""),
+        created_at=_moment(item, "created_at"),
         parameters={key: str(value) for key, value in parameters.items()},
-        experiment_id=item.experiment_id or "",
+        experiment_id=item.get("experiment_id", ""),
     )
 
 
-def _read_run(item: kfp_server_api.V2beta1Run) -> PipelineRun:
-    reference, details = item.pipeline_version_reference, item.run_details
+def _read_run(item: Object) -> PipelineRun:
+    finished_at = _moment(item, "finished_at")
+    tasks = (item.get("run_details") or {}).get("task_details") or ()
     return PipelineRun(
-        run_id=item.run_id,
-        name=item.display_name or "",
-        state=item.state or "PENDING",
-        history=tuple(entry.state for entry in item.state_history or () if entry.state),
-        created_at=item.created_at or EPOCH,
+        run_id=item["run_id"],
+        name=item.get("display_name", ""),
+        state=item.get("state") or "PENDING",
+        history=tuple(each["state"] for each in item.get("state_history", ()) if "state" in each),
+        created_at=_moment(item, "created_at"),
         # An unfinished run's end comes as the epoch.
-        finished_at=item.finished_at if (item.finished_at or EPOCH) > EPOCH else None,
-        schedule_id=item.recurring_run_id or "",
-        pipeline_id=(reference.pipeline_id if reference else "") or "",
-        tasks={
-            task.display_name or "": task.state or ""
-            for task in (details.task_details if details else None) or ()
-        },
+        finished_at=finished_at if finished_at > EPOCH else None,
+        schedule_id=item.get("recurring_run_id", ""),
+        pipeline_id=(item.get("pipeline_version_reference") or {}).get("pipeline_id", ""),
+        tasks={task.get("display_name", ""): task.get("state", "") for task in tasks},
     )
+
+
+def _moment(item: Object, name: str) -> datetime:
+    """Return a time of an object; the epoch where it has none."""
+    return datetime.fromisoformat(item[name]) if item.get(name) else EPOCH
