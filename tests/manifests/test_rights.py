@@ -200,7 +200,7 @@ def test_every_method_of_the_cluster_that_asks_is_in_the_table():
         if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
         and any(
             isinstance(node, ast.Attribute)
-            and node.attr in ("_answer", "_send", "_listed", "_events", "get")
+            and node.attr in ("_answer", "_find", "_send", "_listed", "_events", "get")
             and ast.unparse(node.value) == "self"
             for node in ast.walk(method)
         )
