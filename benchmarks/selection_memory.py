@@ -133,7 +133,7 @@ def measure(rows: int, classes: int, metric: str) -> tuple[int, ...]:
         with Peak() as choosing:
             select(
                 task, candidates, rescoring.blocks(), metric=metric,
-                direction=task.metrics[metric], tolerance=0.5, limits={},
+                tolerance=0.5, limits={},
             )  # fmt: skip
         peaks = (peak.bytes for peak in (reading, scoring, choosing))
         return len(candidates[0].scored.losses), *peaks

@@ -35,10 +35,9 @@ from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import Task, load_task
 from perennial.reports.charts import line_chart
 from perennial.reports.page import standalone
-from perennial.select_checkpoint.alternatives import early_stop
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.diagnosis import is_still_improving
-from perennial.select_checkpoint.selection import Candidate, select
+from perennial.select_checkpoint.selection import Candidate, early_stop, select
 
 Floats = NDArray[np.float64]
 
@@ -158,7 +157,7 @@ class Retrospective:
         ]
         chosen = select(
             self.task, candidates, BLOCKS,
-            metric="loss", direction="minimize", tolerance=self.tolerance, limits={},
+            metric="loss", tolerance=self.tolerance, limits={},
             improving=self.by_curve and is_still_improving(points, "loss", "minimize"),
         )  # fmt: skip
         return chosen.chosen.step
@@ -194,8 +193,8 @@ def rules(task: Task) -> dict[str, Rule]:
         "best of all rows": Retrospective(task, 0.0, by_curve=False),
         "last": lambda training: EVALUATIONS - 1,
         "raw best": lambda training: int(np.argmin(training.sampled)),
-        "patience 3": lambda training: early_stop((-training.sampled).tolist(), 3).shipped,
-        "patience 10": lambda training: early_stop((-training.sampled).tolist(), 10).shipped,
+        "patience 3": lambda training: early_stop((-training.sampled).tolist(), 3)[0],
+        "patience 10": lambda training: early_stop((-training.sampled).tolist(), 10)[0],
     }
 
 

@@ -20,7 +20,6 @@ from perennial.contracts.errors import BadTaskError, PerennialError
 from perennial.contracts.gate import AnchorComparison, Comparison
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
-from perennial.contracts.training import Direction
 from perennial.data.dataset import Dataset, period_start
 from perennial.engine.evaluation.baseline_rows import BaselineRows
 from perennial.engine.evaluation.reference_tests import reference_test
@@ -28,6 +27,7 @@ from perennial.engine.evaluation.resampling import (
     Blocks,
     Counts,
     block_columns,
+    direction_of,
     independent_error,
     influences,
     mean_influences,
@@ -251,23 +251,6 @@ def finite_contender(task: Task, scored: Scored) -> Contender:
     return Contender(task, scored)
 
 
-def direction_of(task: Task, metric: str) -> Direction:
-    """Return whether higher or lower values of a metric are better.
-
-    Raises:
-        PerennialError: the task has no such metric.
-    """
-    if metric == "loss":
-        return "minimize"
-    if metric not in task.metrics:
-        raise PerennialError(
-            f"the gate names the metric {metric!r}, which the task does not compute",
-            evidence=f"the task's metrics: {', '.join(task.metrics)} and loss",
-            action="correct the contract's gate section",
-        )
-    return task.metrics[metric]
-
-
 def incomparable(challenger: Contender, champion: Contender, metric: str) -> str:
     """Say why a metric is not comparable between the models, and what to do; empty if it is."""
     task = challenger.task
@@ -404,7 +387,7 @@ def _compared(
 
 def improvement_of(match: Match, metric: str, ours: float, theirs: float) -> Estimate:
     """Return the improvement with its error, given both figures on all rows."""
-    sign = sign_of(direction_of(match.challenger.task, metric))
+    sign = sign_of(direction_of(match.challenger.task, metric, "gate.metric"))
     drawn = _differences(match, metric, sign)
     return estimate_of(sign * (ours - theirs), drawn, match.blocks, match.draws, match.conditions)
 

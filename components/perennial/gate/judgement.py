@@ -13,7 +13,7 @@ from perennial.contracts.gate import BlockPerformance, Reach, Repeats, Serving, 
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, Direction
 from perennial.data.dataset import Dataset
-from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of
+from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of, direction_of
 from perennial.engine.evaluation.scoring import score_split, scoring_device
 from perennial.engine.export import load_model
 from perennial.gate.champion import AnchorVersion, Champion, find_anchor, read_champion
@@ -28,7 +28,6 @@ from perennial.gate.comparison import (
     compare_with_anchor,
     compare_with_baselines,
     conditions_of,
-    direction_of,
     finite_contender,
     searched_columns,
     undefined,
@@ -204,7 +203,11 @@ def _directions(gate: GateSection, match: Match) -> tuple[dict[str, Direction], 
     missing = undefined(match, [name for name in task.metrics if name not in asked])
     names = [name for name in dict.fromkeys([metric, *task.metrics, *asked]) if name not in missing]
     reasons = (*missing.values(), *undefined_slices(match, metric, gate))
-    return {name: direction_of(task, name) for name in names}, reasons
+    options = {metric: "gate.metric"} | dict.fromkeys(gate.required, "gate.required")
+    directions = {
+        name: direction_of(task, name, options.get(name, "gate.max_regression")) for name in names
+    }
+    return directions, reasons
 
 
 def judge_challenger(

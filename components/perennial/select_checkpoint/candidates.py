@@ -11,27 +11,23 @@ from perennial.contracts.training import (
     CheckpointRecord,
     Direction,
     ScoredCandidate,
-    TrainingResult,
 )
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
+from perennial.engine.evaluation.resampling import direction_of
 from perennial.engine.export import write_weights
 from perennial.engine.serving.servable import make_servable
 from perennial.engine.task import Task, load_task
-from perennial.select_checkpoint.alternatives import alternatives
+from perennial.select_checkpoint.averaging import memberships, normalizations
 from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.diagnosis import Diagnosis, diagnose, is_still_improving
-from perennial.select_checkpoint.means import memberships
+from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
-from perennial.select_checkpoint.running_statistics import normalizations
 from perennial.select_checkpoint.selection import (
     Candidate,
-    Selection,
+    alternatives,
     is_finite,
-    limits_of,
-    metric_and_direction,
     select,
 )
 from perennial.steps.decorator import StepResult
@@ -112,8 +108,10 @@ def select_challenger(
         task = load_task(result.task, result.options, result.columns)
         task.load_state(result.task_state)
         # Check before hours are spent on scoring.
-        metric, direction = metric_and_direction(task, rule.metric)
-        limits = limits_of(task, rule.limits)
+        metric = rule.metric or next(iter(task.metrics))
+        direction = direction_of(task, metric, "selection.metric")
+        for name in rule.limits:
+            direction_of(task, name, "selection.limits")
         # A metric may be undefined on the sample but defined on all rows.
         evaluations = [point for point in result.evaluations if metric in point.metrics]
         kept = score_checkpoints(rescoring)
@@ -121,41 +119,14 @@ def select_challenger(
         blocks = rescoring.blocks()
         selection = select(
             task, [*kept, *means], blocks,
-            metric=metric, direction=direction, limits=limits,
+            metric=metric, limits=rule.limits,
             tolerance=rule.tolerance_standard_errors,
             improving=is_still_improving(evaluations, metric, direction),
         )  # fmt: skip
     diagnosis = diagnose(evaluations, metric, direction)
     chosen = selection.chosen
     weights_sha256 = export(chosen, rescoring, challenger)
-    _challenger_of(
-        result, selection, diagnosis, by=(metric, direction), weights_sha256=weights_sha256
-    ).write(challenger)
-    make_servable(challenger, rescoring.dataset)
-    write_report(
-        page,
-        training=result,
-        selection=selection,
-        metric=metric,
-        diagnosis=diagnosis,
-        others=alternatives(
-            evaluations, selection.candidates, chosen, metric=metric, direction=direction
-        ),
-        unit=blocks.unit,
-    )
-    return StepResult(metrics=selection.figures(metric), summary=selection.reason)
-
-
-def _challenger_of(
-    result: TrainingResult,
-    selection: Selection,
-    diagnosis: Diagnosis,
-    *,
-    by: tuple[str, Direction],
-    weights_sha256: str,
-) -> Challenger:
-    chosen, (metric, direction) = selection.chosen, by
-    return Challenger(
+    Challenger(
         task=result.task,
         options=result.options,
         task_state=result.task_state,
@@ -172,4 +143,17 @@ def _challenger_of(
         advice=diagnosis.advice,
         next_steps=diagnosis.next_steps,
         weights_sha256=weights_sha256,
+    ).write(challenger)
+    make_servable(challenger, rescoring.dataset)
+    write_report(
+        page,
+        training=result,
+        selection=selection,
+        metric=metric,
+        diagnosis=diagnosis,
+        others=alternatives(
+            evaluations, selection.candidates, chosen, metric=metric, direction=direction
+        ),
+        unit=blocks.unit,
     )
+    return StepResult(metrics=selection.figures(metric), summary=selection.reason)

@@ -6,9 +6,8 @@ from pathlib import Path
 from perennial.contracts.training import ScoredCandidate, TrainingResult
 from perennial.reports.charts import interval_chart, line_chart
 from perennial.reports.page import Outcome, Page
-from perennial.select_checkpoint.alternatives import Alternative
 from perennial.select_checkpoint.diagnosis import Diagnosis
-from perennial.select_checkpoint.selection import Selection
+from perennial.select_checkpoint.selection import Alternative, Selection
 
 
 def write_report(

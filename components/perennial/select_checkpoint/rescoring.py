@@ -1,21 +1,41 @@
 """Rescoring: score checkpoints, and means of them, on every validation row.
 
 Rows are streamed. Each row's loss, prediction, label and weight go to disk batch by batch, so
-memory grows neither with the rows nor with the number of candidates.
+memory grows neither with the rows nor with the number of candidates. Where it saves time, several
+processes share the rows:
+
+    python -m perennial.select_checkpoint.rescoring REQUEST.json RANK
+
+Each scores its own rows with all requested weights. They exchange only files, and their results
+equal those of one process bit for bit; so their number may depend on the clock.
 """
 
+import os
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import torch
 from torch import nn
 
+from perennial.clients.outages import waiting_out_outages
+from perennial.contracts.artifact import write_atomically
 from perennial.contracts.data import Split
+from perennial.contracts.environment import LEASE
+from perennial.contracts.errors import BadDataError, PerennialError
+from perennial.contracts.section import Section
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import CheckpointRecord, TrainingResult
+from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
 from perennial.engine.evaluation.resampling import Blocks, blocks_of
@@ -26,21 +46,131 @@ from perennial.engine.evaluation.scoring import (
     share_batches,
 )
 from perennial.engine.task import Task
-from perennial.select_checkpoint.figures_on_disk import Found, read_together, write_figures
-from perennial.select_checkpoint.means import mean_model
-from perennial.select_checkpoint.processes import (
-    Machine,
-    Request,
-    Steps,
-    score_in_processes,
-    worthwhile,
-)
-from perennial.select_checkpoint.running_statistics import (
+from perennial.select_checkpoint.averaging import (
+    mean_model,
     normalizations,
     renew,
     sampled_rows,
     training_batches,
 )
+from perennial.steps.lease import RunLease, follow_lease
+
+REQUEST_FILE = "request.json"
+# Time to import PyTorch and read the snapshot: 4 s measured on two busy cores.
+STARTING_SECONDS = 4.0
+# The saving must be clear, because the remaining time is an extrapolation.
+WORTH = 2.0
+LAST_LINES = 3
+ARRAYS = ("losses", "predictions", "labels", "weights")
+Steps = tuple[int, ...]
+"""Steps of one checkpoint, or of those whose mean is requested."""
+
+
+class Request(Section):
+    """The request to every process."""
+
+    training: str
+    """Folder of the `TrainingResult`."""
+    snapshot: str
+    """Folder of the `Snapshot`."""
+    work: tuple[Steps, ...]
+    """Weights to score."""
+    processes: int
+    """Number of processes that share the rows."""
+
+
+class Figures(Section):
+    """Scores of weights on some rows: a file of float64 for each array of a `ScoredBatch`."""
+
+    folder: str
+    averaged: bool
+    """Whether these are the moving average of the weights."""
+    rows: int
+    shapes: dict[str, tuple[int, ...]]
+    """Shape of one row of each array; empty if there are no rows."""
+
+
+class Found(Section):
+    """Scores by one process of a checkpoint's weights, and of their moving average."""
+
+    figures: tuple[Figures, ...]
+
+
+def write_figures(batches: Iterable[ScoredBatch], folder: Path, *, averaged: bool) -> Figures:
+    """Append each batch to the files; memory holds one batch."""
+    folder.mkdir(parents=True)
+    rows, shapes = 0, {}
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in ARRAYS}
+        for batch in batches:
+            for name, file in files.items():
+                array = np.ascontiguousarray(getattr(batch, name), dtype=np.float64)
+                array.tofile(file)
+                shapes[name] = array.shape[1:]
+            rows += len(batch.losses)
+    return Figures(folder=str(folder), averaged=averaged, rows=rows, shapes=shapes)
+
+
+def read_together(parts: Sequence[Figures]) -> ScoredBatch:
+    """Return the scores of all processes, in order, as views of the first one's files.
+
+    Raises:
+        BadDataError: there are no rows.
+    """
+    rows = sum(part.rows for part in parts)
+    if not rows:
+        raise BadDataError(
+            "the validation split has no rows, so no checkpoint can be scored",
+            action="look at the snapshot's split_rows and the split section of the contract",
+        )
+    first = Path(parts[0].folder)
+    for part in parts[1:]:
+        for name in ARRAYS:
+            with (first / name).open("ab") as whole, (Path(part.folder) / name).open("rb") as rest:
+                shutil.copyfileobj(rest, whole)
+        shutil.rmtree(part.folder)
+    shapes = next(part.shapes for part in parts if part.rows)
+    # Plain views: reading through the memmap subclass costs several times as much.
+    return ScoredBatch(
+        *(
+            np.asarray(np.memmap(first / name, np.float64, "r", shape=(rows, *shapes[name])))
+            for name in ARRAYS
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine's resources for scoring.
+
+    Attributes:
+        gpus: GPUs visible to this process.
+        cores: Cores that it may use.
+        threads: PyTorch's threads in each process.
+    """
+
+    gpus: int
+    cores: int
+    threads: int
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """Return this machine's resources."""
+        return cls(torch.cuda.device_count(), len(os.sched_getaffinity(0)), torch.get_num_threads())
+
+
+def worthwhile(machine: Machine, trained_on: int, seconds: float) -> int:
+    """Return the number of processes: one per GPU, or per free core up to the training's number.
+
+    Args:
+        machine: The machine's resources.
+        trained_on: Processes of the training: a container often sees more cores than it may use.
+        seconds: Time that one process would need for the rest.
+    """
+    on_cpu = 1 if machine.gpus else min(trained_on, machine.cores // machine.threads)
+    available = max(machine.gpus, on_cpu, 1)
+    saved = seconds * (1 - 1 / available)
+    return available if saved > WORTH * STARTING_SECONDS else 1
 
 
 class Rescoring:
@@ -149,3 +279,93 @@ def _whole(shares: Sequence[Found]) -> list[tuple[bool, ScoredBatch]]:
         (parts[0].averaged, read_together(parts))
         for parts in zip(*(share.figures for share in shares), strict=True)
     ]
+
+
+def score_in_processes(request: Request, scratch: Path) -> Iterator[list[Found]]:
+    """Yield, for each of the requested weights, every process's scores in the order of the rows.
+
+    Raises:
+        PerennialError: a process failed.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    write_atomically(scratch / REQUEST_FILE, request.to_json().encode())
+    # Without the lease the processes end by themselves, even if this one was killed.
+    lease = RunLease(scratch)
+    lease.acquire()
+    try:
+        _run(request, scratch, lease)
+        for number in range(len(request.work)):
+            files = (found_file(scratch, rank, number) for rank in range(request.processes))
+            yield [Found.from_json(file.read_text()) for file in files]
+    finally:
+        lease.release()
+
+
+def found_file(scratch: Path, rank: int, number: int) -> Path:
+    """Return the file of a process's results for one of the weights; its scores are beside it."""
+    return scratch / f"found-{rank}-{number}.json"
+
+
+def _run(request: Request, scratch: Path, lease: RunLease) -> None:
+    with ExitStack() as stack:
+        running = []
+        for rank in range(request.processes):
+            log = stack.enter_context((scratch / f"log-{rank}").open("wb"))
+            module = "perennial.select_checkpoint.rescoring"
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, str(scratch / REQUEST_FILE), str(rank)],
+                env=_environment(os.environ, rank, lease),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            running.append(stack.enter_context(process))
+        # The lease ends those that still run when one has failed or this process is stopped;
+        # leaving the block waits for them.
+        stack.callback(lease.release)
+        for rank, process in enumerate(running):
+            left = found_file(scratch, rank, len(request.work) - 1)
+            if process.wait() != 0 or not left.exists():
+                raise PerennialError(
+                    f"process {rank} of {request.processes} failed while it scored checkpoints",
+                    evidence=_last_lines(scratch / f"log-{rank}"),
+                    action="set selection.processes = 1 to reproduce it in this process; keep it "
+                    "if there is too little memory for several models",
+                )
+
+
+def _environment(environment: Mapping[str, str], rank: int, lease: RunLease) -> dict[str, str]:
+    # Set by KFP's executor; with it, importing kfp fails in child processes.
+    kept = {name: value for name, value in environment.items() if name != "_KFP_RUNTIME"}
+    visible = kept.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else [str(n) for n in range(torch.cuda.device_count())]
+    if devices and torch.cuda.is_available():
+        kept["CUDA_VISIBLE_DEVICES"] = devices[rank % len(devices)]
+    return {
+        **kept,
+        # The user's task is imported from wherever this process finds it.
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        LEASE: lease.address,
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        "POLARS_MAX_THREADS": str(torch.get_num_threads()),
+    }
+
+
+def _last_lines(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return " / ".join(lines[-LAST_LINES:]) or "no output"
+
+
+def main() -> None:
+    """Score this process's rows with all weights of the request."""
+    follow_lease()
+    path, rank = Path(sys.argv[1]), int(sys.argv[2])
+    request = Request.from_json(path.read_text())
+    rescoring = Rescoring(Path(request.training), Path(request.snapshot), path.parent)
+    for number, steps in enumerate(request.work):
+        file = found_file(path.parent, rank, number)
+        found = rescoring.share(steps, Share(rank, request.processes), file.with_suffix(""))
+        write_atomically(file, found.to_json().encode())
+
+
+if __name__ == "__main__":
+    with waiting_out_outages(), no_silent_exit(), user_code("the scoring of checkpoints"):
+        main()

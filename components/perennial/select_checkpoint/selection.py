@@ -12,14 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.training import CheckpointRecord, Direction, ScoredCandidate
-from perennial.engine.evaluation.resampling import Blocks, resample, sign_of, standard_error
+from perennial.contracts.training import (
+    CheckpointRecord,
+    Direction,
+    EvaluationPoint,
+    ScoredCandidate,
+)
+from perennial.engine.evaluation.resampling import (
+    Blocks,
+    direction_of,
+    resample,
+    sign_of,
+    standard_error,
+)
 from perennial.engine.evaluation.scoring import ScoredBatch
 from perennial.engine.metrics.metric import all_finite
 from perennial.engine.task import Task
 
 # Bootstrap draws: they give a standard error to within 2.5% (1 / sqrt(2 x 800)).
 RESAMPLES = 800
+# Evaluations without a new best after which Lightning's EarlyStopping ends a training.
+PATIENCE = 3
 
 
 @dataclass(frozen=True)
@@ -70,52 +83,14 @@ class Selection:
         return figures | {"validation/chosen_step": float(self.chosen.step)}
 
 
-def metric_and_direction(
-    task: Task, name: str, *, option: str = "selection.metric"
-) -> tuple[str, Direction]:
-    """Return a section's metric, and whether higher or lower is better.
-
-    Args:
-        task: Defines the metrics.
-        name: One of them, or `loss`; empty for the first.
-        option: Name of the option, for the error.
-
-    Raises:
-        PerennialError: the task has no such metric.
-    """
-    if name == "loss":
-        return name, "minimize"
-    chosen = name or next(iter(task.metrics))
-    if chosen not in task.metrics:
-        raise PerennialError(
-            f"{option} = {name!r} is not a metric of the task",
-            evidence=f"the task's metrics: {', '.join(task.metrics)} and loss",
-            action="set one of them, or remove the option",
-        )
-    return chosen, task.metrics[chosen]
-
-
-def limits_of(task: Task, limits: Mapping[str, float]) -> dict[str, tuple[Direction, float]]:
-    """Return the limits with the direction of their metrics.
-
-    Raises:
-        PerennialError: the task has no such metric.
-    """
-    return {
-        name: (metric_and_direction(task, name, option="selection.limits")[1], limit)
-        for name, limit in limits.items()
-    }
-
-
 def select(
     task: Task,
     candidates: Sequence[Candidate],
     blocks: Blocks,
     *,
     metric: str,
-    direction: Direction,
     tolerance: float,
-    limits: Mapping[str, tuple[Direction, float]],
+    limits: Mapping[str, float],
     improving: bool = False,
 ) -> Selection:
     """Choose the earliest, or latest, candidate within the limits and the tolerance of the best.
@@ -125,9 +100,8 @@ def select(
         candidates: All weights of the kept checkpoints, scored on the same rows.
         blocks: Independent blocks of those rows.
         metric: The metric to compare.
-        direction: Whether higher or lower is better.
         tolerance: In standard errors of the paired difference to the best.
-        limits: Limits of other metrics, from `limits_of`.
+        limits: Metric → worst value that a checkpoint may have.
         improving: Whether the curve still improves; then the latest is chosen.
 
     Raises:
@@ -142,10 +116,17 @@ def select(
     values = _paired([resample(task, metric, each.scored, blocks, draws) for each in finite])
     errors = [_bounded(standard_error(row, blocks)) for row in values]
     ordered = tuple(_figures(each, task, error) for each, error in zip(finite, errors, strict=True))
-    breaches = tuple(_breaches(candidate.metrics, limits) for candidate in ordered)
+    breaches = tuple(_breaches(task, candidate.metrics, limits) for candidate in ordered)
     allowed = [number for number, broken in enumerate(breaches) if not broken]
-    _require_allowed(allowed, ordered, breaches)
-    figures = [sign_of(direction) * candidate.metrics[metric] for candidate in ordered]
+    if not allowed:
+        pairs = zip(ordered, breaches, strict=True)
+        raise PerennialError(
+            "no checkpoint is within the limits in selection.limits",
+            evidence="; ".join(f"{each.title}: {' and '.join(broken)}" for each, broken in pairs),
+            action="relax a limit that is too strict, or change the training",
+        )
+    sign = sign_of(direction_of(task, metric, "selection.metric"))
+    figures = [sign * candidate.metrics[metric] for candidate in ordered]
     top = max(allowed, key=figures.__getitem__)  # the earliest of equals
     shortfalls = tuple(
         (figures[top] - figure, _bounded(standard_error(values[top] - row, blocks)))
@@ -188,32 +169,18 @@ def _figures(candidate: Candidate, task: Task, error: float) -> ScoredCandidate:
 
 
 def _breaches(
-    metrics: Mapping[str, float], limits: Mapping[str, tuple[Direction, float]]
+    task: Task, metrics: Mapping[str, float], limits: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Describe the violated limits; NaN and undefined metrics violate their limit."""
     found = []
-    for name, (direction, limit) in limits.items():
-        sign = sign_of(direction)
+    for name, limit in limits.items():
+        sign = sign_of(direction_of(task, name, "selection.limits"))
         if name not in metrics:
             found.append(f"its {name} has a limit but is undefined on the validation rows")
         elif not sign * metrics[name] >= sign * limit:
-            side = "below" if direction == "maximize" else "above"
+            side = "below" if sign > 0 else "above"
             found.append(f"its {name} ({metrics[name]:.4g}) is {side} the limit ({limit:.4g})")
     return tuple(found)
-
-
-def _require_allowed(
-    allowed: Sequence[int],
-    candidates: Sequence[ScoredCandidate],
-    breaches: Sequence[tuple[str, ...]],
-) -> None:
-    if not allowed:
-        pairs = zip(candidates, breaches, strict=True)
-        raise PerennialError(
-            "no checkpoint is within the limits in selection.limits",
-            evidence="; ".join(f"{each.title}: {' and '.join(broken)}" for each, broken in pairs),
-            action="relax a limit that is too strict, or change the training",
-        )
 
 
 def _reason(
@@ -274,3 +241,74 @@ def _paired(drawn: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Stack the draws of all candidates, [candidates, draws]; some have fewer draws."""
     shared = min(len(row) for row in drawn)
     return np.stack([row[:shared] for row in drawn])
+
+
+def early_stop(values: Sequence[float], patience: int = PATIENCE) -> tuple[int, int]:
+    """Follow a curve until it has no new best for `patience` evaluations.
+
+    Args:
+        values: At each evaluation, signed so that higher is better; at least one.
+        patience: Number of evaluations without a new best before it stops.
+
+    Returns:
+        Indices of the best evaluation until it stopped, and of that at which it stopped.
+    """
+    best = 0
+    for index, value in enumerate(values):
+        if value > values[best]:
+            best = index
+        elif index - best >= patience:
+            return best, index
+    return best, len(values) - 1
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The choice of another selection rule.
+
+    Attributes:
+        name: Name of the rule.
+        step: Step of the weights that it chooses.
+        ends: The step at which its training would have ended.
+        sampled: Their metric on the sample, on which the rule decides.
+        figure: Their metric on all validation rows; None if they were not kept.
+        lead: By how much the chosen weights are better there; negative if they are worse.
+    """
+
+    name: str
+    step: int
+    ends: int
+    sampled: float
+    figure: float | None
+    lead: float | None
+
+
+def alternatives(
+    evaluations: Sequence[EvaluationPoint],
+    candidates: Sequence[ScoredCandidate],
+    chosen: ScoredCandidate,
+    *,
+    metric: str,
+    direction: Direction,
+) -> tuple[Alternative, ...]:
+    """Return the choices of `last`, the best metric during training, and early stopping."""
+    if not evaluations:
+        return ()
+    sign = sign_of(direction)
+    values = [sign * point.metrics[metric] for point in evaluations]
+    last = len(values) - 1
+    ways = {
+        "last checkpoint": (last, last),
+        f"best {metric} during training": (values.index(max(values)), last),
+        f"early stopping, patience {PATIENCE}": early_stop(values),
+    }
+    kept = {each.step: each.metrics[metric] for each in candidates if each.is_plain}
+    found = []
+    for name, (shipped, ended) in ways.items():
+        point = evaluations[shipped]
+        figure = kept.get(point.step)
+        # Not the sign times the difference, which can be minus zero.
+        lead = None if figure is None else sign * chosen.metrics[metric] - sign * figure
+        ends = evaluations[ended].step
+        found.append(Alternative(name, point.step, ends, point.metrics[metric], figure, lead))
+    return tuple(found)

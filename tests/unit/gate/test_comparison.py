@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perennial.contracts.errors import PerennialError
-from perennial.gate.comparison import compare, direction_of
+from perennial.gate.comparison import compare
 from rivals import BY_DAY, BY_ROW, contenders, match_of
 
 
@@ -67,9 +66,3 @@ def test_a_test_that_takes_rows_for_independent_is_shown_and_can_disagree(task):
         surer = found[0].second_opinion.says_better
         disagreed += surer and found[0].improvement.low <= 0
     assert disagreed > 0, "rows of a day err together"
-
-
-def test_a_metric_that_the_task_lacks_is_named(task):
-    assert direction_of(task, "loss") == "minimize"
-    with pytest.raises(PerennialError, match="roc_auc, log_loss and loss"):
-        direction_of(task, "f1")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from perennial.select_checkpoint.means import take_in
+from perennial.select_checkpoint.averaging import take_in
 
 
 class Tied(nn.Module):

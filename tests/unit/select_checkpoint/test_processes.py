@@ -3,7 +3,7 @@
 import pytest
 
 from perennial.contracts.errors import PerennialError
-from perennial.select_checkpoint.processes import (
+from perennial.select_checkpoint.rescoring import (
     Machine,
     Request,
     score_in_processes,

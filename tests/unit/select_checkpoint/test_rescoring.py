@@ -17,15 +17,14 @@ from perennial.engine.evaluation.resampling import block_columns, blocks_of
 from perennial.engine.evaluation.scoring import ScoredBatch, concatenated, score_split
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import load_task
-from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
-from perennial.select_checkpoint.config import SelectionSection
-from perennial.select_checkpoint.figures_on_disk import ARRAYS, read_together, write_figures
-from perennial.select_checkpoint.rescoring import Rescoring
-from perennial.select_checkpoint.running_statistics import (
+from perennial.select_checkpoint.averaging import (
     normalizations,
     sampled_rows,
     training_batches,
 )
+from perennial.select_checkpoint.candidates import export, score_checkpoints, score_means
+from perennial.select_checkpoint.config import SelectionSection
+from perennial.select_checkpoint.rescoring import ARRAYS, Rescoring, read_together, write_figures
 from perennial.snapshot_data.manifest import take_snapshot
 
 TASK = "perennial.tasks.image_classification:ImageClassification"

@@ -9,14 +9,12 @@ import pytest
 from perennial.contracts.data import TaskColumns
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import CheckpointRecord
-from perennial.engine.evaluation.resampling import Blocks
+from perennial.engine.evaluation.resampling import Blocks, direction_of
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.metrics.metric import UndefinedMetricError
 from perennial.engine.task import load_task
 from perennial.select_checkpoint.selection import (
     Candidate,
-    limits_of,
-    metric_and_direction,
     select,
 )
 from perennial.tasks.tabular import TabularRegression
@@ -48,8 +46,8 @@ def checkpoint(step, error, *, own_noise=0.05, kept_as=("best",)):
 def chosen(task, checkpoints, metric="rmse", *, tolerance=1.0, limits=None, improving=False):
     candidates = [Candidate(*each) for each in checkpoints]
     return select(
-        task, candidates, BLOCKS, metric=metric, direction=metric_and_direction(task, metric)[1],
-        tolerance=tolerance, limits=limits_of(task, limits or {}), improving=improving,
+        task, candidates, BLOCKS, metric=metric, tolerance=tolerance,
+        limits=limits or {}, improving=improving,
     )  # fmt: skip
 
 
@@ -149,14 +147,13 @@ def test_one_checkpoint_is_chosen_and_called_the_only_one(task):
     assert chosen(task, [checkpoint(7, 1.0)]).reason == "step 7: the only checkpoint kept"
 
 
-def test_the_metric_defaults_to_the_tasks_first_and_must_exist(task):
-    assert metric_and_direction(task, "") == ("rmse", "minimize")
-    assert metric_and_direction(task, "r2") == ("r2", "maximize")
-    assert metric_and_direction(task, "loss") == ("loss", "minimize")
+def test_a_metric_must_exist(task):
+    assert direction_of(task, "r2", "selection.metric") == "maximize"
+    assert direction_of(task, "loss", "selection.metric") == "minimize"
     with pytest.raises(PerennialError, match="rmse, mae, r2 and loss"):
-        metric_and_direction(task, "auc")
+        direction_of(task, "auc", "selection.metric")
     with pytest.raises(PerennialError, match=r"selection\.limits = 'auc' is not a metric"):
-        limits_of(task, {"auc": 0.5})
+        chosen(task, [checkpoint(7, 1.0)], limits={"auc": 0.5})
 
 
 def test_the_best_that_breaks_a_limit_is_not_chosen_and_the_reason_says_so(task):

@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from perennial.contracts.data import DataSection
+from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import Direction
 from perennial.engine.evaluation.scoring import ScoredBatch
 from perennial.engine.metrics.catalogue import find_metric
@@ -135,6 +136,23 @@ def blocks_of(rows: pl.DataFrame, data: DataSection) -> Blocks:
 def sign_of(direction: Direction) -> float:
     """Turns a difference into an improvement."""
     return 1.0 if direction == "maximize" else -1.0
+
+
+def direction_of(task: Task, metric: str, option: str) -> Direction:
+    """Return whether higher or lower values of a metric, or of `loss`, are better.
+
+    Raises:
+        PerennialError: the task has no such metric; the option that names it is named.
+    """
+    if metric == "loss":
+        return "minimize"
+    if metric not in task.metrics:
+        raise PerennialError(
+            f"{option} = {metric!r} is not a metric of the task",
+            evidence=f"the task's metrics: {', '.join(task.metrics)} and loss",
+            action="set one of them, or remove the option",
+        )
+    return task.metrics[metric]
 
 
 def standard_error(values: Floats, blocks: Blocks) -> float:
