@@ -92,9 +92,8 @@ def compete(job: Job, rival: int, start: int) -> str:
 
 def settle(number: str) -> str:
     moves.re_evaluate = judge
-    request = moves.Request("the champion moved", force=False)
     try:
-        moves.promote(Catalogue(Home(Path())), NAME, number, request)
+        moves.promote(Catalogue(Home(Path())), NAME, number, "the champion moved", force=False)
     except PerennialError as error:
         if "is not shown to be better" not in error.problem:
             raise

@@ -14,6 +14,7 @@ from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Verdict
 from perennial.contracts.lineage import CONTRACT_FILE, DIFF_FILE, LINEAGE_FILE, Lineage
+from perennial.contracts.section import Section
 from perennial.contracts.skeleton import SkeletonReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger
@@ -32,7 +33,7 @@ FILES = (
 
 @dataclass(frozen=True)
 class VersionRecord:
-    """A model version with what was recorded about it; None is what it lacks.
+    """A model version with its records; None for those that it lacks.
 
     A version may lack a file, or hold one in a form that this code does not read any more: it was
     registered by another version of Perennial, or by other means.
@@ -169,6 +170,27 @@ class Catalogue:
         """The aliases that point at a version."""
         aliases = self.registry.aliases(version.name)
         return tuple(sorted(alias for alias, at in aliases.items() if at == version.version))
+
+
+def as_json(record: JsonValue) -> str:
+    """Return a record as people pipe it on: indented, every character readable."""
+    return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def plain(section: Section | None) -> JsonValue:
+    """Return a section as JSON values; a number that is not finite becomes null."""
+    return None if section is None else json.loads(section.model_dump_json())
+
+
+def name_version(version: ModelVersion, aliases: tuple[str, ...]) -> dict[str, JsonValue]:
+    """Return what identifies a version, as JSON values."""
+    return {
+        "model": version.name,
+        "version": version.version,
+        "aliases": [*aliases],
+        "registered_at": version.created_at.isoformat(),
+        "source": version.source,
+    }
 
 
 def _parsed(content: bytes | None, read: Callable[[bytes], T]) -> T | None:

@@ -1,7 +1,7 @@
 """Change the champion by hand, with a reason: promote a version, or roll the champion back."""
 
 import getpass
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,37 +75,23 @@ def _gate(version: ModelVersion, folder: Path) -> JudgementConfig:
 ANYWAY = "--force skips this check"
 
 
-@dataclass(frozen=True)
-class Request:
-    """Request of a person.
+def _decide(reason: str, *, force: bool) -> VersionDecision:
+    """Return the decision of this person that is recorded.
 
-    Attributes:
-        reason: Free text; stored on the version.
-        force: Skip every question but whether the version exists.
+    Raises:
+        PerennialError: the reason is empty or too long for a tag.
     """
-
-    reason: str
-    force: bool
-
-    def decision(self) -> VersionDecision:
-        """Return the decision that is recorded.
-
-        Raises:
-            PerennialError: the reason is empty or too long for a tag.
-        """
-        reason = self.reason.strip()
-        if not reason or len(reason) > REASON_CHARACTERS:
-            raise PerennialError(
-                f"--reason needs 1 to {REASON_CHARACTERS:,} characters",
-                evidence=f"it has {len(reason):,}",
-                action="write the reason in a sentence, for later readers",
-            )
-        return VersionDecision.now(
-            getpass.getuser(), f"{reason}{' (forced)' if self.force else ''}"
+    reason = reason.strip()
+    if not reason or len(reason) > REASON_CHARACTERS:
+        raise PerennialError(
+            f"--reason needs 1 to {REASON_CHARACTERS:,} characters",
+            evidence=f"it has {len(reason):,}",
+            action="write the reason in a sentence, for later readers",
         )
+    return VersionDecision.now(getpass.getuser(), f"{reason}{' (forced)' if force else ''}")
 
 
-def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> str:
+def promote(catalogue: Catalogue, name: str, number: str, reason: str, *, force: bool) -> str:
     """Make a version champion; returns what was done.
 
     Without force, the version must be whole, no person may have rolled it back, and the gate must
@@ -118,14 +104,14 @@ def promote(catalogue: Catalogue, name: str, number: str, request: Request) -> s
         ChampionMovedError: another version became champion meanwhile, and force was not meant for
             that one.
     """
-    decision = request.decision()
+    decision = _decide(reason, force=force)
     _finish_change(catalogue, name)
     version = catalogue.find(f"{name}@{number}")
     records = catalogue.registry.champion_records(name)
-    champion = records.alias if request.force else records.champion()
+    champion = records.alias if force else records.champion()
     if champion == version.version and not records.problem():
         return f"{name} version {champion} is champion already"
-    if request.force:
+    if force:
         tags = tags_of_promotion(version.version, records.replaced(), decision)
         _move(catalogue, version, champion, tags, forced=True)
         return f"{name} version {version.version} is champion{_instead_of(champion)} (forced)"
@@ -167,7 +153,7 @@ def _promote_if_better(
     )
 
 
-def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
+def rollback(catalogue: Catalogue, name: str, reason: str, *, force: bool) -> str:
     """Make the version that the champion replaced champion again; returns what was done.
 
     Nothing is measured again, since a rollback is an emergency; but without force, the earlier
@@ -177,7 +163,7 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
         PerennialError: there is no champion or nothing to go back to, or it is not fit to serve.
         ChampionMovedError: another version became champion meanwhile.
     """
-    decision = request.decision()
+    decision = _decide(reason, force=force)
     _finish_change(catalogue, name)
     champion = catalogue.find(f"{name}@{CHAMPION}")
     earlier = champion.tags.get(REPLACED_TAG) or champion.tags.get("perennial.parent_version", "")
@@ -191,7 +177,7 @@ def rollback(catalogue: Catalogue, name: str, request: Request) -> str:
             action=f"`perennial promote {name} VERSION` names one",
         )
     (target,) = found
-    if not request.force:
+    if not force:
         _refuse_rolled_back(target)
         _refuse_damaged(catalogue, target)
     tags = tags_of_rollback(champion.version, target.version, decision)
@@ -216,15 +202,11 @@ def _move(
     try:
         catalogue.registry.promote(version.name, version.version, champion, tags, forced=forced)
     except ChampionMovedError as error:
-        raise _moved(version, champion) from error
-
-
-def _moved(version: ModelVersion, champion: str) -> ChampionMovedError:
-    return ChampionMovedError(
-        f"the champion of {version.name} moved meanwhile; nothing was changed",
-        evidence=f"it was {f'version {champion}' if champion else 'none'} a moment ago",
-        action=f"look at `perennial models {version.name}`, then decide again",
-    )
+        raise ChampionMovedError(
+            f"the champion of {version.name} moved meanwhile; nothing was changed",
+            evidence=f"it was {f'version {champion}' if champion else 'none'} a moment ago",
+            action=f"look at `perennial models {version.name}`, then decide again",
+        ) from error
 
 
 def _refuse_rolled_back(version: ModelVersion) -> None:

@@ -1,16 +1,18 @@
-"""Comparison of two model versions: quality, data, options, origin."""
+"""Comparison of two model versions, as text and as JSON: quality, data, options, origin."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from perennial.contracts.gate import Verdict
 from perennial.contracts.section import canonical_json
-from perennial.registry_commands.catalogue import VersionRecord
+from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
 from perennial.registry_commands.listing import shown_interval
 
 LACKING = "not recorded"
+Table: TypeAlias = Mapping[str, JsonValue]
 
 
 def comparison_lines(first: VersionRecord, second: VersionRecord) -> Iterator[str]:
@@ -24,23 +26,57 @@ def comparison_lines(first: VersionRecord, second: VersionRecord) -> Iterator[st
         yield from (f"  {line}" for line in differences(part(first), part(second)))
 
 
-def differences(
-    before: Mapping[str, JsonValue] | None, after: Mapping[str, JsonValue] | None
-) -> list[str]:
-    """Yield the differences of two nested tables, one line per value, or that there are none."""
-    if before is None or after is None:
+def comparison_record(first: VersionRecord, second: VersionRecord) -> JsonValue:
+    """Return the differences between A and B: by part, each value's path with both values, as text.
+
+    A part is null when one of the two does not have it.
+    """
+    changes = {name: _changed(part(first), part(second)) for name, part in PARTS.items()}
+    return {
+        "a": _side(first),
+        "b": _side(second),
+        "differences": {
+            part: None
+            if changed is None
+            else {name: {"a": a, "b": b} for name, (a, b) in changed.items()}
+            for part, changed in changes.items()
+        },
+    }
+
+
+def differences(before: Table | None, after: Table | None) -> list[str]:
+    """Return the differences of two nested tables, one line per value, or that there are none."""
+    changed = _changed(before, after)
+    if changed is None:
         absent = [name for name, one in (("A", before), ("B", after)) if one is None]
         return [f"{' and '.join(absent)}: {LACKING}"]
-    left, right = flattened(before), flattened(after)
-    changed = [
-        f"{name}: {left.get(name, 'not set')} → {right.get(name, 'not set')}"
-        for name in sorted({*left, *right})
-        if left.get(name) != right.get(name)
+    lines = [
+        f"{name}: {'not set' if a is None else a} → {'not set' if b is None else b}"
+        for name, (a, b) in changed.items()
     ]
-    return changed or ["the same"]
+    return lines or ["the same"]
 
 
-def flattened(table: Mapping[str, JsonValue], path: str = "") -> dict[str, str]:
+def _changed(
+    before: Table | None, after: Table | None
+) -> dict[str, tuple[str | None, str | None]] | None:
+    """Return the values that differ, by their paths; None if one of the tables is missing."""
+    if before is None or after is None:
+        return None
+    left, right = flattened(before), flattened(after)
+    both = {name: (left.get(name), right.get(name)) for name in sorted({*left, *right})}
+    return {name: (a, b) for name, (a, b) in both.items() if a != b}
+
+
+def _side(version_record: VersionRecord) -> dict[str, JsonValue]:
+    return {
+        **name_version(version_record.version, version_record.aliases),
+        "snapshot": version_record.snapshot.digest() if version_record.snapshot else None,
+        "verdict": plain(version_record.verdict),
+    }
+
+
+def flattened(table: Table, path: str = "") -> dict[str, str]:
     """The values of a nested table by their paths; lists are values."""
     found: dict[str, str] = {}
     for name, value in table.items():
@@ -95,7 +131,7 @@ def _metrics(verdict: Verdict) -> dict[str, float]:
     return {one.metric: one.challenger for one in verdict.comparisons}
 
 
-def _data(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+def _data(version_record: VersionRecord) -> Table | None:
     snapshot = version_record.snapshot
     if snapshot is None:
         return None
@@ -111,7 +147,7 @@ def _data(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
     }
 
 
-def _task(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+def _task(version_record: VersionRecord) -> Table | None:
     found = version_record.challenger
     if found is None:
         return None
@@ -125,16 +161,12 @@ def _task(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
     }
 
 
-def _contract(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
-    return version_record.contract
-
-
-def _origin(version_record: VersionRecord) -> Mapping[str, JsonValue] | None:
+def _origin(version_record: VersionRecord) -> Table | None:
     found = version_record.lineage
     return None if found is None else found.model_dump(mode="json")
 
 
-PARTS: Mapping[str, Callable[[VersionRecord], Mapping[str, JsonValue] | None]] = MappingProxyType(
-    {"data": _data, "task": _task, "contract": _contract, "origin": _origin}
+PARTS: Mapping[str, Callable[[VersionRecord], Table | None]] = MappingProxyType(
+    {"data": _data, "task": _task, "contract": lambda found: found.contract, "origin": _origin}
 )
 """Parts in which two versions can differ besides quality; None for one that a version lacks."""

@@ -1,29 +1,32 @@
-"""Explanation: the origin of a model version, as text and as a page."""
+"""Explanation: the origin of a model version, as text, as JSON and as a page."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.skeleton import SkeletonReport
-from perennial.registry_commands.catalogue import VersionRecord
+from perennial.contracts.snapshot import Snapshot
+from perennial.contracts.training import Challenger
+from perennial.registry_commands.catalogue import VersionRecord, name_version, plain
 from perennial.registry_commands.comparison import LACKING, flattened
-from perennial.registry_commands.listing import decisions, shown_comparison, shown_interval
+from perennial.registry_commands.listing import (
+    decision_lines,
+    decision_records,
+    shown_comparison,
+    shown_interval,
+)
 from perennial.reports.page import Page
 from perennial.toml_sections import toml_value
 
-
-@dataclass(frozen=True)
-class Part:
-    """One part of the explanation: what it is about, and named values."""
-
-    heading: str
-    values: Sequence[tuple[str, str]]
+Values: TypeAlias = Sequence[tuple[str, str]]
 
 
-def parts_of(version_record: VersionRecord) -> list[Part]:
-    """Return everything recorded about a version, in the order in which people ask.
+def explanation_parts(version_record: VersionRecord) -> dict[str, Values]:
+    """Return heading → named values, in the order in which people ask.
 
     Raises:
         PerennialError: it has no lineage: it was not registered by this code.
@@ -34,47 +37,58 @@ def parts_of(version_record: VersionRecord) -> list[Part]:
             evidence=f"looked in {version_record.version.source}",
             action="it was registered by other means, or by another version of Perennial",
         )
-    return [
-        Part("Why it is here", [("decided", line) for line in decisions(version_record.version)]),
-        Part("Verdict of the gate", list(_verdict(version_record))),
-        Part("Trigger", _trigger(version_record.lineage)),
-        Part("Code", list(_code(version_record))),
-        Part("Data", list(_data(version_record))),
-        Part("Training", list(_training(version_record))),
-        Part("Sanity checks", _skeleton(version_record.skeleton)),
-        Part("Packages", list(version_record.lineage.packages.items())),
-    ]
+    return {
+        "Why it is here": [("decided", line) for line in decision_lines(version_record.version)],
+        "Verdict of the gate": list(_verdict(version_record)),
+        "Trigger": _trigger(version_record.lineage),
+        "Code": list(_code(version_record.lineage, version_record.diff)),
+        "Data": list(_data(version_record.lineage, version_record.snapshot)),
+        "Training": list(_training(version_record.lineage, version_record.challenger)),
+        "Sanity checks": _skeleton(version_record.skeleton),
+        "Packages": list(version_record.lineage.packages.items()),
+    }
 
 
 def explanation_lines(version_record: VersionRecord) -> Iterator[str]:
     """The explanation for a terminal."""
     yield version_record.title
-    for part in parts_of(version_record):
-        yield from ("", part.heading)
-        width = max((len(name) for name, _ in part.values), default=0)
-        for name, value in part.values:
+    for heading, values in explanation_parts(version_record).items():
+        yield from ("", heading)
+        width = max((len(name) for name, _ in values), default=0)
+        for name, value in values:
             yield f"  {name:<{width}}  {value}"
 
 
 def write_explanation(version_record: VersionRecord, target: Path) -> None:
     """The explanation as one self-contained page, with the contract and the uncommitted changes."""
-    parts = parts_of(version_record)
-    summary = (
-        version_record.verdict.summary
-        if version_record.verdict
-        else decisions(version_record.version)[0]
-    )
+    parts, verdict = explanation_parts(version_record), version_record.verdict
+    summary = verdict.summary if verdict else decision_lines(version_record.version)[0]
     page = Page(version_record.title, outcome="neutral", summary=summary)
-    for part in parts:
-        page.heading(part.heading)
-        page.table(("what", "recorded value"), part.values, caption=part.heading, is_named=False)
+    for heading, values in parts.items():
+        page.heading(heading)
+        page.table(("what", "recorded value"), values, caption=heading, is_named=False)
     if version_record.contract is not None:
-        values = flattened(version_record.contract)
-        text = "\n".join(f"{name} = {value}" for name, value in sorted(values.items()))
+        options = flattened(version_record.contract)
+        text = "\n".join(f"{name} = {value}" for name, value in sorted(options.items()))
         page.details("Contract", text)
     if version_record.diff:
         page.details("Uncommitted changes", version_record.diff.decode(errors="replace"))
     page.write(target)
+
+
+def explanation_record(version_record: VersionRecord) -> JsonValue:
+    """Return everything recorded about a version; null for what it lacks."""
+    return {
+        **name_version(version_record.version, version_record.aliases),
+        "decisions": decision_records(version_record.version),
+        "lineage": plain(version_record.lineage),
+        "verdict": plain(version_record.verdict),
+        "challenger": plain(version_record.challenger),
+        "snapshot": plain(version_record.snapshot),
+        "skeleton": plain(version_record.skeleton),
+        "contract": version_record.contract,
+        "uncommitted_diff": version_record.diff.decode(errors="replace"),
+    }
 
 
 def _verdict(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
@@ -100,17 +114,12 @@ def _trigger(lineage: Lineage) -> list[tuple[str, str]]:
     return list(flattened(lineage.trigger).items()) or [("trigger", LACKING)]
 
 
-def _code(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
-    lineage = version_record.lineage
-    if lineage is None:
-        return
+def _code(lineage: Lineage, diff: bytes) -> Iterator[tuple[str, str]]:
     yield "commit", lineage.commit or LACKING
     if lineage.diff_digest:
-        lines = len(version_record.diff.splitlines())
-        yield (
-            "uncommitted",
-            f"{lines} line{'s' if lines != 1 else ''} of patch, SHA-256 {lineage.diff_digest}",
-        )
+        lines = len(diff.splitlines())
+        patch = f"{lines} line{'s' if lines != 1 else ''} of patch"
+        yield "uncommitted", f"{patch}, SHA-256 {lineage.diff_digest}"
     else:
         dirty = lineage.commit.endswith("-dirty")
         yield "uncommitted", LACKING if dirty or not lineage.commit else "nothing"
@@ -121,10 +130,8 @@ def _code(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
     yield "contract digest", lineage.contract_digest
 
 
-def _data(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
-    if version_record.lineage is not None:
-        yield "snapshot digest", version_record.lineage.snapshot_digest
-    snapshot = version_record.snapshot
+def _data(lineage: Lineage, snapshot: Snapshot | None) -> Iterator[tuple[str, str]]:
+    yield "snapshot digest", lineage.snapshot_digest
     if snapshot is None:
         yield "snapshot", LACKING
         return
@@ -135,13 +142,11 @@ def _data(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
         yield "period", f"{snapshot.time_min:%Y-%m-%d} to {snapshot.time_max:%Y-%m-%d}"
 
 
-def _training(version_record: VersionRecord) -> Iterator[tuple[str, str]]:
-    lineage, challenger = version_record.lineage, version_record.challenger
-    if lineage is not None:
-        yield "seed", str(lineage.seed)
-        yield "pipeline run", lineage.run_id
-        yield "MLflow run", lineage.tracking_run_id or LACKING
-        yield "parent champion", _version_or(lineage.parent_version, "none: it was the first")
+def _training(lineage: Lineage, challenger: Challenger | None) -> Iterator[tuple[str, str]]:
+    yield "seed", str(lineage.seed)
+    yield "pipeline run", lineage.run_id
+    yield "MLflow run", lineage.tracking_run_id or LACKING
+    yield "parent champion", _version_or(lineage.parent_version, "none: it was the first")
     if challenger is None:
         yield "checkpoint", LACKING
         return

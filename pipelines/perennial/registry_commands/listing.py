@@ -1,12 +1,14 @@
-"""Listing: the versions of a model, their metrics, and why each was promoted or was not."""
+"""Listing: registered models and versions, as text and as JSON, and why each was promoted."""
 
 from collections.abc import Iterator
+
+from pydantic import JsonValue
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.gate import Comparison, Interval, Verdict
 from perennial.contracts.version_decisions import VersionDecision
 from perennial.registry.version_files import ModelVersion
-from perennial.registry_commands.catalogue import Catalogue
+from perennial.registry_commands.catalogue import Catalogue, name_version, plain
 from perennial.runs import Home, RunRecord, step_records
 
 UNREADABLE = "no verdict is recorded that this code can read"
@@ -40,12 +42,46 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
         own = sorted(alias for alias, at in aliases.items() if at == version.version)
         registered = f"registered {version.created_at:%Y-%m-%d %H:%M} UTC"
         yield f"  version {version.version:<5} {registered}  {' '.join(own)}".rstrip()
-        for line in (*_quality(catalogue, version), *decisions(version)):
+        for line in (*_quality(catalogue, version), *decision_lines(version)):
             yield f"    {line}"
     for run, verdict in turned_down(catalogue.home, name):
         yield f"  not registered  run {run.run_id}"
         why = f"rejected by the gate: {verdict.summary}" if verdict else UNREADABLE
         yield f"    {why}"
+
+
+def models_record(catalogue: Catalogue) -> JsonValue:
+    """Every model with the numbers of its versions; `champion` is null before the first one.
+
+    It is null, too, where the records of it contradict each other; `problem` describes how.
+    """
+    return [
+        {
+            "model": name,
+            "versions": [version.version for version in catalogue.versions(name)],
+            "champion": None if records.problem() else records.alias or None,
+            **({"problem": records.problem()} if records.problem() else {}),
+        }
+        for name in catalogue.names()
+        for records in [catalogue.registry.champion_records(name)]
+    ]
+
+
+def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
+    """The versions of a model, oldest first, and challengers that the gate rejected here.
+
+    Raises:
+        PerennialError: there is no such model.
+    """
+    return {
+        "model": name,
+        "warnings": [*champion_warnings(catalogue, name)],
+        "versions": [_version_record(catalogue, version) for version in catalogue.versions(name)],
+        "turned_down": [
+            {"run_id": run.run_id, "verdict": plain(verdict)}
+            for run, verdict in turned_down(catalogue.home, name)
+        ],
+    }
 
 
 def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
@@ -57,17 +93,29 @@ def champion_warnings(catalogue: Catalogue, name: str) -> list[str]:
     return [records.moved_by_hand()] if records.moved_by_hand() else []
 
 
-def decisions(version: ModelVersion) -> list[str]:
-    """Return the decisions about a version, in order of time."""
-    found = [(word, VersionDecision.of(version.tags, event)) for event, word in EVENTS.items()]
-    ordered = sorted(((one.at, word, one) for word, one in found if one), key=lambda each: each[0])
-    if not any(word == "promoted" for _, word, _ in ordered):
-        why = "why is not recorded" if not version.description else version.description
-        return [
-            f"no recorded promotion: {why}",
-            *(_decision(word, one) for _, word, one in ordered),
-        ]
-    return [_decision(word, one) for _, word, one in ordered]
+def find_decisions(version: ModelVersion) -> list[tuple[str, VersionDecision]]:
+    """Return the decisions about a version with their events, in order of time."""
+    found = [(event, VersionDecision.of(version.tags, event)) for event in EVENTS]
+    return sorted(
+        ((event, one) for event, one in found if one), key=lambda each: (each[1].at, each[0])
+    )
+
+
+def decision_lines(version: ModelVersion) -> list[str]:
+    """Return the decisions about a version for people."""
+    found = find_decisions(version)
+    lines = [f"{EVENTS[event]} {one.at} UTC by {one.by}: {one.reason}" for event, one in found]
+    if any(event == "promoted" for event, _ in found):
+        return lines
+    return [f"no recorded promotion: {version.description or 'why is not recorded'}", *lines]
+
+
+def decision_records(version: ModelVersion) -> list[JsonValue]:
+    """Return the decisions about a version as JSON values."""
+    return [
+        {"event": event, "at": one.at, "by": one.by, "reason": one.reason}
+        for event, one in find_decisions(version)
+    ]
 
 
 def shown_comparison(comparison: Comparison, against: str) -> str:
@@ -83,8 +131,18 @@ def shown_interval(interval: Interval) -> str:
     return f"{interval.estimate:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
 
 
-def _decision(word: str, decision: VersionDecision) -> str:
-    return f"{word} {decision.at} UTC by {decision.by}: {decision.reason}"
+def _version_record(catalogue: Catalogue, version: ModelVersion) -> JsonValue:
+    record: dict[str, JsonValue] = name_version(version, catalogue.aliases_of(version))
+    record["decisions"] = decision_records(version)
+    try:
+        return {
+            **record,
+            "verdict": plain(catalogue.version_record(version).verdict),
+            "problem": None,
+        }
+    except PerennialError as error:
+        # One damaged version must not hide the others.
+        return {**record, "verdict": None, "problem": error.problem}
 
 
 def _quality(catalogue: Catalogue, version: ModelVersion) -> list[str]:

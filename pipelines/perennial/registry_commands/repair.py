@@ -2,7 +2,6 @@
 
 import getpass
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,19 +29,6 @@ class RepairEntry(Section):
     """Key of the object store's replaced record; empty if there was none."""
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """Proposed repair.
-
-    Attributes:
-        champion: The version that both records will name; empty: both forget the champion.
-        passed_over: Versions that were considered first, and why each is not proposed.
-    """
-
-    champion: str
-    passed_over: tuple[str, ...]
-
-
 def repair(
     catalogue: Catalogue, name: str, confirm: Callable[[str], bool], show: Callable[[str], None]
 ) -> str:
@@ -63,10 +49,10 @@ def repair(
     if not problem:
         return f"the records of {name} agree: nothing to repair"
     show(f"problem: {problem}")
-    proposal = _propose(catalogue, records)
-    for line in proposal.passed_over:
+    number, passed_over = _propose(catalogue, records)
+    for line in passed_over:
         show(f"not proposed: {line}")
-    show(f"proposal: {_sentence(proposal)}")
+    show(f"proposal: {_proposal(number)}")
     if not confirm("repair the records so?"):
         return "nothing was changed"
     if catalogue.registry.champion_records(name) != records:
@@ -74,11 +60,15 @@ def repair(
             f"the records of {name} changed during the repair; nothing was changed",
             action=f"run `perennial models {name} --repair` again",
         )
-    return _carry_out(catalogue, records, proposal)
+    return _carry_out(catalogue, records, number)
 
 
-def _propose(catalogue: Catalogue, records: ChampionRecords) -> Proposal:
-    """The first version, by how sure its claim is, whose files are those that were registered."""
+def _propose(catalogue: Catalogue, records: ChampionRecords) -> tuple[str, list[str]]:
+    """Return the number of the champion to restore, and why others are not proposed.
+
+    The first version, by how sure its claim is, whose files are those that were registered; empty
+    if none is: then both records forget the champion.
+    """
     passed_over = []
     for number in _candidates(records):
         version = records.versions[number]
@@ -91,8 +81,8 @@ def _propose(catalogue: Catalogue, records: ChampionRecords) -> Proposal:
         except PerennialError as error:
             passed_over.append(f"version {number}: {error.problem}")
             continue
-        return Proposal(number, tuple(passed_over))
-    return Proposal("", tuple(passed_over))
+        return number, passed_over
+    return "", passed_over
 
 
 def _candidates(records: ChampionRecords) -> Iterator[str]:
@@ -104,9 +94,8 @@ def _candidates(records: ChampionRecords) -> Iterator[str]:
             yield number
 
 
-def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposal) -> str:
-    name, number = records.name, proposal.champion
-    now = datetime.now(UTC)
+def _carry_out(catalogue: Catalogue, records: ChampionRecords, number: str) -> str:
+    name, now = records.name, datetime.now(UTC)
     decision = VersionDecision.now(getpass.getuser(), f"repair of the records: {records.problem()}")
     tags = {}
     if number:
@@ -120,22 +109,17 @@ def _carry_out(catalogue: Catalogue, records: ChampionRecords, proposal: Proposa
         at=decision.at, by=decision.by, problem=records.problem(), before=tuple(records.lines()),
         champion=number, kept=kept,
     )  # fmt: skip
-    store, key = (
-        open_store(catalogue.home.store_uri),
-        f"registry/{name}/repaired-{now:%Y%m%dT%H%M%S.%f}.json",
-    )
+    store = open_store(catalogue.home.store_uri)
+    key = f"registry/{name}/repaired-{now:%Y%m%dT%H%M%S.%f}.json"
     store.write(key, entry.to_json().encode())
     done = f"{name} version {number} is champion" if number else f"{name} has no champion now"
     aside = f"; the replaced record is kept in {kept}" if kept else ""
     return f"{done}; logged in {store.uri}/{key}{aside}"
 
 
-def _sentence(proposal: Proposal) -> str:
-    if proposal.champion:
-        return (
-            f"set alias and promotion record to version {proposal.champion}; the current "
-            "record is kept"
-        )
+def _proposal(number: str) -> str:
+    if number:
+        return f"set alias and promotion record to version {number}; the current record is kept"
     return (
         "forget the champion, since no version that was champion is left whole: the next "
         "challenger that passes the other conditions of the gate is promoted without a "

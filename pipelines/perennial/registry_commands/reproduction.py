@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
 
 from perennial.clients.object_store import sha256_of_file
 from perennial.clients.version_control import DIRTY, commit_of, place_in_repository, top_of
@@ -47,33 +46,6 @@ class TrainingRecord:
     challenger: Challenger
     lineage: Lineage
 
-    @classmethod
-    def of(cls, version_record: VersionRecord, weights_sha256: str) -> Self:
-        """Return the training record of a version.
-
-        Raises:
-            PerennialError: something is missing, unreadable, or differs from what was registered.
-        """
-        contract, snapshot = readable_contract(version_record), version_record.snapshot
-        challenger, lineage = version_record.challenger, version_record.lineage
-        if contract is None or snapshot is None or challenger is None or lineage is None:
-            found = (contract, snapshot, challenger, lineage)
-            names = ("contract", "snapshot", "challenger", "lineage")
-            raise _lacking(
-                version_record,
-                [name for name, one in zip(names, found, strict=True) if one is None],
-            )
-        digests = {
-            "contract.json": (
-                lineage.contract_digest,
-                sha256(version_record.contract_text).hexdigest(),
-            ),
-            "snapshot.json": (lineage.snapshot_digest, snapshot.digest()),
-            "weights": (challenger.weights_sha256, weights_sha256),
-        }
-        _refuse_altered(version_record, digests)
-        return cls(version_record.title, contract, snapshot, challenger, lineage)
-
     def moved_to(self, uri: str) -> "TrainingRecord":
         """Return the record with another address of the dataset."""
         root, target = self.snapshot.data.uri.rstrip("/"), uri.rstrip("/")
@@ -94,23 +66,33 @@ def training_record(catalogue: Catalogue, version_record: VersionRecord) -> Trai
     """
     with TemporaryDirectory() as scratch:
         weights = catalogue.registry.download(version_record.version, Path(scratch)) / WEIGHTS_FILE
-        found = sha256_of_file(weights) if weights.is_file() else ""
-    return TrainingRecord.of(version_record, found)
-
-
-def readable_contract(version_record: VersionRecord) -> Contract | None:
-    """The contract, if it is there and this code reads it."""
+        weights_sha256 = sha256_of_file(weights) if weights.is_file() else ""
     try:
-        return (
-            None
-            if version_record.contract is None
-            else Contract.from_json(version_record.contract_text)
-        )
+        contract = Contract.from_json(version_record.contract_text)
     except ValueError:
-        return None
-
-
-def _refuse_altered(version_record: VersionRecord, digests: dict[str, tuple[str, str]]) -> None:
+        contract = None
+    snapshot = version_record.snapshot
+    challenger, lineage = version_record.challenger, version_record.lineage
+    if contract is None or snapshot is None or challenger is None or lineage is None:
+        parts = {
+            "contract": contract, "snapshot": snapshot, "challenger": challenger,
+            "lineage": lineage,
+        }  # fmt: skip
+        absent = [name for name, part in parts.items() if part is None]
+        raise PerennialError(
+            f"{version_record.title} cannot be reproduced: its record is incomplete",
+            evidence=f"it lacks a readable {' and '.join(absent)}",
+            action="it was registered by other means, or by another version of Perennial: install "
+            "that one (`perennial explain` names its commit)",
+        )
+    digests = {
+        "contract.json": (
+            lineage.contract_digest,
+            sha256(version_record.contract_text).hexdigest(),
+        ),
+        "snapshot.json": (lineage.snapshot_digest, snapshot.digest()),
+        "weights": (challenger.weights_sha256, weights_sha256),
+    }
     altered = [
         f"{name}: {then or 'none'} → {now or 'none'}"
         for name, (then, now) in digests.items()
@@ -122,15 +104,7 @@ def _refuse_altered(version_record: VersionRecord, digests: dict[str, tuple[str,
             evidence="SHA-256 of " + "; ".join(altered),
             action=f"put the original back: the files lie in {version_record.version.source}",
         )
-
-
-def _lacking(version_record: VersionRecord, names: list[str]) -> PerennialError:
-    return PerennialError(
-        f"{version_record.title} cannot be reproduced: its record is incomplete",
-        evidence=f"it lacks a readable {' and '.join(names)}",
-        action="it was registered by other means, or by another version of Perennial: install "
-        "that one (`perennial explain` names its commit)",
-    )
+    return TrainingRecord(version_record.title, contract, snapshot, challenger, lineage)
 
 
 CAUSES = ("code_digest", "packages", "python", "platform", "image_digest")

@@ -42,8 +42,8 @@ def models(
     yes: Annotated[bool, flag("--yes", "repair without asking")] = False,
 ) -> int:
     """List the registered models, or a model's versions with metrics and promotions."""
-    from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.listing import model_lines, version_lines
+    from perennial.registry_commands import listing
+    from perennial.registry_commands.catalogue import Catalogue, as_json
 
     if repair and (json or not model):
         raise PerennialError(
@@ -62,11 +62,10 @@ def models(
 
         print(repair_records(catalogue, model, partial(_confirm, yes=yes), print))
     elif json:
-        from perennial.registry_commands.records import as_json, models_record, versions_record
-
-        print(as_json(versions_record(catalogue, model) if model else models_record(catalogue)))
+        found = listing.versions_record(catalogue, model) if model else None
+        print(as_json(found or listing.models_record(catalogue)))
     else:
-        _show(version_lines(catalogue, model) if model else model_lines(catalogue))
+        _show(listing.version_lines(catalogue, model) if model else listing.model_lines(catalogue))
     return 0
 
 
@@ -78,15 +77,13 @@ def compare(
     json: AsJson = False,
 ) -> int:
     """Print how two versions differ: metrics, data, task, contract, origin."""
-    from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.comparison import comparison_lines
+    from perennial.registry_commands.catalogue import Catalogue, as_json
+    from perennial.registry_commands.comparison import comparison_lines, comparison_record
 
     catalogue = Catalogue(open_home(home))
     versions = [catalogue.find(place) for place in (first, second)]
     records = [catalogue.version_record(version) for version in versions]
     if json:
-        from perennial.registry_commands.records import as_json, comparison_record
-
         print(as_json(comparison_record(*records)))
     else:
         _show(comparison_lines(*records))
@@ -101,19 +98,17 @@ def explain(
     json: AsJson = False,
 ) -> int:
     """Print where a version comes from: code, data, seeds, trigger, verdict, parent, waivers."""
-    from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.explanation import explanation_lines, write_explanation
+    from perennial.registry_commands import explanation
+    from perennial.registry_commands.catalogue import Catalogue, as_json
 
     catalogue = Catalogue(open_home(home))
     record = catalogue.version_record(catalogue.find(version))
     if out:
-        write_explanation(record, out)
+        explanation.write_explanation(record, out)
     if json:
-        from perennial.registry_commands.records import as_json, explanation_record
-
-        print(as_json(explanation_record(record)))
+        print(as_json(explanation.explanation_record(record)))
         return 0
-    _show(explanation_lines(record))
+    _show(explanation.explanation_lines(record))
     if out:
         print(f"\npage: {out}")
     return 0
@@ -129,13 +124,11 @@ def promote(
     force: SkipGate = False,
 ) -> int:
     """Make a version champion, if the gate finds it better than the present one."""
+    from perennial.registry_commands import champion
     from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.champion import Request
-    from perennial.registry_commands.champion import promote as promote_version
 
     _find_code(code)
-    request = Request(reason, force)
-    print(promote_version(Catalogue(open_home(home)), model, version, request))
+    print(champion.promote(Catalogue(open_home(home)), model, version, reason, force=force))
     return 0
 
 
@@ -148,12 +141,11 @@ def rollback(
     force: SkipGate = False,
 ) -> int:
     """Take the champion out of production; the version that it replaced is champion again."""
+    from perennial.registry_commands import champion
     from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.champion import Request
-    from perennial.registry_commands.champion import rollback as roll_back
 
     _find_code(code)
-    print(roll_back(Catalogue(open_home(home)), model, Request(reason, force)))
+    print(champion.rollback(Catalogue(open_home(home)), model, reason, force=force))
     return 0
 
 
@@ -174,11 +166,10 @@ def reproduce(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from perennial.registry_commands import reproduction
     from perennial.registry_commands.catalogue import Catalogue
-    from perennial.registry_commands.reproduction import training_record
 
     catalogue = Catalogue(open_home(home))
     version_record = catalogue.version_record(catalogue.find(f"{model}@{version}"))
-    record = training_record(catalogue, version_record)
+    record = reproduction.training_record(catalogue, version_record)
     if data:
         record = record.moved_to(data if "://" in data else str(Path(data).resolve()))
     folder = code or reproduction.find_code(record, Path())
