@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import polars as pl
 
 from perennial.clients.object_store import ObjectStore
-from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot
@@ -24,21 +22,7 @@ from perennial.detect_drift.verdict import conclude
 from perennial.detect_drift.windows import Chosen, choose_blocks
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE, load_model
-from perennial.registry.version_files import ModelVersion, damaged_file
-
-AnArtifact = TypeVar("AnArtifact", bound=Artifact)
-
-
-def read_artifact(kind: type[AnArtifact], champion: ModelVersion, files: Path) -> AnArtifact:
-    """Read an artifact of the champion: the reference or the snapshot of its training.
-
-    Raises:
-        DamagedModelError: it is missing or unreadable.
-    """
-    try:
-        return kind.read(files)
-    except PerennialError as error:
-        raise damaged_file(champion, kind.file_name, error) from error
+from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
 
 
 @contextmanager

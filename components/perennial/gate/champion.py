@@ -7,13 +7,11 @@ the first. So a challenger is compared with the champion that they all descend f
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
 
 from perennial.clients.pyfunc_flavor import CODE_FOLDER
-from perennial.contracts.artifact import Artifact
 from perennial.contracts.data import Split
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.gate import Serving, Verdict
@@ -28,9 +26,8 @@ from perennial.engine.serving.sources import changed_sources
 from perennial.gate.comparison import Anchor, Contender
 from perennial.gate.serving import model_megabytes
 from perennial.registry.model_registry import ModelRegistry
-from perennial.registry.version_files import ModelVersion, damaged_file
+from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
 
-A = TypeVar("A", bound=Artifact)
 # A model timed against its own copy: the bound was below 1.00 in 40 of 40 measurements on a busy
 # machine. 5% is added because so small a difference does not carry over to another machine.
 ALIKE = 0.05
@@ -80,8 +77,8 @@ def read_champion(
         DamagedModelError: its files are not those that were exported.
     """
     version = registered.version
-    record = _read(registered, folder, Challenger)
-    then_snapshot = _read(registered, folder, Snapshot)
+    record = read_artifact(Challenger, registered, folder)
+    then_snapshot = read_artifact(Snapshot, registered, folder)
     try:
         task, model = load_model(folder, scoring_device())
         scored = score_split(
@@ -116,13 +113,6 @@ def read_champion(
         megabytes=model_megabytes(folder),
         folder=folder,
     )
-
-
-def _read(registered: ModelVersion, folder: Path, kind: type[A]) -> A:
-    try:
-        return kind.read(folder)
-    except PerennialError as error:
-        raise damaged_file(registered, kind.file_name, error) from error
 
 
 def _notes(
@@ -178,21 +168,10 @@ def _overlap_note(version: str, then: Snapshot, dataset: Dataset) -> str:
     )
 
 
-@dataclass(frozen=True)
-class AnchorVersion:
-    """The model version that is the anchor.
-
-    Attributes:
-        number: The version's number.
-        registered: None if the version was deleted.
-    """
-
-    number: str
-    registered: ModelVersion | None
-
-
-def find_anchor(registry: ModelRegistry, champion: ModelVersion, days: int) -> AnchorVersion | None:
-    """Return the anchor; None if it is the champion itself.
+def find_anchor(
+    registry: ModelRegistry, champion: ModelVersion, days: int
+) -> tuple[str, ModelVersion | None] | None:
+    """Return the anchor's number and version, None if deleted; None if it is the champion itself.
 
     Follows the chain of replaced versions back from the champion, as long as the gate promoted each
     without showing that it is better. A version that a person promoted starts a new chain.
@@ -206,12 +185,12 @@ def find_anchor(registry: ModelRegistry, champion: ModelVersion, days: int) -> A
             break
         before = known.get(number)
         if before is None:
-            return AnchorVersion(number, None)
+            return number, None
         if before.created_at < oldest:
             break
         seen.add(number)
         current = before
-    return None if current is champion else AnchorVersion(current.version, current)
+    return None if current is champion else (current.version, current)
 
 
 def _begins_record(registry: ModelRegistry, version: ModelVersion) -> bool:

@@ -7,7 +7,7 @@ neither model. A control variate (Lavenberg and Welch, 1981), known from experim
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from perennial.engine.evaluation.reference_tests import reference_test
 from perennial.engine.evaluation.resampling import (
     Blocks,
     Counts,
+    Floats,
     block_columns,
     direction_of,
     independent_error,
@@ -93,31 +94,28 @@ def conditions_of(dataset: Dataset, rows: pl.DataFrame, kind: str) -> Conditions
     )
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A resampled statistic.
-
-    Attributes:
-        values: One value per draw, or of the first draws only.
-        influences: Influence of each block.
-    """
-
-    values: NDArray[np.float64]
-    influences: NDArray[np.float64]
-
-
 def estimate_of(
-    value: float, drawn: Drawn, blocks: Blocks, draws: Counts, conditions: Conditions | None
+    value: float,
+    resampled: tuple[Floats, Floats],
+    blocks: Blocks,
+    draws: Counts,
+    conditions: Conditions | None,
 ) -> Estimate:
-    """Estimate an improvement with its error, corrected for label imbalance where it is known."""
-    values = drawn.values
-    plain = Estimate.of(
-        value, independent_error(values, blocks), Spread.of(drawn.influences, blocks)
-    )
+    """Estimate an improvement with its error, corrected for label imbalance where it is known.
+
+    Args:
+        value: The improvement on all rows.
+        resampled: The improvement on each draw, or on the first ones only, and each block's
+            influence on it.
+        blocks: Independent blocks of the rows.
+        draws: The bootstrap draws.
+        conditions: Of the same rows.
+    """
+    values, pulls = resampled
+    plain = Estimate.of(value, independent_error(values, blocks), Spread.of(pulls, blocks))
     if conditions is None or blocks.count < FROM_BLOCKS:
         return plain
     labels = mean_on_draws(conditions.labels, blocks, draws[: len(values)])
-    pulls = mean_influences(conditions.labels, blocks)
     alone = slice(0, None, blocks.run)  # the draws of single blocks: ordinary least squares
     variance = float(labels[alone].var(ddof=1))
     if variance < SMALLEST:
@@ -130,7 +128,7 @@ def estimate_of(
     left = Estimate.of(
         value - slope * away,
         residual * math.sqrt(leverage),
-        Spread.of(drawn.influences - slope * pulls, blocks),
+        Spread.of(pulls - slope * mean_influences(conditions.labels, blocks), blocks),
         fitted=1,
         luck=slope * away,
     )
@@ -192,22 +190,18 @@ class Match:
 
 
 def searched_columns(snapshot: Snapshot, gate: GateSection) -> tuple[str, ...]:
-    """Return the columns to search for hidden slices."""
-    return searchable_columns(snapshot, gate.slices) if gate.hidden_slices != "off" else ()
+    """Return the columns to search for hidden slices, as many as fit in memory.
 
-
-def searchable_columns(snapshot: Snapshot, declared: Collection[str]) -> tuple[str, ...]:
-    """Return features and meta columns with one plain value per row, as many as fit in memory.
-
-    Declared slices are excluded: they are judged anyway, and on all rows.
+    Features and meta columns with one plain value per row. Declared slices are excluded: they are
+    judged anyway, and on all rows.
     """
+    if gate.hidden_slices == "off":
+        return ()
     data, columns = snapshot.data, snapshot.columns
-    wanted = (*snapshot.task_columns.features, *data.meta)
     plain = [
         name
-        for name in dict.fromkeys(wanted)
-        if name not in {*data.text, *declared}
-        and name != data.label
+        for name in dict.fromkeys((*snapshot.task_columns.features, *data.meta))
+        if name not in {*data.text, *gate.slices, data.label}
         and columns[name].startswith(_SEARCHABLE)
     ]
     rows = max(snapshot.split_rows.get(Split.TEST, 0), 1)
@@ -400,13 +394,13 @@ def figure_of(match: Match, metric: str, value: float) -> Estimate:
     return Estimate.of(value, independent_error(values, match.blocks), spread)
 
 
-def _differences(match: Match, metric: str, sign: float) -> Drawn:
+def _differences(match: Match, metric: str, sign: float) -> tuple[Floats, Floats]:
     """Return challenger minus champion on every draw, and block by block."""
     both = [each for each in (match.challenger, match.champion) if each is not None]
     values = [resample(each.task, metric, each.scored, match.blocks, match.draws) for each in both]
     pulls = [influences(each.task, metric, each.scored, match.blocks) for each in both]
     draws = min(map(len, values))  # a metric without a fast form for one model has fewer draws
-    return Drawn(sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1]))
+    return sign * (values[0][:draws] - values[1][:draws]), sign * (pulls[0] - pulls[1])
 
 
 @dataclass(frozen=True)

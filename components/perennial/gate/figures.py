@@ -8,7 +8,7 @@ import polars as pl
 
 from perennial.contracts.block import BlockFile
 from perennial.contracts.data import DataSection, Split
-from perennial.contracts.gate import BlockPerformance, CalibrationBin, Figure, Verdict
+from perennial.contracts.gate import BlockPerformance, CalibrationBin, Figure
 from perennial.data.dataset import Dataset, block_start
 from perennial.engine.evaluation.scoring import Scored, concatenated
 from perennial.engine.metrics.catalogue import named_metrics
@@ -17,24 +17,6 @@ from perennial.engine.metrics.probabilities import sureness
 from perennial.gate.comparison import Contender, Match, figure_of
 
 CALIBRATION_BINS = 10
-
-
-def described(verdict: Verdict, match: Match, figures: tuple[Figure, ...]) -> Verdict:
-    """Return the verdict with each model's own metrics and calibration."""
-    contenders = {"challenger": match.challenger, "champion": match.champion}
-    curves = {name: calibration_of(each) for name, each in contenders.items() if each is not None}
-    return verdict.model_copy(
-        update={
-            "figures": figures,
-            "calibration": curves["challenger"],
-            "champion_calibration": curves.get("champion", ()),
-            "expected_calibration_errors": {
-                name: calibration_error_of(each)
-                for name, each in contenders.items()
-                if each is not None and curves[name]
-            },
-        }
-    )
 
 
 def figures_of(match: Match, metrics: Sequence[str]) -> tuple[Figure, ...]:

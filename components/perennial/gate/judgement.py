@@ -9,14 +9,14 @@ from perennial.clients.tracking import open_tracking
 from perennial.contracts.data import Split
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
-from perennial.contracts.gate import BlockPerformance, Reach, Repeats, Serving, Verdict
+from perennial.contracts.gate import BlockPerformance, Repeats, Serving, Verdict
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.training import Challenger, Direction
 from perennial.data.dataset import Dataset
 from perennial.engine.evaluation.resampling import Blocks, block_columns, blocks_of, direction_of
 from perennial.engine.evaluation.scoring import score_split, scoring_device
 from perennial.engine.export import load_model
-from perennial.gate.champion import AnchorVersion, Champion, find_anchor, read_champion
+from perennial.gate.champion import Champion, find_anchor, read_champion
 from perennial.gate.comparison import (
     Anchor,
     Conditions,
@@ -34,13 +34,19 @@ from perennial.gate.comparison import (
 )
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.decision import Evidence, RareClass, judge, summarize
-from perennial.gate.figures import described, figures_of, performance_of
+from perennial.gate.figures import (
+    calibration_error_of,
+    calibration_of,
+    figures_of,
+    performance_of,
+)
 from perennial.gate.power import reach_line, reach_of
-from perennial.gate.repeats import Days, claim_test, days_of, record_of
+from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report
 from perennial.gate.serving import serve_in_clean_process
 from perennial.gate.slices import compare_slices, undefined_slices
 from perennial.registry.model_registry import CHAMPION, ModelRegistry, open_registry
+from perennial.registry.version_files import ModelVersion
 
 RARER_BELOW = 0.5
 
@@ -88,49 +94,54 @@ def reach_verdict(
     serving: Serving | None = None,
 ) -> Verdict:
     """Measure what the gate asks for, and decide."""
-    match = _match(gate, challenger, champion, test)
+    blocks, repeats = test.blocks, test.repeats
+    decisive = 1.0 - repeats.level if repeats is not None and repeats.earlier else None
+    draws = blocks.draws(gate.resamples)
+    match = Match(
+        challenger, champion.contender, blocks, draws, gate.confidence, test.conditions, decisive
+    )
     directions, left_out = _directions(gate, match)
     names = tuple(directions)
     comparisons = compare(match, names)
-    anchor = compare_with_anchor(match, champion.anchor, names[0])
-    figures = figures_of(match, names)
-    slices = compare_slices(match, names[0], gate, test.searchable)
     beside = {}
     if comparisons[0].champion is None:
         beside = compare_with_baselines(match, baselines, gate.must_beat, names[0])
     evidence = Evidence(
         comparisons=comparisons,
         directions=directions,
-        slices=slices,
+        slices=compare_slices(match, names[0], gate, test.searchable),
         baselines=baselines.scores,
         beside_baselines=beside,
         champion_version=champion.version,
         champion_failure=champion.failure,
         same_weights="" != champion.weights_sha256 == weights_sha256,
         test_rows=len(challenger.scored.labels),
-        test_blocks=test.blocks.count,
-        unit=test.blocks.unit,
+        test_blocks=blocks.count,
+        unit=blocks.unit,
         serving=serving,
         gains=champion.gains(serving),
         rare=test.rare,
-        repeats=test.repeats,
-        anchor=anchor,
-        figures=figures,
+        repeats=repeats,
+        anchor=compare_with_anchor(match, champion.anchor, names[0]),
+        figures=figures_of(match, names),
     )
-    notes = (*champion.notes, *left_out)
-    return described(_judged(gate, evidence, test.blocks, notes, performance), match, figures)
+    return _verdict(gate, evidence, match, (*champion.notes, *left_out), performance)
 
 
-def _judged(
+def _verdict(
     gate: GateSection,
     evidence: Evidence,
-    blocks: Blocks,
+    match: Match,
     notes: tuple[str, ...],
     performance: tuple[BlockPerformance, ...],
 ) -> Verdict:
-    """Return the verdict without each model's own metrics and calibration."""
+    """Decide on the evidence, and describe both models."""
     reasons, decisive = judge(gate, evidence), evidence.comparisons[0]
-    reach = reach_of(gate, decisive, blocks)
+    reach = reach_of(gate, decisive, match.blocks)
+    if reach is not None and not reach.sufficient:
+        notes = (*notes, reach_line(reach, decisive.metric, match.blocks.unit))
+    both = {"challenger": match.challenger, "champion": match.champion}
+    curves = {name: calibration_of(each) for name, each in both.items() if each is not None}
     return Verdict(
         promote=all(reason.held for reason in reasons),
         summary=summarize(reasons),
@@ -141,12 +152,20 @@ def _judged(
         repeats=evidence.repeats,
         anchor=evidence.anchor,
         serving=evidence.serving,
-        notes=(*notes, *_short_reach(reach, decisive.metric, blocks)),
+        notes=notes,
         baselines={name: dict(values) for name, values in evidence.baselines.items()},
         champion_version=evidence.champion_version,
         test_rows=evidence.test_rows,
         test_blocks=evidence.test_blocks,
         performance_reference=performance,
+        figures=tuple(evidence.figures),
+        calibration=curves["challenger"],
+        champion_calibration=curves.get("champion", ()),
+        expected_calibration_errors={
+            name: calibration_error_of(each)
+            for name, each in both.items()
+            if each is not None and curves[name]
+        },
     )
 
 
@@ -156,19 +175,6 @@ def _rare_class(challenger: Contender, blocks: Blocks) -> RareClass | None:
         return None
     rare = labels == (1.0 if labels.mean() <= RARER_BELOW else 0.0)
     return RareClass(int(rare.sum()), blocks.at(rare).count)
-
-
-def _match(gate: GateSection, challenger: Contender, champion: Champion, test: JudgedRows) -> Match:
-    blocks, draws = test.blocks, test.blocks.draws(gate.resamples)
-    known, repeats = test.conditions, test.repeats
-    decisive = 1.0 - repeats.level if repeats is not None and repeats.earlier else None
-    return Match(challenger, champion.contender, blocks, draws, gate.confidence, known, decisive)
-
-
-def _short_reach(reach: Reach | None, metric: str, blocks: Blocks) -> tuple[str, ...]:
-    if reach is None or reach.sufficient:
-        return ()
-    return (reach_line(reach, metric, blocks.unit),)
 
 
 def scalars_of(verdict: Verdict) -> dict[str, float]:
@@ -286,28 +292,29 @@ def _champion(
     if by_hand := registry.champion_records(section.model.name).moved_by_hand():
         champion = replace(champion, notes=(by_hand, *champion.notes))
     days = section.gate.anchor_days
-    anchor = find_anchor(registry, version, days) if days and champion.contender else None
-    if anchor is None:
+    found = find_anchor(registry, version, days) if days and champion.contender else None
+    if found is None:
         return champion
-    return replace(champion, anchor=_scored(registry, anchor, dataset, challenger, scratch))
+    return replace(champion, anchor=_score_anchor(registry, found, dataset, challenger, scratch))
 
 
-def _scored(
+def _score_anchor(
     registry: ModelRegistry,
-    anchor: AnchorVersion,
+    anchor: tuple[str, ModelVersion | None],
     dataset: Dataset,
     challenger: Contender,
     scratch: Path,
 ) -> Anchor:
     """Score the anchor on the test rows, or record why that is impossible."""
-    if anchor.registered is None:
-        return Anchor(anchor.number, failure="it was deleted")
+    number, version = anchor
+    if version is None:
+        return Anchor(number, failure="it was deleted")
     try:
-        folder = registry.download(anchor.registered, scratch)
-        found = read_champion(folder, anchor.registered, dataset, challenger)
+        folder = registry.download(version, scratch)
+        found = read_champion(folder, version, dataset, challenger)
     except PerennialError as error:
-        return Anchor(anchor.number, failure=f"{error.problem}: {error.evidence}")
-    return Anchor(anchor.number, found.contender, found.failure)
+        return Anchor(number, failure=f"{error.problem}: {error.evidence}")
+    return Anchor(number, found.contender, found.failure)
 
 
 def _claimed(
@@ -318,10 +325,15 @@ def _claimed(
     test: JudgedRows,
 ) -> Repeats:
     """Record this test; return how often these days tested challengers of this champion."""
-    record = record_of(
-        (champion.version, champion.weights_sha256), (environment.run_id, weights), test.blocks,
-        test.days,
-    )  # fmt: skip
+    blocks = test.blocks
+    record = PastTest(
+        champion=champion.version,
+        champion_sha256=champion.weights_sha256,
+        run_id=environment.run_id,
+        challenger_sha256=weights,
+        blocks=blocks.count,
+        days=test.days if blocks.unit == "day" else (),
+    )
     store = open_store(environment.store_uri)
     return claim_test(store, section.model.name, record, 1.0 - section.gate.confidence)
 

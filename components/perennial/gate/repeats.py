@@ -19,7 +19,6 @@ from perennial.clients.object_store import ObjectStore, StoredRecord
 from perennial.contracts.environment import NO_RUN
 from perennial.contracts.gate import Repeats
 from perennial.contracts.section import Section
-from perennial.engine.evaluation.resampling import Blocks
 
 STEEPNESS, POWER = 1.3, 2.5
 KEPT_TESTS = 1000
@@ -136,20 +135,6 @@ def runs_of(days: set[date]) -> Days:
         else:
             runs.append((day, day))
     return tuple(runs)
-
-
-def record_of(
-    champion: tuple[str, str], challenger: tuple[str, str], blocks: Blocks, days: Days
-) -> PastTest:
-    """Return the record of the comparison about to run."""
-    return PastTest(
-        champion=champion[0],
-        champion_sha256=champion[1],
-        run_id=challenger[0],
-        challenger_sha256=challenger[1],
-        blocks=blocks.count,
-        days=days if blocks.unit == "day" else (),
-    )
 
 
 def _dates(days: Sequence[tuple[date, date]]) -> Iterator[date]:

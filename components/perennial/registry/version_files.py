@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlparse
 
 from perennial.clients.object_store import (
@@ -17,11 +18,13 @@ from perennial.clients.object_store import (
     ObjectStore,
     sha256_of_file,
 )
+from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.lineage import CONTRACT_FILE
 from perennial.contracts.section import Section
 from perennial.contracts.training import Challenger
 
+AnArtifact = TypeVar("AnArtifact", bound=Artifact)
 FILES_TAG = "perennial.files"
 """Tag of a version: SHA-256 of its `RegisteredFiles`."""
 FINGERPRINT_TAG = "perennial.fingerprint"
@@ -192,6 +195,18 @@ def damaged_file(version: ModelVersion, file: str, error: Exception) -> DamagedM
     return _damaged(version, file, first)
 
 
+def read_artifact(kind: type[AnArtifact], version: ModelVersion, folder: Path) -> AnArtifact:
+    """Read an artifact from a version's downloaded files.
+
+    Raises:
+        DamagedModelError: it is missing or unreadable.
+    """
+    try:
+        return kind.read(folder)
+    except PerennialError as error:
+        raise damaged_file(version, kind.file_name, error) from error
+
+
 def ways_out(name: str, version: str) -> str:
     """Return a person's options for a version that must not be replaced automatically."""
     return (
@@ -218,10 +233,7 @@ def _verify_by_tags(version: ModelVersion, folder: Path, found: Mapping[str, str
         return
     if tags["perennial.contract"] != found.get(CONTRACT_FILE):
         raise _damaged(version, CONTRACT_FILE, f"MLflow's tag has {tags['perennial.contract']}")
-    try:
-        fingerprint = Challenger.read(folder).version_fingerprint()
-    except PerennialError as error:
-        raise damaged_file(version, Challenger.file_name, error) from error
+    fingerprint = read_artifact(Challenger, version, folder).version_fingerprint()
     if tags.get(FINGERPRINT_TAG) != fingerprint:
         reason = f"MLflow's tag {FINGERPRINT_TAG} is {tags.get(FINGERPRINT_TAG)}, not {fingerprint}"
         raise _damaged(version, Challenger.file_name, reason)

@@ -13,7 +13,6 @@ from perennial.engine.evaluation.scoring import Scored
 from perennial.gate.comparison import (
     Conditions,
     Contender,
-    Drawn,
     compare,
     conditions_of,
     estimate_of,
@@ -34,7 +33,7 @@ def estimates(random, trials, *, slope, days=TESTED, conditions=True):
         tested = slice(-days, None)
         known = Conditions(label[tested], float(label.mean()), days / DAYS)
         mean = float(improvement[tested].mean())
-        drawn = Drawn(draws @ improvement[tested] / days, improvement[tested] - mean)
+        drawn = (draws @ improvement[tested] / days, improvement[tested] - mean)
         yield estimate_of(mean, drawn, blocks, draws, known if conditions else None)
 
 
@@ -73,7 +72,7 @@ def test_a_label_that_never_changes_tells_nothing():
     draws = blocks.draws(200)
     days = np.random.default_rng(0).normal(size=20)
     alike = Conditions(np.ones(20), 0.5, 0.5)
-    drawn = Drawn(draws @ days / 20, days - days.mean())
+    drawn = (draws @ days / 20, days - days.mean())
     assert estimate_of(0.1, drawn, blocks, draws, alike).luck == 0.0
 
 
