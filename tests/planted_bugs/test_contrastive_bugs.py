@@ -6,8 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from captioned_shapes import captioned_shapes
-from perennial.tasks.image_text import ImageTextContrastive
-from perennial.tasks.two_tower import TextTower, TwoTower
+from perennial.tasks.image_text import ImageTextContrastive, TextTower, TwoTower
 from planted import Bug, planted, require_caught
 
 BUGS: list[Bug] = []

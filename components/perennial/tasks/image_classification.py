@@ -4,6 +4,7 @@ Use it by name in a contract: `task = "perennial.tasks.image_classification:Imag
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, Self, cast
 
 import numpy as np
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, model_validator
 from torch import Tensor, nn
 
-from perennial.contracts.data import ColumnName, TaskColumns
+from perennial.contracts.data import TaskColumns
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.task import LABEL, Batch, MeasuredOptions, Task
+from perennial.engine.task import LABEL, Batch, Task
 from perennial.tasks.columns.class_labels import ClassLabels, encode_classes, fit_classes
 from perennial.tasks.columns.image_columns import (
     ImageForm,
@@ -27,15 +28,15 @@ from perennial.tasks.columns.image_columns import (
     read_images,
 )
 from perennial.tasks.picture_networks import (
-    Architecture,
-    Preset,
-    require_preset,
-    vision_transformer,
+    NetworkShape,
+    PictureOptions,
+    PositiveInt,
+    picture_blocks,
+    picture_network,
 )
-from perennial.tasks.resnet import RESNETS, ResNet, ResNetShape, residual_blocks
-from perennial.tasks.vision_transformer import VITS, ViTShape, transformer_blocks
+from perennial.tasks.resnet import ResNetShape
+from perennial.tasks.vision_transformer import ViTShape
 
-PositiveInt = Annotated[int, Field(ge=1)]
 IMAGE = "image"
 
 
@@ -84,24 +85,13 @@ class Augmentation(Section):
     visible."""
 
 
-class ImageOptions(MeasuredOptions):
+class ImageOptions(PictureOptions):
     """Options of image classification."""
 
-    architecture: Architecture = "resnet"
-    """`resnet` for up to about 100,000 pictures; `vit` needs more of them, or augmentation."""
-    preset: Preset = "small"
-    """`small` suits pictures of 8 to 32 pixels, the others those of 64 to 256."""
     resnet: ResNetOptions = ResNetOptions()
     """Overrides of the preset."""
     vit: ViTOptions = ViTOptions()
     """Overrides of the preset."""
-    image: ColumnName | None = None
-    """The feature column with the pictures; None means the only feature."""
-    shape: tuple[PositiveInt, ...] = ()
-    """Height and width, and 3 for colour, of pictures that come as flat lists of numbers."""
-    size: tuple[PositiveInt, PositiveInt] | None = None
-    """Height and width that encoded pictures are scaled to; None takes them as they are and refuses
-    pictures of another size. Set it when sizes differ."""
     channels: Literal[1, 3] | None = None
     """1 for grey pictures, 3 for colour; None follows the first training picture."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -122,33 +112,21 @@ class ImageOptions(MeasuredOptions):
         unused = self.vit if self.architecture == "resnet" else self.resnet
         if unused != type(unused)():
             raise ValueError(f"architecture = {self.architecture!r} does not use {unused!r}")
-        require_preset(self.architecture, self.preset)
-        if self.channels_last and self.architecture == "vit":
-            raise ValueError("channels_last is for convolutions: leave it out for a vit")
-        shape = self.resnet_shape if self.architecture == "resnet" else None
-        if shape and len(shape.depths) != len(shape.widths):
+        shape = self.network_shape
+        if isinstance(shape, ResNetShape) and len(shape.depths) != len(shape.widths):
             raise ValueError(f"{len(shape.depths)} depths need as many widths")
-        if shape is None and self.vit_shape.width % self.vit_shape.heads:
-            raise ValueError("vit.width must be a multiple of vit.heads")
+        if isinstance(shape, ViTShape):
+            if self.channels_last:
+                raise ValueError("channels_last is for convolutions: leave it out for a vit")
+            if shape.width % shape.heads:
+                raise ValueError("vit.width must be a multiple of vit.heads")
         return self
 
     @property
-    def resnet_shape(self) -> ResNetShape:
+    def network_shape(self) -> NetworkShape:
         """Return the preset with its overrides."""
-        preset, own = RESNETS[self.preset], self.resnet
-        return ResNetShape(
-            own.block or preset.block, own.depths or preset.depths, own.widths or preset.widths,
-            own.stem or preset.stem,
-        )  # fmt: skip
-
-    @property
-    def vit_shape(self) -> ViTShape:
-        """Return the preset with its overrides."""
-        preset, own = VITS[self.preset], self.vit
-        return ViTShape(
-            own.patch or preset.patch, own.width or preset.width, own.depth or preset.depth,
-            own.heads or preset.heads, own.pooling or preset.pooling,
-        )  # fmt: skip
+        own = self.resnet if self.architecture == "resnet" else self.vit
+        return replace(super().network_shape, **{name: value for name, value in own if value})
 
 
 class ImageClassificationState(ClassLabels):
@@ -199,12 +177,10 @@ class ImageClassification(Task):
         """The network; its last layer starts at the class prior, so the first loss is known."""
         options, images = self.image_options, self.fitted.images
         prior = torch.tensor(self.fitted.class_shares).log()
-        if options.architecture == "resnet":
-            return ResNet(
-                options.resnet_shape, images.channels, prior, dropout=options.dropout,
-                channels_last=options.channels_last,
-            )  # fmt: skip
-        return vision_transformer(options.vit_shape, images, prior, dropout=options.dropout)
+        return picture_network(
+            options.network_shape, images, prior, dropout=options.dropout,
+            channels_last=options.channels_last,
+        )  # fmt: skip
 
     def losses(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of each picture, shape [B]."""
@@ -245,7 +221,7 @@ class ImageClassification(Task):
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Residual or transformer blocks."""
-        return [*residual_blocks(model), *transformer_blocks(model)]
+        return picture_blocks(model)
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
         """The class by name, and the pixels' range."""

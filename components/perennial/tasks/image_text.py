@@ -1,26 +1,27 @@
-"""Image and text: which caption belongs to which picture?
+"""Image and text: which caption belongs to which picture? Two towers (CLIP, Radford et al., 2021).
 
 Use it by name in a contract, `task = "perennial.tasks.image_text:ImageTextContrastive"`, with the
 caption as `data.label`, under `data.text`, and beside the picture as the second of `data.features`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Self, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue
 from torch import Tensor, nn
 from torch.nn import functional
 
-from perennial.contracts.data import ColumnName, TaskColumns
+from perennial.contracts.data import TaskColumns
 from perennial.contracts.section import Section
 from perennial.contracts.training import Direction
 from perennial.engine.data.global_batch import gather_rows
 from perennial.engine.metrics.catalogue import directions_of
-from perennial.engine.task import LABEL, WEIGHT, Batch, MeasuredOptions, Task
+from perennial.engine.task import LABEL, WEIGHT, Batch, Task
 from perennial.tasks.columns.image_columns import (
     ImageForm,
     ImageState,
@@ -29,18 +30,68 @@ from perennial.tasks.columns.image_columns import (
     read_images,
 )
 from perennial.tasks.columns.tokenization import BOUNDARY, SMALLEST_VOCABULARY, Tokenizer, texts_of
-from perennial.tasks.decoder import DecoderOptions
+from perennial.tasks.decoder import Block, DecoderOptions, Embedding, normalization
 from perennial.tasks.picture_networks import (
-    Architecture,
-    Preset,
-    require_preset,
-    vision_transformer,
+    PictureOptions,
+    PositiveInt,
+    picture_blocks,
+    picture_network,
 )
-from perennial.tasks.resnet import RESNETS, ResNet, residual_blocks
-from perennial.tasks.two_tower import TextTower, TwoTower
-from perennial.tasks.vision_transformer import VITS, transformer_blocks
 
-PositiveInt = Annotated[int, Field(ge=1)]
+LARGEST_SCALE = 100.0  # CLIP's bound on the inverse temperature
+
+
+class TextTower(nn.Module):
+    """A causal transformer, read at each text's last token, where it has seen all of it."""
+
+    def __init__(self, options: DecoderOptions, width: int) -> None:
+        super().__init__()
+        self.embedding = Embedding(options)
+        self.blocks = nn.ModuleList(Block(options) for _ in range(options.layers))
+        self.norm = normalization(options)
+        self.projection = nn.Linear(options.width, width, bias=False)
+        self._initialize()
+
+    def forward(self, tokens: Tensor, length: Tensor) -> Tensor:
+        """Ids [B, T] of texts with `length` [B] tokens → [B, D]."""
+        stream = self.embedding(tokens)
+        for block in self.blocks:
+            stream = block(stream)
+        last = stream[torch.arange(len(stream), device=stream.device), length - 1]
+        return cast("Tensor", self.projection(self.norm(last)))
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        for parameter in self.parameters():
+            if parameter.ndim >= 2:
+                parameter.normal_(0.0, 0.02)
+
+
+class TwoTower(nn.Module):
+    """A picture's and a text's direction; their product, times a learned scale, is the logit.
+
+    Args:
+        image: Pictures [B, C, H, W] → [B, D].
+        text: The other tower, to the same D.
+        temperature: Of the first logits.
+    """
+
+    def __init__(self, image: nn.Module, text: TextTower, *, temperature: float) -> None:
+        super().__init__()
+        self.image = image
+        self.text = text
+        self.log_scale = nn.Parameter(torch.tensor([-math.log(temperature)]))
+
+    def forward(
+        self, image: Tensor, tokens: Tensor | None = None, length: Tensor | None = None
+    ) -> Tensor:
+        """Scaled picture directions and text directions, [B, 2, D]; without texts [B, 1, D]."""
+        scale = self.log_scale.exp().clamp(max=LARGEST_SCALE)
+        pictures = functional.normalize(self.image(image).float(), dim=-1) * scale
+        if tokens is None or length is None:
+            return pictures[:, None]
+        texts = functional.normalize(self.text(tokens, length).float(), dim=-1)
+        return torch.stack([pictures, texts], dim=1)
 
 
 class TextOptions(Section):
@@ -58,19 +109,11 @@ class TextOptions(Section):
     """Features of every token."""
 
 
-class ImageTextOptions(MeasuredOptions):
+class ImageTextOptions(PictureOptions):
     """Options of contrastive learning from captions."""
 
-    architecture: Architecture = "vit"
+    architecture: Literal["resnet", "vit"] = "vit"
     """Architecture of the picture tower."""
-    preset: Preset = "small"
-    """Size of the picture tower; `small` suits pictures of 8 to 32 pixels."""
-    image: ColumnName | None = None
-    """The feature column with the pictures; None means the only one beside the caption."""
-    shape: tuple[PositiveInt, ...] = ()
-    """Height, width, and 3 for colour, of pictures that come as flat lists of numbers."""
-    size: tuple[PositiveInt, PositiveInt] | None = None
-    """Height and width that encoded pictures are scaled to."""
     text: TextOptions = TextOptions()
     """The text tower."""
     embedding: PositiveInt = 64
@@ -81,11 +124,6 @@ class ImageTextOptions(MeasuredOptions):
     candidates: PositiveInt = 64
     """Number of pictures and captions compared in evaluation; fixed, so that metrics mean the same
     for every batch size. Raise it when all metrics are near 1."""
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> Self:
-        require_preset(self.architecture, self.preset)
-        return self
 
 
 class ImageTextContrastive(Task):
@@ -163,13 +201,7 @@ class ImageTextContrastive(Task):
         """Both towers."""
         options, images = self.settings, self.images
         no_bias = torch.zeros(options.embedding)
-        image: nn.Module
-        if options.architecture == "resnet":
-            image = ResNet(
-                RESNETS[options.preset], images.channels, no_bias, dropout=0.0, channels_last=False
-            )
-        else:
-            image = vision_transformer(VITS[options.preset], images, no_bias)
+        image = picture_network(options.network_shape, images, no_bias)
         text = DecoderOptions(
             vocab_size=options.text.vocab_size, context_length=options.text.length,
             layers=options.text.layers, heads=options.text.heads, width=options.text.width,
@@ -228,11 +260,7 @@ class ImageTextContrastive(Task):
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """The blocks of both towers."""
         towers = cast("TwoTower", model)
-        return [
-            *residual_blocks(towers.image),
-            *transformer_blocks(towers.image),
-            *towers.text.blocks,
-        ]
+        return [*picture_blocks(towers.image), *towers.text.blocks]
 
     def describe(self, batch: Batch, index: int) -> dict[str, str]:
         """The caption as the model reads it."""

@@ -1,6 +1,6 @@
 """ResNet (He et al., 2015): residual convolutions, for pictures of any size."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -133,11 +133,6 @@ _BLOCKS: Mapping[str, type[BasicBlock] | type[Bottleneck]] = {
     "basic": BasicBlock,
     "bottleneck": Bottleneck,
 }
-
-
-def residual_blocks(model: nn.Module) -> Sequence[nn.Module]:
-    """The blocks of a model, in forward order."""
-    return [module for module in model.modules() if isinstance(module, BasicBlock | Bottleneck)]
 
 
 def _stem(shape: ResNetShape, channels: int) -> nn.Sequential:

@@ -1,6 +1,6 @@
 """ViT (Dosovitskiy et al., 2020): a transformer over the patches of a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -118,8 +118,3 @@ class TransformerBlock(nn.Module):
         attended = scaled_dot_product_attention(queries, keys, values)
         joined = attended.transpose(1, 2).reshape(batch, tokens, width)
         return cast("Tensor", self.projection(joined))
-
-
-def transformer_blocks(model: nn.Module) -> Sequence[nn.Module]:
-    """The blocks of a model, in forward order."""
-    return [module for module in model.modules() if isinstance(module, TransformerBlock)]
