@@ -34,7 +34,6 @@ from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import Task, load_task
 from perennial.reports.charts import line_chart
-from perennial.reports.page import standalone
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.diagnosis import is_still_improving
 from perennial.select_checkpoint.selection import Candidate, early_stop, select

@@ -63,7 +63,7 @@ class Dataset:
             frame = _scan(self._paths).select(columns)
         if split is None:
             return frame
-        return frame.filter(split_filter(self.snapshot, split))
+        return frame.filter(selected_split(self.snapshot) == split.value)
 
     def collect(self, query: pl.LazyFrame) -> pl.DataFrame:
         """The result of a query on `scan`, computed without holding the dataset in memory.
@@ -222,11 +222,6 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     except OSError:
         return (0, 0, 0)
     return (info.st_ino, info.st_size, info.st_mtime_ns)
-
-
-def split_filter(snapshot: Snapshot, split: Split) -> pl.Expr:
-    """Selects the rows that one split trains or judges on."""
-    return selected_split(snapshot) == split.value
 
 
 def selected_split(snapshot: Snapshot) -> pl.Expr:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perennial.contracts.errors import BadDataError
+from perennial.contracts.snapshot import DataFile
 
 # A panic in polars is not an `Exception`.
 LIBRARY_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -28,24 +29,15 @@ _SHOWN_NAME = 60
 
 
 @dataclass(frozen=True)
-class Footer:
-    """Footer of a Parquet file, and the digest of its bytes.
+class Partition:
+    """A pinned file and its columns: name → polars data type."""
 
-    Attributes:
-        size_bytes: Of the file.
-        sha256: Of all its bytes, in hexadecimal.
-        rows: As its footer counts them.
-        columns: Column name → polars data type.
-    """
-
-    size_bytes: int
-    sha256: str
-    rows: int
+    file: DataFile
     columns: dict[str, str]
 
 
-def read_footer(path: Path) -> Footer:
-    """Digest and footer of a file, of the same bytes: a path could be globbed, or replaced.
+def read_partition(path: Path, uri: str) -> Partition:
+    """Read digest and footer of a file, of the same bytes: a path could be globbed, or replaced.
 
     Raises:
         BadDataError: the file changed meanwhile, or two of its columns have one name.
@@ -72,11 +64,9 @@ def read_footer(path: Path) -> Footer:
             evidence=f"it had {before.st_size:,} bytes, then {after.st_size:,}",
             action="write partitions under a temporary name and rename them when complete",
         )
-    return Footer(
-        size_bytes=before.st_size,
-        sha256=digest,
-        rows=rows,
-        columns={name: str(dtype) for name, dtype in schema.items()},
+    return Partition(
+        DataFile(uri=uri, size_bytes=before.st_size, sha256=digest, rows=rows),
+        {name: str(dtype) for name, dtype in schema.items()},
     )
 
 

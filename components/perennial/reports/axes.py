@@ -1,8 +1,9 @@
-"""Axes of a chart: which range to show, where its ticks lie, what they are called."""
+"""Axes of a chart: range, ticks and their labels, of numbers and of dates."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 
 MINUS = "\N{MINUS SIGN}"
 _TIMES_TEN = "\N{MULTIPLICATION SIGN}10"
@@ -10,6 +11,12 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Keeps spans and steps away from overflow and from denormal numbers.
 _LARGEST = 1e300
 _SMALLEST = 1e-290
+_DAY = 86_400.0
+_DAYS = (1 / 24, 1 / 8, 1 / 4, 1 / 2, 1, 2, 7, 14)
+_MONTHS = (1, 3, 6, 12, 24, 60, 120, 300, 600, 1200, 6000, 12_000, 24_000, 60_000, 120_000)
+_FIRST_MONDAY = 4 * _DAY
+_FIRST_YEAR = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST_YEAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,65 @@ class Axis:
         if not self.exponent:
             return label
         return f"{label} ({_TIMES_TEN}{str(self.exponent).translate(_SUPERSCRIPT)})".strip()
+
+
+class DateAxis(Axis):
+    """An axis whose values are seconds since 1970, in UTC."""
+
+    @classmethod
+    def can_show(cls, low: float, high: float) -> bool:
+        """Whether the calendar reaches this far."""
+        return low >= _FIRST_YEAR and high <= _LAST_YEAR
+
+    @property
+    def ticks(self) -> list[float]:
+        """The beginnings of days, weeks, months or years inside of the range."""
+        days = self._days
+        if days is None:
+            return [x for x in self._month_starts() if self.low <= x <= self.high]
+        step, origin = days * _DAY, _FIRST_MONDAY if days >= 7 else 0.0
+        first = -int((origin - self.low) // step)
+        last = int((self.high - origin) // step)
+        return [origin + index * step for index in range(first, last + 1)]
+
+    @property
+    def tick_labels(self) -> list[str]:
+        """The ticks as dates, as precise as their distance."""
+        days, months = self._days, self._months
+        if days is None:
+            form = "%Y" if months % 12 == 0 else "%Y-%m"
+        else:
+            form = "%m-%d %H:%M" if days < 1 else "%Y-%m-%d"
+        return [datetime.fromtimestamp(tick, UTC).strftime(form) for tick in self.ticks]
+
+    @property
+    def exponent(self) -> int:
+        """Dates are written out."""
+        return 0
+
+    @property
+    def _days(self) -> float | None:
+        least = (self.high - self.low) / self.max_ticks / _DAY
+        return next((days for days in _DAYS if days >= least), None)
+
+    @property
+    def _months(self) -> int:
+        least = (self.high - self.low) / self.max_ticks / _DAY / 31
+        return next((months for months in _MONTHS if months >= least), _MONTHS[-1])
+
+    def _month_starts(self) -> Iterator[float]:
+        start, step = datetime.fromtimestamp(self.low, UTC), self._months
+        end = datetime.fromtimestamp(self.high, UTC)
+        month = -(-(start.year * 12 + start.month - 1) // step) * step
+        for index in range(month, end.year * 12 + end.month, step):
+            year, zero_based = divmod(index, 12)
+            yield datetime(year, zero_based + 1, 1, tzinfo=UTC).timestamp()
+
+
+def seconds_at(moment: date) -> float:
+    """Return the place of a moment or day, taken as UTC, on a `DateAxis`."""
+    clock = moment if isinstance(moment, datetime) else datetime(*moment.timetuple()[:3])
+    return clock.replace(tzinfo=UTC).timestamp()
 
 
 def finite(values: Iterable[float]) -> list[float]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from perennial.reports.axes import MINUS, Axis, finite, padded_range
+from perennial.reports.axes import MINUS, Axis, DateAxis, finite, padded_range
 from perennial.reports.curves import (
     LINE_HEIGHT,
     NAME_LIMIT,
@@ -15,7 +15,6 @@ from perennial.reports.curves import (
     flags,
     mark_lines,
 )
-from perennial.reports.dates import DateAxis
 from perennial.reports.drawing import (
     AXIS_SPACE,
     LABEL_LIMIT,

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
+from xml.etree import ElementTree
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from perennial.contracts.artifact import write_atomically
-from perennial.reports.svg import checked_svg
 from perennial.reports.text import MISSING, is_numeric, printable, shown
 
 Outcome = Literal["passed", "warned", "failed", "neutral"]
@@ -23,6 +22,11 @@ WORDS: Mapping[Outcome, str] = {
     "failed": "Failed",
     "neutral": "For information",
 }
+SVG_ELEMENTS = frozenset(
+    {"svg", "g", "title", "desc", "text", "tspan", "path", "line", "polyline", "polygon", "rect",
+     "circle", "ellipse", "image"}
+)  # fmt: skip
+_NAMESPACE = "{http://www.w3.org/2000/svg}"
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -130,15 +134,6 @@ def render(template: str, **values: object) -> str:
     return _templates().get_template(template).render(values)
 
 
-def standalone(svg: str) -> str:
-    """A chart as a file of its own, in the colors of a page, light and dark."""
-    inner = checked_svg(svg).removeprefix("<svg")
-    rules = escape((TEMPLATES / "page.css").read_text(encoding="utf-8"), quote=False)
-    opening, _, rest = inner.partition(">")
-    style = f"<style>{rules}svg{{font-family:sans-serif}}</style>"
-    return f'<svg xmlns="http://www.w3.org/2000/svg"{opening}>{style}{rest}\n'
-
-
 @cache
 def _templates() -> Environment:
     environment = Environment(
@@ -179,3 +174,43 @@ def _table(
 def _is_number_column(values: Sequence[object]) -> bool:
     present = [value for value in values if value is not None and value not in ("", MISSING, "-")]
     return bool(present) and all(is_numeric(value) for value in present)
+
+
+def checked_svg(svg: str) -> str:
+    """The drawing, unchanged.
+
+    Raises:
+        ValueError: it is not one well-formed `<svg>` of plain shapes and text, or it refers to
+            something outside of itself.
+    """
+    if "<!" in svg or "<?" in svg:
+        raise ValueError("a figure must be a bare <svg> without declarations or comments")
+    try:
+        root = ElementTree.fromstring(svg)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"a figure must be one well-formed <svg>: {error}") from error
+    if root.tag.removeprefix(_NAMESPACE) != "svg":
+        raise ValueError(f"a figure must be an <svg>, not <{root.tag}>")
+    for element in root.iter():
+        _check_element(element)
+    return svg
+
+
+def is_forbidden(attribute: str, value: str) -> bool:
+    """Whether an attribute could run something or refer to something outside of the page."""
+    if attribute == "aria-label":  # only ever read aloud, and names of columns may be odd
+        return False
+    if attribute.startswith("on") or "url(" in value.lower():
+        return True
+    is_picture = attribute == "href" and value.startswith("data:image/png;base64,")
+    return attribute in {"href", "src", "srcset", "xlink:href"} and not is_picture
+
+
+def _check_element(element: ElementTree.Element) -> None:
+    name = str(element.tag).removeprefix(_NAMESPACE)
+    if name not in SVG_ELEMENTS:
+        raise ValueError(f"a figure may not contain <{name}>; allowed: {sorted(SVG_ELEMENTS)}")
+    for attribute, value in element.attrib.items():
+        local = attribute.rpartition("}")[2].lower()
+        if is_forbidden(local, value) or local in {"id", "style"}:
+            raise ValueError(f"a figure may not have {attribute}={value[:40]!r} on <{name}>")

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from perennial.clients.object_store import ConflictError, ObjectStore, StoredObject, open_store
@@ -14,7 +13,7 @@ from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.environment import data_cache
 from perennial.contracts.errors import BadDataError
 from perennial.contracts.snapshot import DataFile, Snapshot
-from perennial.data.parquet_files import read_footer, readable
+from perennial.data.parquet_files import Partition, read_partition, readable
 from perennial.data.partitions import Listing, find_partitions, refuse_hidden_parquet
 from perennial.data.splits import check_splits, with_split_rows
 
@@ -25,14 +24,6 @@ _TIME_TYPES = ("Datetime", "Date")
 _NO_KEYS = ("Map", "List", "Array", "Binary", "Duration", "Object")
 _SHOWN_COLUMNS, _SHOWN_NAME = 50, 60
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-
-
-@dataclass(frozen=True)
-class Partition:
-    """One pinned file and its columns' types."""
-
-    file: DataFile
-    columns: Mapping[str, str]
 
 
 def common_columns(partitions: Sequence[Partition]) -> dict[str, str]:
@@ -144,13 +135,12 @@ def _type_problems(
         yield "no column is left as a feature"
     yield from _index_problems(data, columns)
     method = split.resolved_method(data)
-    keys = {"time": (), "group": (data.group,), "hash": data.ids}[method]
-    for key in keys:
-        if key and columns[key].startswith(_NO_KEYS):
+    role = "ids" if method == "hash" else method
+    names = dict(_named_columns(data))[role]
+    for key in names if method != "time" else ():
+        if columns[key].startswith(_NO_KEYS):
             yield f"split.method {method!r} cannot use {key!r}, which is {columns[key]}"
-    needed = {"time": data.time, "group": data.group, "hash": data.ids}[method]
-    if not needed:
-        role = "ids" if method == "hash" else method
+    if not names:
         yield f"split.method is {method!r} but data.{role} is not set"
     for window in ("train_days", "test_days"):
         if getattr(split, window) is not None and data.time is None:
@@ -264,21 +254,21 @@ def pin(store: ObjectStore, item: StoredObject, cache: Path) -> Partition:
     uri = f"{store.uri}/{item.key}"
     with readable(uri):
         path = store.fetch(item.key, cache)
-        footer = read_footer(path)
-    if footer.size_bytes != item.size_bytes:
+        partition = read_partition(path, uri)
+    file = partition.file
+    if file.size_bytes != item.size_bytes:
         raise BadDataError(
             f"the partition {uri} changed while it was read",
-            evidence=f"it was listed with {item.size_bytes:,} bytes; {footer.size_bytes:,} came",
+            evidence=f"it was listed with {item.size_bytes:,} bytes; {file.size_bytes:,} came",
             action="write partitions under a temporary name and rename them when complete",
         )
-    if footer.rows == 0:
+    if file.rows == 0:
         raise BadDataError(
             f"the partition {uri} holds no rows",
             evidence=f"its footer states 0 rows in {item.size_bytes:,} bytes",
             action="remove it, or find out why its writer had nothing to write",
         )
-    file = DataFile(uri=uri, size_bytes=footer.size_bytes, sha256=footer.sha256, rows=footer.rows)
-    return Partition(file, footer.columns)
+    return partition
 
 
 def store_snapshot(snapshot: Snapshot, store: ObjectStore) -> str:

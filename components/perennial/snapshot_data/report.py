@@ -1,10 +1,11 @@
 """The page that shows a snapshot: its splits over time, its columns' roles, its partitions."""
 
-from datetime import UTC, date, datetime
+from datetime import datetime
 
 from perennial.contracts.snapshot import Snapshot
 from perennial.data.partitions import Listing, samples
 from perennial.data.splits import rows_by_block
+from perennial.reports.axes import seconds_at
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Page
 from perennial.snapshot_data.manifest import role_of
@@ -75,17 +76,13 @@ def _add_splits(page: Page, snapshot: Snapshot) -> None:
     blocks = rows_by_block(snapshot)
     if blocks:
         series = {
-            split: [(_seconds(day), float(rows)) for day, rows in counts]
+            split: [(seconds_at(day), float(rows)) for day, rows in counts]
             for split, counts in blocks.items()
         }
         page.figure(
             line_chart(series, x_label="time", y_label="rows", x_dates=True),
             f"Rows of each split in blocks of {snapshot.data.block_days} days",
         )
-
-
-def _seconds(day: date) -> float:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
 
 
 def _shown(moment: datetime | None) -> str:

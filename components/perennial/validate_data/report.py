@@ -1,10 +1,9 @@
 """The page that shows a validation: the verdict first, then the facts and their pictures."""
 
-from datetime import UTC, datetime
-
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch, Expectation, FactValue, ValidationReport
+from perennial.reports.axes import seconds_at
 from perennial.reports.charts import bar_chart, line_chart
 from perennial.reports.page import Outcome, Page
 from perennial.validate_data.config import ExpectationsSection
@@ -158,7 +157,7 @@ def _history_chart(
 def _along(blocks: tuple[BlockSketch, ...]) -> list[tuple[float, BlockSketch]]:
     """Each block with its place on the x axis: seconds since 1970, or its number."""
     return [
-        (_seconds(block.start) if block.start else float(number), block)
+        (seconds_at(block.start) if block.start else float(number), block)
         for number, block in enumerate(blocks, 1)
     ]
 
@@ -219,7 +218,3 @@ def _shown(value: FactValue) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.replace(tzinfo=UTC).timestamp()

@@ -19,7 +19,6 @@ from perennial.data.dataset import (
     block_start,
     selected_split,
     split_expression,
-    split_filter,
 )
 
 UNTIMED = settings(database=None, deadline=None)
@@ -203,7 +202,7 @@ class TestSelection:
     def test_splits_are_disjoint_and_together_all(self, tmp_path):
         snapshot = written(tmp_path, self.ROWS)
         chosen = self.ROWS.select(
-            split_filter(snapshot, split).alias(split.value) for split in Split
+            (selected_split(snapshot) == split.value).alias(split.value) for split in Split
         )
         assert chosen.select(pl.sum_horizontal(pl.all())).to_series().unique().to_list() == [1]
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perennial.reports.axes import MINUS, Axis, padded_range
-from perennial.reports.dates import DateAxis
+from perennial.reports.axes import MINUS, Axis, DateAxis, padded_range
 
 VALUES = st.lists(st.floats(), max_size=6)
 

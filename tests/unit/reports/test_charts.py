@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perennial.reports.charts import bar_chart, interval_chart, line_chart
-from perennial.reports.svg import checked_svg
+from perennial.reports.page import checked_svg
 
 FLOATS = st.floats()
 NAMES = st.text(max_size=60)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perennial.reports.charts import gauge_chart
 from perennial.reports.heat_map import heat_map
-from perennial.reports.svg import checked_svg
+from perennial.reports.page import checked_svg
 
 SHADE = re.compile(r'fill-opacity="([\d.]+)" shape-rendering="crispEdges" d="([^"]+)"')
 

@@ -1,7 +1,6 @@
 import pytest
 
-from perennial.reports.page import Page
-from perennial.reports.svg import checked_svg
+from perennial.reports.page import Page, checked_svg
 
 PICTURE = '<image href="data:image/png;base64,iVBORw0KGgo=" width="8" height="8"/>'
 
