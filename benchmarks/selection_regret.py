@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from html import escape
 
 import numpy as np
 import polars as pl
@@ -34,6 +35,7 @@ from perennial.engine.evaluation.resampling import Blocks
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.task import Task, load_task
 from perennial.reports.charts import line_chart
+from perennial.reports.page import TEMPLATES, checked_svg
 from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.diagnosis import is_still_improving
 from perennial.select_checkpoint.selection import Candidate, early_stop, select
@@ -291,6 +293,15 @@ def main() -> None:
         keep_page("selection_regret.md", "\n".join(head + lines) + "\n")
         drawing = standalone(picture(list(named), measured[1.0]))
         result_file("selection_regret.svg").write_text(drawing)
+
+
+def standalone(svg: str) -> str:
+    """Return a chart as a file of its own, in the colors of a page, light and dark."""
+    inner = checked_svg(svg).removeprefix("<svg")
+    rules = escape((TEMPLATES / "page.css").read_text(encoding="utf-8"), quote=False)
+    opening, _, rest = inner.partition(">")
+    style = f"<style>{rules}svg{{font-family:sans-serif}}</style>"
+    return f'<svg xmlns="http://www.w3.org/2000/svg"{opening}>{style}{rest}\n'
 
 
 if __name__ == "__main__":

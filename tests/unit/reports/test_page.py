@@ -1,13 +1,12 @@
 import re
 from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perennial.reports.charts import line_chart
-from perennial.reports.page import Page, standalone
+from perennial.reports.page import Page
 from perennial.reports.text import printable, shown
 
 CHART = line_chart({"loss": [(0, 1.0), (1, 0.5)]}, x_label="update", y_label="loss")
@@ -173,10 +172,3 @@ def test_neighbouring_figures_share_a_row():
 
 def test_pages_are_small():
     assert len(page().html()) < 10_000
-
-
-def test_a_chart_stands_alone_as_a_drawing_with_the_colors_of_a_page():
-    root = ElementTree.fromstring(standalone(CHART))
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "prefers-color-scheme:dark" in root[0].text
-    assert "loss" in "".join(root.itertext())
