@@ -110,9 +110,7 @@ def unreadable(uri: str, error: BaseException, *, problem: str, action: str) -> 
     if isinstance(error, pa.ArrowNotImplementedError):
         problem, action = "has a type that cannot be read", "write that column as another type"
     return BadDataError(
-        f"the partition {uri} {problem}",
-        evidence=f"{type(error).__name__}: {error}",
-        action=action,
+        f"the partition {uri} {problem}", evidence=f"{type(error).__name__}: {error}", action=action
     )
 
 

@@ -7,12 +7,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from perennial.contracts.monitoring import (
-    ColumnDrift,
-    DriftReport,
-    RetrainingDecision,
-    WindowDrift,
-)
+from perennial.contracts.monitoring import ColumnDrift, DriftReport, RetrainingDecision, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.decide_retraining.state import TriggerState

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+Floats = NDArray[np.float64]
 MOST_CORRELATED = 0.97
 """Above it a stream is a random walk, for which no reference shows the ordinary variation."""
 MOST_BORROWED = 60.0
@@ -59,9 +60,7 @@ def compare_means(
     )
 
 
-def estimate_correlations(
-    values: NDArray[np.float64], row_shares: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def estimate_correlations(values: Floats, row_shares: Floats) -> Floats:
     """Estimate each score's correlation from block to block, shrunk to that of all together.
 
     A dozen blocks give the correlation of one score to +-0.3 only. So each is shrunk to the common
@@ -102,13 +101,13 @@ class CommonVariance:
     variance: float
     degrees: float
 
-    def moderate(self, variances: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
+    def moderate(self, variances: Floats, degrees: float) -> Floats:
         """Shrink variances of `degrees` degrees of freedom to the common one."""
         total = self.degrees * self.variance + degrees * variances
         return total / (self.degrees + degrees)
 
 
-def find_common_variance(variances: NDArray[np.float64], degrees: float) -> CommonVariance:
+def find_common_variance(variances: Floats, degrees: float) -> CommonVariance:
     """Estimate the common variance by empirical Bayes (Smyth 2004, "moderated t").
 
     The more alike the columns' variances, the more each is shrunk to the common one.

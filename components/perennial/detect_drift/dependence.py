@@ -15,12 +15,12 @@ from itertools import combinations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy import linalg, stats
 
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch
 from perennial.data.dataset import block_key
+from perennial.detect_drift.block_noise import Floats
 from perennial.detect_drift.two_sample import Profile
 from perennial.detect_drift.windows import block_positions
 
@@ -65,7 +65,7 @@ def dependence_profile(
     return Profile(ALL_COLUMNS, "dependence", (), values, weights)
 
 
-def tell_apart(blocks: Sequence[NDArray[np.float64]], num_reference: int) -> NDArray[np.float64]:
+def tell_apart(blocks: Sequence[Floats], num_reference: int) -> Floats:
     """Measure how well a linear classifier separates each block from the other reference blocks.
 
     Args:
@@ -93,7 +93,7 @@ def tell_apart(blocks: Sequence[NDArray[np.float64]], num_reference: int) -> NDA
     return found
 
 
-def _area(own: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+def _area(own: Floats, others: Floats) -> float:
     """Return the area under the curve of own rows against others; ties count half."""
     statistic = stats.mannwhitneyu(own, others).statistic
     return float(statistic) / (len(own) * len(others))
@@ -117,7 +117,7 @@ def _normal_scores(
     snapshot: Snapshot,
     blocks: Sequence[BlockSketch],
     columns: dict[str, pl.Expr],
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     """Return normal scores of a sample of each block's rows in time order, [n, C] each.
 
     Without a time column the order is that of the files and of their rows.
@@ -153,7 +153,7 @@ def _normal_scores(
     ]
 
 
-def _scores_of(rows: pl.DataFrame) -> NDArray[np.float64]:
+def _scores_of(rows: pl.DataFrame) -> Floats:
     values = rows.fill_nan(None).to_numpy().astype(np.float64)
     scores = np.zeros_like(values)
     for column in range(values.shape[1]):

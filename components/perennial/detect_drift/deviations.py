@@ -17,6 +17,7 @@ from scipy import stats
 from perennial.contracts.triggers import TriggersSection
 from perennial.detect_drift.block_noise import (
     CommonVariance,
+    Floats,
     compare_means,
     estimate_correlations,
     find_common_variance,
@@ -51,7 +52,7 @@ def new_value_profiles(profiles: Sequence[Profile], old: slice) -> list[Profile]
     return found
 
 
-def new_value_z_scores(profile: Profile, old: slice) -> NDArray[np.float64]:
+def new_value_z_scores(profile: Profile, old: slice) -> Floats:
     """Return standard normal deviates of each window's new values, shape [W].
 
     A value that was absent from n rows has a share below 3/n with 95% confidence; its rows in a
@@ -82,15 +83,15 @@ class Scores:
             block's rows; shape [K].
     """
 
-    values: NDArray[np.float64]
+    values: Floats
     kinds: tuple[str, ...]
     profiles: NDArray[np.int64]
-    row_variances: NDArray[np.float64]
+    row_variances: Floats
 
 
 def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
     """Return all scores of all blocks, without constant ones."""
-    columns: list[tuple[NDArray[np.float64], str, int, float]] = []
+    columns: list[tuple[Floats, str, int, float]] = []
     for index, profile in enumerate(profiles):
         if profile.statistic == "kolmogorov_smirnov" and len(profile.points) > 1:
             location, spread = _location_and_spread(profile, old)
@@ -116,9 +117,7 @@ def score_blocks(profiles: Sequence[Profile], old: slice) -> Scores:
     )
 
 
-def _location_and_spread(
-    profile: Profile, old: slice
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _location_and_spread(profile: Profile, old: slice) -> tuple[Floats, Floats]:
     """Return mean and log standard deviation of each block's normal scores, shapes [T].
 
     A value's normal score is the normal quantile of its rank in the reference.
@@ -181,7 +180,7 @@ class BlockDeviations:
         self._measure_distances(triggers.effect_floor)
         self.calibration = self._calibrate(triggers)
 
-    def z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
+    def z_scores(self, effects: Floats) -> Floats:
         """Return the largest deviate of each window and profile, shape [W, P]."""
         found = self._distance_z_scores(effects)
         signed = self._signed_z_scores(len(effects))
@@ -256,7 +255,7 @@ class BlockDeviations:
         correlation = float(np.mean(self._column_correlations()))
         return Calibration(max(MIN_Z_SCORE, chance, lowest), correlation, tuple(scores))
 
-    def _signed_z_scores(self, num_windows: int) -> NDArray[np.float64]:
+    def _signed_z_scores(self, num_windows: int) -> Floats:
         """Return each score's largest deviate over runs that end with a window, shape [W, K]."""
         deviations = np.nan_to_num(self.scores.values[self.size :] - self.means)
         relative = deviations / np.sqrt(np.maximum(self.variances, 1e-300))
@@ -275,9 +274,7 @@ class BlockDeviations:
                 found[window] = np.maximum(found[window], z_scores)
         return found
 
-    def _run_z_scores(
-        self, run: tuple[int, ...], deviation: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _run_z_scores(self, run: tuple[int, ...], deviation: Floats) -> Floats:
         """Return the deviates of one run's mean, shape [K]."""
         thinness = float(self.thinness[list(run)].max())
         found = np.zeros(len(deviation))
@@ -295,7 +292,7 @@ class BlockDeviations:
             )
         return found
 
-    def _distance_z_scores(self, effects: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _distance_z_scores(self, effects: Floats) -> Floats:
         """Return the deviates of the distances, shape [W, P].
 
         Correlation between blocks and few rows in a window make distances larger.
@@ -330,9 +327,7 @@ class BlockDeviations:
         judged = np.nan_to_num(self.reference_effects) >= triggers.effect_floor
         features = np.array([profile.statistic != "label_mean" for profile in self.profiles])
         z_scores = np.where(
-            self.is_distance,
-            self._left_out(self.roots, self.root_means, self.common_root),
-            0.0,
+            self.is_distance, self._left_out(self.roots, self.root_means, self.common_root), 0.0
         )
         values = np.where(
             np.isnan(self.scores.values[self.old]), self.means, self.scores.values[self.old]
@@ -345,9 +340,7 @@ class BlockDeviations:
         highest = np.max(z_scores, axis=1, where=judged & features, initial=0.0)
         return [float(score) for score in highest]
 
-    def _left_out(
-        self, values: NDArray[np.float64], means: NDArray[np.float64], common: CommonVariance
-    ) -> NDArray[np.float64]:
+    def _left_out(self, values: Floats, means: Floats, common: CommonVariance) -> Floats:
         """Return each block's deviate from the others by their variance, shaped as `values`."""
         size = self.size
         residuals = np.nan_to_num(values - means)
@@ -358,10 +351,10 @@ class BlockDeviations:
         return _as_deviate(deviates, size - 2 + common.degrees)
 
 
-def _as_deviate(t_values: NDArray[np.float64], degrees: float) -> NDArray[np.float64]:
+def _as_deviate(t_values: Floats, degrees: float) -> Floats:
     """Convert values of Student's t to standard normal deviates of the same probability."""
     tails = np.maximum(stats.t.sf(np.abs(t_values), degrees), 1e-300)
-    deviates: NDArray[np.float64] = np.sign(t_values) * stats.norm.isf(tails)
+    deviates: Floats = np.sign(t_values) * stats.norm.isf(tails)
     return deviates
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from perennial.contracts.monitoring import ColumnDrift, WindowDrift
 from perennial.contracts.triggers import TriggersSection
 from perennial.contracts.validation import BlockSketch
+from perennial.detect_drift.block_noise import Floats
 from perennial.detect_drift.deviations import BlockDeviations, Calibration, new_value_profiles
 from perennial.detect_drift.two_sample import Profile, profiles_of
 
@@ -109,11 +109,11 @@ def _floor(profile: Profile, triggers: TriggersSection) -> float:
 def _window(
     window: BlockSketch,
     profiles: Sequence[Profile],
-    effects: NDArray[np.float64],
-    z_scores: NDArray[np.float64],
+    effects: Floats,
+    z_scores: Floats,
     *,
     threshold: float,
-    floors: NDArray[np.float64],
+    floors: Floats,
 ) -> WindowDrift:
     judged = np.nan_to_num(effects) >= floors
     alarms = judged & (np.nan_to_num(z_scores) > threshold)

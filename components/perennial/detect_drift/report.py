@@ -90,10 +90,7 @@ def _windows_part(page: Page, report: DriftReport) -> None:
     ]
     page.heading("Windows")
     page.table(
-        header,
-        rows,
-        caption="Effect of each column, 0 to 1; ! marks an alarm.",
-        outcomes=outcomes,
+        header, rows, caption="Effect of each column, 0 to 1; ! marks an alarm.", outcomes=outcomes
     )
 
 

@@ -13,18 +13,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from perennial.contracts.validation import BlockSketch
+from perennial.detect_drift.block_noise import Floats
 
 Statistic = Literal[
-    "kolmogorov_smirnov",
-    "total_variation",
-    "null_share",
-    "new_values",
-    "dependence",
-    "label_mean",
+    "kolmogorov_smirnov", "total_variation", "null_share", "new_values", "dependence", "label_mean"
 ]
 OTHER = "(other)"
 """The category of all values other than the most frequent ones."""
@@ -48,21 +43,21 @@ class Profile:
     column: str
     statistic: Statistic
     points: tuple[float, ...] | tuple[str, ...]
-    values: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    values: Floats
+    weights: Floats
 
-    def pooled(self, chosen: slice) -> NDArray[np.float64]:
+    def pooled(self, chosen: slice) -> Floats:
         """Return the profile of some blocks together, shape [G]."""
         return _mixture(self.weights[chosen] @ self.values[chosen], self.weights[chosen].sum())
 
-    def effects_against_rest(self, chosen: slice) -> NDArray[np.float64]:
+    def effects_against_rest(self, chosen: slice) -> Floats:
         """Return each chosen block's distance to the others together; NaN if one is empty."""
         values, weights = self.values[chosen], self.weights[chosen]
         left_out = weights[:, None] * values
         rest = _mixture(left_out.sum(axis=0) - left_out, (weights.sum() - weights)[:, None])
         return self._effects(values, rest, weights, weights.sum() - weights)
 
-    def effects_against(self, chosen: slice, reference: slice) -> NDArray[np.float64]:
+    def effects_against(self, chosen: slice, reference: slice) -> Floats:
         """Return each chosen block's distance to the whole reference; NaN if one is empty."""
         total = np.full(len(self.weights[chosen]), self.weights[reference].sum())
         pooled = self.pooled(reference)
@@ -88,12 +83,8 @@ class Profile:
         return float(stats.chi2_contingency(counts, correction=False).pvalue)
 
     def _effects(
-        self,
-        values: NDArray[np.float64],
-        others: NDArray[np.float64],
-        weights: NDArray[np.float64],
-        other_weights: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+        self, values: Floats, others: Floats, weights: Floats, other_weights: Floats
+    ) -> Floats:
         difference = np.abs(values - others)
         if self.statistic == "total_variation":
             effects = difference.sum(axis=1) / 2
@@ -116,8 +107,8 @@ def profiles_of(blocks: Sequence[BlockSketch]) -> list[Profile]:
 
 
 def cumulative_shares(
-    quantiles: Sequence[float], grid: NDArray[np.float64], side: Literal["left", "right"]
-) -> NDArray[np.float64]:
+    quantiles: Sequence[float], grid: Floats, side: Literal["left", "right"]
+) -> Floats:
     """Return the distribution function of evenly spaced quantiles, shape [G].
 
     A value that fills several quantiles is an atom: the function jumps there, and `side` selects
@@ -137,7 +128,7 @@ def cumulative_shares(
     return np.where(below < 0, 0.0, np.where(below >= len(atoms) - 1, 1.0, shares))
 
 
-def _mixture(weighted: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mixture(weighted: Floats, weight: Floats) -> Floats:
     return weighted / np.where(weight > 0, weight, 1.0)
 
 

@@ -62,7 +62,7 @@ class Conditions:
         share: Test days among those days, in (0, 1].
     """
 
-    labels: NDArray[np.float64]
+    labels: Floats
     expected: float
     share: float
 
@@ -450,9 +450,7 @@ def compare_with_baselines(
     return found
 
 
-def _contender(
-    match: Match, predicted: NDArray[np.float64], labels: NDArray[np.float64]
-) -> Contender:
+def _contender(match: Match, predicted: Floats, labels: Floats) -> Contender:
     """Return a baseline as a contender; its losses are unknown."""
     ours = match.challenger.scored
     unknown = np.full(len(labels), np.nan)

@@ -34,12 +34,7 @@ from perennial.gate.comparison import (
 )
 from perennial.gate.config import GateSection, JudgementConfig
 from perennial.gate.decision import Evidence, RareClass, judge, summarize
-from perennial.gate.figures import (
-    calibration_error_of,
-    calibration_of,
-    figures_of,
-    performance_of,
-)
+from perennial.gate.figures import calibration_error_of, calibration_of, figures_of, performance_of
 from perennial.gate.power import reach_line, reach_of
 from perennial.gate.repeats import Days, PastTest, claim_test, days_of
 from perennial.gate.report import write_report

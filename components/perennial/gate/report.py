@@ -3,14 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from perennial.contracts.gate import (
-    CalibrationBin,
-    Comparison,
-    Interval,
-    Repeats,
-    Serving,
-    Verdict,
-)
+from perennial.contracts.gate import CalibrationBin, Comparison, Interval, Repeats, Serving, Verdict
 from perennial.engine.metrics.metric import Kind
 from perennial.engine.metrics.probabilities import CALIBRATION_BINS
 from perennial.engine.task import Task

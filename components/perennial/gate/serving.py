@@ -22,7 +22,6 @@ from threading import Timer
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.stats import binom
 
 from perennial.clients.object_store import copy_tree
@@ -31,6 +30,7 @@ from perennial.contracts.data import Split
 from perennial.contracts.gate import Serving
 from perennial.contracts.training import Challenger
 from perennial.data.dataset import Dataset
+from perennial.engine.evaluation.resampling import Floats
 from perennial.engine.export import WEIGHTS_FILE
 from perennial.engine.task import Task
 
@@ -46,11 +46,7 @@ MARK = "served by perennial: "
 
 
 def serve_in_clean_process(
-    artifact: Path,
-    task: Task,
-    dataset: Dataset,
-    predictions: NDArray[np.float64],
-    rival: Path | None = None,
+    artifact: Path, task: Task, dataset: Dataset, predictions: Floats, rival: Path | None = None
 ) -> Serving:
     """Load an exported model in a new process and predict the first test rows there.
 
@@ -90,7 +86,7 @@ def model_megabytes(artifact: Path) -> float:
     return sum(file.stat().st_size for file in files) / 1e6
 
 
-def lower_bound(ratios: NDArray[np.float64]) -> float:
+def lower_bound(ratios: Floats) -> float:
     """Return the median's lower 95% bound for any distribution, since times have long tails.
 
     An order statistic, by the sign test (Conover, Practical Nonparametric Statistics, 1999,
@@ -105,7 +101,7 @@ class _Served:
     """A model loaded in a process of its own."""
 
     process: "_CleanProcess"
-    predictions: NDArray[np.float64]
+    predictions: Floats
     loading_seconds: float
 
     def seconds(self) -> float:
@@ -122,7 +118,7 @@ class _NotServedError(Exception):
     """Why a model does not answer."""
 
 
-def timed(models: list[_Served], repeats: int) -> list[NDArray[np.float64]]:
+def timed(models: list[_Served], repeats: int) -> list[Floats]:
     """Return the seconds of each model's predictions, taken in alternating order."""
     seconds = np.empty((len(models), WARM_UPS + repeats))
     order = list(range(len(models)))
@@ -132,9 +128,7 @@ def timed(models: list[_Served], repeats: int) -> list[NDArray[np.float64]]:
     return list(seconds[:, WARM_UPS:])
 
 
-def _against(
-    model: _Served, rival: Path, rows: pl.DataFrame, together: int
-) -> list[NDArray[np.float64]]:
+def _against(model: _Served, rival: Path, rows: pl.DataFrame, together: int) -> list[Floats]:
     """Return both models' seconds; empty if the rival cannot serve and so cannot be beaten."""
     try:
         with _served(rival, rows, together) as champion:
@@ -270,7 +264,7 @@ class _CleanProcess:
                 os.kill(self._id, signal.SIGKILL)
 
 
-def _difference(found: NDArray[np.float64], expected: NDArray[np.float64]) -> str:
+def _difference(found: Floats, expected: Floats) -> str:
     if found.shape != expected.shape:
         return f"its predictions have shape {found.shape}, the evaluation's {expected.shape}"
     if not np.allclose(found, expected, rtol=RELATIVE, atol=ABSOLUTE):

@@ -261,7 +261,7 @@ def _found(match: Match, gate: GateSection, searchable: Sequence[str]) -> Iterat
             yield Slice("", condition.text, rows)
 
 
-def row_losses(contender: Contender) -> NDArray[np.float64]:
+def row_losses(contender: Contender) -> Floats:
     """Return a loss per row that is comparable between two trainings.
 
     The task's own may not: that of a regression is scaled by the training rows.

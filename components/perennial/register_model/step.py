@@ -18,12 +18,7 @@ from perennial.register_model.config import RegisterModelConfig
 from perennial.register_model.report import write_report
 from perennial.registry.model_card import CardContent
 from perennial.registry.model_registry import CHAMPION, open_registry
-from perennial.registry.promotion import (
-    register_or_keep,
-    trace_lineage,
-    uncommitted,
-    write_package,
-)
+from perennial.registry.promotion import register_or_keep, trace_lineage, uncommitted, write_package
 from perennial.steps.decorator import StepResult, pipeline_step
 
 

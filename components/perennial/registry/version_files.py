@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlparse
 
-from perennial.clients.object_store import (
-    LocalObjectStore,
-    ObjectStore,
-    sha256_of_file,
-)
+from perennial.clients.object_store import LocalObjectStore, ObjectStore, sha256_of_file
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.lineage import CONTRACT_FILE

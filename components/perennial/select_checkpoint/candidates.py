@@ -6,12 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perennial.contracts.errors import NoCheckpointError
-from perennial.contracts.training import (
-    Challenger,
-    CheckpointRecord,
-    Direction,
-    ScoredCandidate,
-)
+from perennial.contracts.training import Challenger, CheckpointRecord, Direction, ScoredCandidate
 from perennial.engine.checkpoints.checkpoint_store import fetch_checkpoint
 from perennial.engine.checkpoints.export import export_weights
 from perennial.engine.checkpoints.folder import DamagedCheckpointError
@@ -24,12 +19,7 @@ from perennial.select_checkpoint.config import SelectionSection
 from perennial.select_checkpoint.diagnosis import diagnose, is_still_improving
 from perennial.select_checkpoint.report import write_report
 from perennial.select_checkpoint.rescoring import Rescoring
-from perennial.select_checkpoint.selection import (
-    Candidate,
-    alternatives,
-    is_finite,
-    select,
-)
+from perennial.select_checkpoint.selection import Candidate, alternatives, is_finite, select
 from perennial.steps.decorator import StepResult
 
 logger = logging.getLogger(__name__)

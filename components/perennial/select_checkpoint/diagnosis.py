@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from perennial.contracts.training import Advice, Direction, EvaluationPoint
-from perennial.engine.evaluation.resampling import sign_of
+from perennial.engine.evaluation.resampling import Floats, sign_of
 
 # With fewer points a trend cannot be told from noise: a quarter of eight is two.
 MIN_POINTS = 8
@@ -68,8 +67,8 @@ class Curve:
         whole: The curve of which this is the end.
     """
 
-    steps: NDArray[np.float64]
-    values: NDArray[np.float64]
+    steps: Floats
+    values: Floats
     whole: "Curve | None" = None
 
     @property

@@ -39,12 +39,7 @@ from perennial.contracts.user_code import no_silent_exit, user_code
 from perennial.data.dataset import Dataset
 from perennial.engine.checkpoints.checkpointer import load_checkpoint_model, load_checkpoint_models
 from perennial.engine.evaluation.resampling import Blocks, blocks_of
-from perennial.engine.evaluation.scoring import (
-    ScoredBatch,
-    Share,
-    scoring_device,
-    share_batches,
-)
+from perennial.engine.evaluation.scoring import ScoredBatch, Share, scoring_device, share_batches
 from perennial.engine.task import Task
 from perennial.select_checkpoint.averaging import (
     mean_model,

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perennial.contracts.errors import PerennialError
 from perennial.contracts.training import (
@@ -20,6 +19,7 @@ from perennial.contracts.training import (
 )
 from perennial.engine.evaluation.resampling import (
     Blocks,
+    Floats,
     direction_of,
     resample,
     sign_of,
@@ -237,7 +237,7 @@ def _bounded(error: float) -> float:
     return error if math.isfinite(error) else 0.0
 
 
-def _paired(drawn: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _paired(drawn: Sequence[Floats]) -> Floats:
     """Stack the draws of all candidates, [candidates, draws]; some have fewer draws."""
     shared = min(len(row) for row in drawn)
     return np.stack([row[:shared] for row in drawn])

@@ -167,10 +167,7 @@ class ImageTextContrastive(Task):
 
     def state(self) -> dict[str, JsonValue]:
         """Statistics and byte pairs."""
-        return {
-            "images": self.images.model_dump(mode="json"),
-            "merges": self.tokenizer.to_json(),
-        }
+        return {"images": self.images.model_dump(mode="json"), "merges": self.tokenizer.to_json()}
 
     def load_state(self, state: Mapping[str, JsonValue]) -> None:
         """Take over statistics and byte pairs."""

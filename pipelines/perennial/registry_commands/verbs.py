@@ -11,16 +11,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from perennial.arguments import (
-    HOME,
-    AsJson,
-    HomeFolder,
-    ModelName,
-    Reason,
-    file,
-    flag,
-    open_home,
-)
+from perennial.arguments import HOME, AsJson, HomeFolder, ModelName, Reason, file, flag, open_home
 from perennial.contracts.errors import PerennialError
 
 DIFFERENT = 1  # the exit code of a training that gave other weights
