@@ -37,12 +37,12 @@ class WindowDrift(Block):
     end: datetime | None = None
     """Exclusive; None for files."""
     rows: int
-    max_z_score: float
-    threshold: float
-    """Threshold of `max_z_score`, from the reference's own blocks."""
-    columns: tuple[ColumnDrift, ...]
+    max_z_score: float = 0.0
+    threshold: float = 0.0
+    """Threshold of `max_z_score`, from the reference's own blocks; 0 where drift was not judged."""
+    columns: tuple[ColumnDrift, ...] = ()
     """The largest effects first."""
-    alarmed: bool
+    alarmed: bool = False
     loss: float | None = None
     """The champion's mean loss on the window's labelled rows."""
     loss_z_score: float | None = None

@@ -1,5 +1,6 @@
 """Windows of files, for data without a time column: the champion's files and newer ones."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -169,13 +170,11 @@ def _merged_numbers(blocks: Sequence[BlockSketch], name: str) -> NumericSketch:
 
 
 def _merged_categories(blocks: Sequence[BlockSketch], name: str) -> CategoricalSketch:
-    counts: dict[str, int] = {}
-    for block in blocks:
-        for value, count in block.categorical[name].counts.items():
-            counts[value] = counts.get(value, 0) + count
-    return CategoricalSketch(
-        counts=counts, nulls=sum(block.categorical[name].nulls for block in blocks)
-    )
+    sketches = [block.categorical[name] for block in blocks]
+    counts: Counter[str] = Counter()
+    for sketch in sketches:
+        counts.update(sketch.counts)
+    return CategoricalSketch(counts=dict(counts), nulls=sum(sketch.nulls for sketch in sketches))
 
 
 def _no_reference(reference: Reference) -> str:

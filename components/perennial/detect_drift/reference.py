@@ -153,10 +153,6 @@ def unjudged_windows(windows: Sequence[BlockSketch]) -> tuple[WindowDrift, ...]:
             end=window.end,
             files=window.files,
             rows=window.rows,
-            max_z_score=0.0,
-            threshold=0.0,
-            columns=(),
-            alarmed=False,
         )
         for window in windows
     )

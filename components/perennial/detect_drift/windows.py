@@ -1,6 +1,7 @@
 """Windows: choose the complete blocks of the reference and those after it."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -160,12 +161,7 @@ def block_positions(snapshot: Snapshot, blocks: Sequence[Block]) -> dict[date | 
 
 def newest_streak(alarms: Sequence[bool]) -> int:
     """Return how many of the newest windows alarmed without a break."""
-    streak = 0
-    for alarmed in reversed(alarms):
-        if not alarmed:
-            break
-        streak += 1
-    return streak
+    return next((i for i, alarmed in enumerate(reversed(alarms)) if not alarmed), len(alarms))
 
 
 def _local_time(moment: datetime, dtype: str) -> datetime:
@@ -191,11 +187,10 @@ def _merged(block: BlockSketch, named: dict[str, set[str]]) -> BlockSketch:
     categorical = dict(block.categorical)
     for column in categorical.keys() & named.keys():
         sketch = categorical[column]
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for value, count in sketch.counts.items():
-            name = value if value in named[column] else OTHER
-            counts[name] = counts.get(name, 0) + count
-        categorical[column] = CategoricalSketch(counts=counts, nulls=sketch.nulls)
+            counts[value if value in named[column] else OTHER] += count
+        categorical[column] = CategoricalSketch(counts=dict(counts), nulls=sketch.nulls)
     return block.model_copy(update={"categorical": categorical})
 
 

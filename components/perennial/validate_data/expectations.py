@@ -6,8 +6,7 @@ and can never run over rows that are not there: an empty table has the fact `row
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeGuard, cast
+from typing import Literal, cast
 
 import great_expectations as gx
 import pandas as pd
@@ -38,24 +37,17 @@ from perennial.validate_data.claims import Claim
 SUITE_NAME = "snapshot"
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The result of Great Expectations.
-
-    Attributes:
-        expectations: Each claim with its outcome, in the order of the claims.
-        suite: The suite as JSON, which Great Expectations can load again.
-    """
-
-    expectations: tuple[Expectation, ...]
-    suite: str
-
-
-def judge(facts: Mapping[str, FactValue], claims: Sequence[Claim]) -> Judgement:
+def judge(
+    facts: Mapping[str, FactValue], claims: Sequence[Claim]
+) -> tuple[tuple[Expectation, ...], str]:
     """Hold the claims against the facts.
 
     A claim about a fact that is not there, such as a limit on a column that does not exist or has
     no numbers, is `not_evaluated`, which is not the same as failed, and never passed.
+
+    Returns:
+        Each claim with its outcome, in the order of the claims, and the suite as JSON, which Great
+        Expectations can load again.
     """
     suite = ExpectationSuite(
         name=SUITE_NAME,
@@ -65,10 +57,10 @@ def judge(facts: Mapping[str, FactValue], claims: Sequence[Claim]) -> Judgement:
             *(_expectation(index, claim) for index, claim in enumerate(claims)),
         ],
     )
-    row = {name: float(value) for name, value in facts.items() if _is_number(value)}
+    row = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
     results = _run(suite, pd.DataFrame(row, index=[0]))
     judged = tuple(_judged(claim, results[index]) for index, claim in enumerate(claims))
-    return Judgement(judged, canonical_json(_portable(suite)))
+    return judged, canonical_json(_portable(suite))
 
 
 def _run(suite: ExpectationSuite, facts: pd.DataFrame) -> dict[int, ExpectationValidationResult]:
@@ -155,7 +147,3 @@ def _configuration(result: ExpectationValidationResult) -> ExpectationConfigurat
     if result.expectation_config is None:
         raise RuntimeError(f"Great Expectations gave a result without its expectation: {result}")
     return result.expectation_config
-
-
-def _is_number(value: FactValue) -> TypeGuard[int | float]:
-    return isinstance(value, int | float)

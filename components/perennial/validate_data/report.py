@@ -1,5 +1,7 @@
 """The page that shows a validation: the verdict first, then the facts and their pictures."""
 
+from collections import Counter
+
 from perennial.contracts.data import Split
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.validation import BlockSketch, Expectation, FactValue, ValidationReport
@@ -179,11 +181,10 @@ def _quantile_series(
 def _share_series(
     blocks: tuple[BlockSketch, ...], name: str
 ) -> dict[str, list[tuple[float, float]]]:
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for block in blocks:
-        for value, count in block.categorical[name].counts.items():
-            totals[value] = totals.get(value, 0) + count
-    top = sorted(totals, key=lambda value: -totals[value])[:_MAX_SHARES]
+        totals.update(block.categorical[name].counts)
+    top = [value for value, _ in totals.most_common(_MAX_SHARES)]
     return {
         value: [
             (x, block.categorical[name].counts.get(value, 0) / block.rows)

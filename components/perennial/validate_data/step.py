@@ -32,15 +32,15 @@ def validate_data_step(
     section = ValidateDataConfig.from_json(contract).expectations
     taken = Snapshot.read(Path(snapshot))
     facts = gather_facts(Dataset(taken), section, datetime.now(UTC))
-    judgement = judge(facts.values, all_claims(taken, section, facts))
+    expectations, suite = judge(facts.values, all_claims(taken, section, facts))
     found = ValidationReport(
         snapshot_digest=taken.digest(),
         facts=facts.values,
-        expectations=judgement.expectations,
+        expectations=expectations,
         blocks=facts.blocks,
     )
     found.write(Path(validation))
-    write_atomically(Path(validation) / SUITE_FILE, judgement.suite.encode())
+    write_atomically(Path(validation) / SUITE_FILE, suite.encode())
     validation_page(found, taken, section, facts.label).write(Path(report))
     if found.failures:
         raise _bad_data(found)
