@@ -249,7 +249,7 @@ def _by_file(weeks: list[Rows], sketches: list[BlockSketch], stream: Stream) -> 
         known, blocks, current, arrivals={f.sha256: place for place, f in enumerate(files)},
         files_in_a_block=stream.grouped,
     )  # fmt: skip
-    if chosen.why_not_judged(TRIGGERS):
+    if chosen.reason_to_skip(TRIGGERS):
         return []
     numbers = [
         np.concatenate([weeks[int(file.sha256)][0] for file in block.files])[:SAMPLED_ROWS]

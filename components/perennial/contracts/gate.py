@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from perennial.contracts.artifact import Artifact
 from perennial.contracts.block import Block
@@ -38,14 +38,14 @@ class CalibrationBin(Section):
     """Observed frequency of the event."""
 
 
-class SecondOpinion(Section):
+class ReferenceTest(Section):
     """A textbook test of the same improvement, which takes rows for independent."""
 
     test: Literal["DeLong", "McNemar"]
     p_value: float
     """One-sided: of an improvement so large, if there is none."""
-    says_better: bool
-    """The p-value is below one minus the gate's confidence."""
+    is_better: bool = Field(validation_alias=AliasChoices("is_better", "says_better"))
+    """Whether the p-value is below one minus the gate's confidence."""
 
 
 class Comparison(Section):
@@ -69,7 +69,9 @@ class Comparison(Section):
     """Correlation of one day's improvement with the next day's."""
     confidence: float | None = None
     """Confidence with which each bound holds; None for the gate's own."""
-    second_opinion: SecondOpinion | None = None
+    reference_test: ReferenceTest | None = Field(
+        None, validation_alias=AliasChoices("reference_test", "second_opinion")
+    )
     """Shown beside the interval; it decides nothing. None where no test fits the metric."""
     incomparable: str = ""
     """Why the champion's figure cannot be compared with the challenger's, and what to do;

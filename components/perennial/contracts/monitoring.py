@@ -76,13 +76,13 @@ class DriftReport(Artifact):
     """Empty when there is no champion yet."""
     calibration: Literal["blocks", "fallback", "none"]
     """`none`: nothing was judged, for the reason in the first note. `fallback`: older reports."""
-    windows: tuple[WindowDrift, ...]
-    drifted: bool
+    windows: tuple[WindowDrift, ...] = ()
+    drifted: bool = False
     """Enough windows in a row alarmed."""
-    decayed: bool
+    decayed: bool = False
     """Enough windows in a row lost performance."""
     new_rows: int
-    new_days: float
+    new_days: float = 0.0
     notes: tuple[str, ...] = ()
 
 

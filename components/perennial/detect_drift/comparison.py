@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import polars as pl
-
 from perennial.clients.object_store import ObjectStore
 from perennial.contracts.errors import DamagedModelError, PerennialError
 from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
@@ -16,10 +14,10 @@ from perennial.data.dataset import Dataset
 from perennial.detect_drift.dependence import dependence_profile
 from perennial.detect_drift.file_windows import choose_files, performance_of, record_arrivals
 from perennial.detect_drift.performance import judge_losses, loss_limit, window_losses
-from perennial.detect_drift.reference import Measured, measure_windows, unjudged_windows
+from perennial.detect_drift.reference import measure_windows, unjudged_windows
 from perennial.detect_drift.report import write_report
 from perennial.detect_drift.verdict import conclude
-from perennial.detect_drift.windows import Chosen, choose_blocks
+from perennial.detect_drift.windows import choose_blocks
 from perennial.engine.evaluation.scoring import blames_machine
 from perennial.engine.export import WEIGHTS_FILE, load_model
 from perennial.registry.version_files import ModelVersion, damaged_file, read_artifact
@@ -82,8 +80,11 @@ def compare_with_champion(
     measured = None
     windows: tuple[WindowDrift, ...] = unjudged_windows(chosen.windows)
     rows = Dataset(current).scan(with_file=by_file) if chosen.windows else None
-    if rows is not None and not chosen.why_not_judged(triggers):
-        measured = _measured(chosen, rows, current, triggers)
+    if rows is not None and not chosen.reason_to_skip(triggers):
+        blocks = (*chosen.reference, *chosen.windows)
+        dependence = dependence_profile(rows, current, blocks, len(chosen.reference))
+        more = [dependence] if dependence else []
+        measured = measure_windows(chosen.reference, chosen.windows, triggers, more)
         windows = measured.windows
     if rows is not None:
         with scoring(champion):
@@ -101,12 +102,3 @@ def compare_with_champion(
     )
     write_report(page, found, triggers, measured=measured, reference=reference, limit=limit)
     return found
-
-
-def _measured(
-    chosen: Chosen, rows: pl.LazyFrame, current: Snapshot, triggers: TriggersSection
-) -> Measured:
-    blocks = (*chosen.reference, *chosen.windows)
-    dependence = dependence_profile(rows, current, blocks, len(chosen.reference))
-    more = [dependence] if dependence else []
-    return measure_windows(chosen.reference, chosen.windows, triggers, more)

@@ -140,7 +140,7 @@ MIN_Z_SCORE = 3.0
 SAME_SIDE = 0.8
 """Standard deviations by which each window of a run must be on one side: a single extreme window
 must not make its neighbours alarm."""
-LEAST_VARIANCE = 1e-4  # of scores: a hundredth of a standard deviation is no variation
+LEAST_VARIANCE = 1e-4  # of scores: a hundredth of a standard deviation does not count as variation
 LARGEST_Z_SCORE = 37.0  # above it the probability underflows a double
 ONE_SIDED = ("dependence",)  # blocks that are separated less well than usual have not drifted
 

@@ -76,7 +76,7 @@ def judge_losses(
     """Return the windows with the champion's loss, judged if there are enough labels."""
     measured = {(loss.start, loss.files): loss for loss in losses}
     return tuple(
-        _judged(window, measured.get((window.start, window.files)), limit, triggers)
+        _judge_loss(window, measured.get((window.start, window.files)), limit, triggers)
         for window in windows
     )
 
@@ -136,7 +136,7 @@ def window_losses(
     )
 
 
-def _judged(
+def _judge_loss(
     window: WindowDrift,
     measured: BlockPerformance | None,
     limit: LossLimit | None,

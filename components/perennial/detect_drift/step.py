@@ -6,13 +6,14 @@ from tempfile import TemporaryDirectory
 from perennial.clients.object_store import open_store
 from perennial.contracts.environment import Environment
 from perennial.contracts.errors import PerennialError
+from perennial.contracts.monitoring import DriftReport
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import MonitoringConfig
 from perennial.contracts.validation import ValidationReport
 from perennial.detect_drift.comparison import compare_with_champion
 from perennial.detect_drift.file_windows import record_arrivals
 from perennial.detect_drift.report import write_report
-from perennial.detect_drift.verdict import scalars_of, summary_of, without_champion
+from perennial.detect_drift.verdict import scalars_of, summary_of
 from perennial.registry.model_registry import CHAMPION, open_registry
 from perennial.steps.decorator import StepResult, pipeline_step
 
@@ -37,7 +38,7 @@ def detect_drift_step(
     if champion is None:
         if not current.data.time:
             record_arrivals(store, settings.model.name, [current])
-        found = without_champion(current)
+        found = DriftReport(champion_version="", calibration="none", new_rows=current.rows)
         write_report(Path(report), found, settings.triggers)
     else:
         with TemporaryDirectory() as scratch:

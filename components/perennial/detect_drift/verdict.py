@@ -11,19 +11,6 @@ from perennial.detect_drift.reference import Measured
 from perennial.detect_drift.windows import Chosen, newest_streak
 
 
-def without_champion(current: Snapshot) -> DriftReport:
-    """Return the report if there is no champion to compare with."""
-    return DriftReport(
-        champion_version="",
-        calibration="none",
-        windows=(),
-        drifted=False,
-        decayed=False,
-        new_rows=current.rows,
-        new_days=0.0,
-    )
-
-
 def conclude(
     champion_version: str,
     current: Snapshot,
@@ -41,11 +28,13 @@ def conclude(
     drifted and returned to the reference needs no retraining. Windows with too few labels neither
     break nor extend a run of decayed ones.
     """
-    unjudged = chosen.why_not_judged(triggers)
+    unjudged = chosen.reason_to_skip(triggers)
     new_time = timedelta(0)
     if current.time_max is not None and reference.time_max is not None:
         new_time = max(new_time, current.time_max - reference.time_max)
     judged = [window.decayed for window in windows if window.loss_z_score is not None]
+    notes = [unjudged] if unjudged else []
+    notes += [*chosen.notes, *_notes(measured, windows, len(judged), reference, limit)]
     return DriftReport(
         champion_version=champion_version,
         calibration="none" if unjudged else "blocks",
@@ -54,15 +43,7 @@ def conclude(
         decayed=newest_streak(judged) >= triggers.windows_in_a_row,
         new_rows=max(0, current.rows - reference.rows),
         new_days=new_time / timedelta(days=1),
-        notes=tuple(
-            dict.fromkeys(
-                (
-                    *filter(None, (unjudged,)),
-                    *chosen.notes,
-                    *_notes(measured, windows, len(judged), reference, limit),
-                )
-            )
-        ),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
@@ -101,7 +82,7 @@ def summary_of(report: DriftReport, triggers: TriggersSection) -> str:
 def _notes(
     measured: Measured | None,
     windows: Sequence[WindowDrift],
-    num_judged: int,
+    num_with_loss: int,
     reference: Reference,
     limit: LossLimit | None,
 ) -> list[str]:
@@ -113,8 +94,10 @@ def _notes(
             f"performance was not judged: the champion has {len(reference.performance)} held-out "
             f"blocks; at least {MIN_LOSS_BLOCKS} full ones are needed"
         )
-    elif num_judged < len(windows):
-        notes.append(f"{len(windows) - num_judged} of {len(windows)} windows have too few labels")
+    elif num_with_loss < len(windows):
+        notes.append(
+            f"{len(windows) - num_with_loss} of {len(windows)} windows have too few labels"
+        )
     return notes
 
 

@@ -43,8 +43,8 @@ class Chosen:
     notes: tuple[str, ...]
     by_file: bool = False
 
-    def why_not_judged(self, triggers: TriggersSection) -> str:
-        """Return why drift cannot be judged on these blocks; empty if it can."""
+    def reason_to_skip(self, triggers: TriggersSection) -> str:
+        """Return why drift is not judged on these blocks; empty if it is."""
         if not self.windows:
             return self.notes[0]
         count = len(self.reference)

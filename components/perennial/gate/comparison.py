@@ -359,10 +359,10 @@ def _compared(
 ) -> Comparison:
     ours, theirs = figures_of_both
     estimate, task = improvement_of(match, name, ours, theirs), match.challenger.task
-    opinion = None
+    textbook = None
     if match.champion is not None:
         scored = match.challenger.scored, match.champion.scored
-        opinion = reference_test(task, name, *scored, match.confidence)
+        textbook = reference_test(task, name, *scored, match.confidence)
     known = match.blocks.count > 1
     return Comparison(
         metric=name,
@@ -375,7 +375,7 @@ def _compared(
         effective_blocks=estimate.effective if known else None,
         correlation=estimate.correlation if known else None,
         confidence=confidence,
-        second_opinion=opinion,
+        reference_test=textbook,
     )
 
 

@@ -144,17 +144,17 @@ def _reach(page: Page, verdict: Verdict, unit: str) -> None:
 def _reference_tests(page: Page, comparisons: Sequence[Comparison], confidence: float) -> None:
     rows, agreeing = [], []
     for comparison in comparisons:
-        opinion, improvement = comparison.second_opinion, comparison.improvement
-        if opinion is None or improvement is None:
+        test, improvement = comparison.reference_test, comparison.improvement
+        if test is None or improvement is None:
             continue
         ours = improvement.low > 0
-        agrees = ours == opinion.says_better
-        found = f"{_better(ours)} by blocks, {_better(opinion.says_better)} by rows"
+        agrees = ours == test.is_better
+        found = f"{_better(ours)} by blocks, {_better(test.is_better)} by rows"
         rows.append(
             (
                 comparison.metric,
-                opinion.test,
-                f"{opinion.p_value:.2g}",
+                test.test,
+                f"{test.p_value:.2g}",
                 f"both: {_better(ours)}" if agrees else found,
             )
         )

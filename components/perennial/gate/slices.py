@@ -199,7 +199,7 @@ def compare_slices(
         return ()
     slices = [*_declared(match.challenger.scored.rows, gate), *_found(match, gate, searchable)]
     slices = [each for each in slices if not undefined(match.at(each.rows), [metric])]
-    judged = [found for each in slices if (found := _judged(match, metric, each, gate))]
+    judged = [found for each in slices if (found := _judge_slice(match, metric, each, gate))]
     regressed = holm([probability for _, probability in judged], 1.0 - match.confidence)
     return tuple(
         comparison.model_copy(update={"regressed": flag})
@@ -274,7 +274,7 @@ def row_losses(contender: Contender) -> Floats:
     return scored.losses
 
 
-def _judged(
+def _judge_slice(
     match: Match, metric: str, each: Slice, gate: GateSection
 ) -> tuple[SliceComparison, float] | None:
     """Return the comparison and the p-value of no regression beyond the limit."""

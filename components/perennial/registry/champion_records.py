@@ -1,7 +1,7 @@
 """Champion records: the champion according to MLflow and according to the object store.
 
 MLflow has the alias `champion`; the object store has the latest promotion (`AliasChange`). Anybody
-may change MLflow, which needs no login, so a missing alias never means that there is no champion.
+may change MLflow, which needs no login, so a missing alias does not mean that the model has none.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from perennial.registry.version_files import FILES_TAG, ModelVersion
 
 
 class ChampionMovedError(PerennialError):
-    """The champion is no longer the version that the challenger was compared with."""
+    """The champion is not the version any more that the challenger was compared with."""
 
     @classmethod
     def between(cls, name: str, expected: str, champion: str) -> Self:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from perennial.contracts.gate import Interval, SecondOpinion, Verdict
+from perennial.contracts.gate import Interval, ReferenceTest, Verdict
 from perennial.contracts.lineage import Lineage
 from perennial.contracts.skeleton import CheckResult, SkeletonReport
 from perennial.contracts.snapshot import Snapshot
@@ -91,10 +91,10 @@ def _improvement(interval: Interval | None) -> str:
     return f"{interval.estimate:+.3g} [{interval.low:+.3g}, {interval.high:+.3g}]"
 
 
-def _textbook_test(found: SecondOpinion | None) -> str:
+def _textbook_test(found: ReferenceTest | None) -> str:
     if found is None:
         return ""
-    result = "better" if found.says_better else "not shown to be better"
+    result = "better" if found.is_better else "not shown to be better"
     return f"; {found.test}: {result}, p = {found.p_value:.2g}"
 
 
@@ -119,7 +119,7 @@ def _origin(lineage: Lineage, challenger: Challenger) -> dict[str, str]:
 
 
 def _shown_outcome(result: CheckResult) -> str:
-    """Return an outcome in the words of the console and the pages."""
+    """Return an outcome as the console and the pages name it."""
     if result.outcome != "skipped":
         return result.outcome
     if result.is_unmeasured:

@@ -196,7 +196,7 @@ def promote(candidate: Candidate, tracking: Tracking, registry: ModelRegistry) -
     registered is reused and its files are not touched.
 
     Raises:
-        ChampionMovedError: the champion is no longer the one that was compared with. If found
+        ChampionMovedError: the champion is another one than was compared with. If found
             before the upload, nothing is written; if found later, the version stays registered.
         PerennialError: a person rolled this model back, or the records of the champion contradict
             each other; nothing is changed.

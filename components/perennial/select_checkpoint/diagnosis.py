@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 from perennial.contracts.training import Advice, Direction, EvaluationPoint
 from perennial.engine.evaluation.resampling import Floats, sign_of
 
-# With fewer points a trend cannot be told from noise: a quarter of eight is two.
+# With fewer points a trend cannot be separated from noise: a quarter of eight is two.
 MIN_POINTS = 8
 # Google's Deep Learning Tuning Playbook, on choosing max_train_steps: a best step in the last
 # quarter asks for a longer training, one in the first tenth for a shorter.

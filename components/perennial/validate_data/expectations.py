@@ -59,7 +59,7 @@ def judge(
     )
     row = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
     results = _run(suite, pd.DataFrame(row, index=[0]))
-    judged = tuple(_judged(claim, results[index]) for index, claim in enumerate(claims))
+    judged = tuple(_evaluate(claim, results[index]) for index, claim in enumerate(claims))
     return judged, canonical_json(_portable(suite))
 
 
@@ -107,7 +107,7 @@ def _expectation(index: int, claim: Claim) -> GreatExpectation:
     )
 
 
-def _judged(claim: Claim, result: ExpectationValidationResult) -> Expectation:
+def _evaluate(claim: Claim, result: ExpectationValidationResult) -> Expectation:
     observed = result.result.get("observed_value") if result.result else None
     outcome: Literal["passed", "failed", "not_evaluated"] = (
         "not_evaluated" if observed is None else "passed" if result.success else "failed"

@@ -37,7 +37,7 @@ from perennial.validate_data.sketches import (
 BATCH_ROWS = 100_000
 MAX_FILES = 1_000
 """Sketched without a time column; a sketch of 25 columns takes 30 kB."""
-# Fewer sampled values than this say little about how many different ones a column has.
+# Fewer sampled values are not enough to estimate how many different ones a column has.
 _MIN_DISTINCT_ROWS = 1_000
 _NO_LABELS = (pl.Struct, pl.List, pl.Array, pl.Binary, pl.Duration, pl.Map, pl.Object)
 _COUNTS_AS_SHARES = ("missing", "outside", "unlisted", "unmatched", "unreadable", "blank")

@@ -89,8 +89,8 @@ class Catalogue:
         """Every version of a model, the oldest first.
 
         Raises:
-            UnclearChampionError: there is no such model, but the store records its champion.
-            PerennialError: there is no such model; the nearest is named.
+            UnclearChampionError: the model is not registered, but the store records its champion.
+            PerennialError: the model is not registered; the nearest is named.
         """
         names = self.names()
         if name not in names:
@@ -123,7 +123,7 @@ class Catalogue:
 
         Raises:
             UnclearChampionError: the champion is meant, and its records contradict each other.
-            PerennialError: there is no such model, version or alias.
+            PerennialError: the model, version or alias does not exist.
         """
         name, _, wanted = place.partition("@")
         versions, aliases = self.versions(name), self.registry.aliases(name)

@@ -160,7 +160,7 @@ def rollback(catalogue: Catalogue, name: str, reason: str, *, force: bool) -> st
     version must load, and must not have been rolled back itself.
 
     Raises:
-        PerennialError: there is no champion or nothing to go back to, or it is not fit to serve.
+        PerennialError: the model has no champion or no earlier one, or that is not fit to serve.
         ChampionMovedError: another version became champion meanwhile.
     """
     decision = _decide(reason, force=force)

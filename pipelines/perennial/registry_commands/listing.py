@@ -32,7 +32,7 @@ def version_lines(catalogue: Catalogue, name: str) -> Iterator[str]:
     """The versions of a model, oldest first, then the challengers that the gate rejected.
 
     Raises:
-        PerennialError: there is no such model.
+        PerennialError: the model is not registered.
     """
     versions = catalogue.versions(name)
     aliases = catalogue.registry.aliases(name)
@@ -71,7 +71,7 @@ def versions_record(catalogue: Catalogue, name: str) -> JsonValue:
     """The versions of a model, oldest first, and challengers that the gate rejected here.
 
     Raises:
-        PerennialError: there is no such model.
+        PerennialError: the model is not registered.
     """
     return {
         "model": name,

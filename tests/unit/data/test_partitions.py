@@ -1,4 +1,4 @@
-"""One rule says which files are the dataset's; nothing that may hold rows is left out unseen."""
+"""One rule selects the files of the dataset; files that may hold rows are never ignored silently."""
 
 import os
 import socket

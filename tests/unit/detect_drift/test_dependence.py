@@ -67,7 +67,7 @@ def test_a_correlation_that_lasts_is_ordinary(block, correlation):
     assert sum(alarms) <= 1
 
 
-def test_one_column_or_few_rows_are_not_judged(block):
+def test_one_column_or_few_rows_are_skipped(block):
     sketches = [block(index, {"x": [1.0, 2.0]}) for index in range(16)]
     snapshot = Snapshot(
         data=DataSection(uri="d", label="label", time="t"), split=SplitSection(), files=(),

@@ -1,4 +1,4 @@
-"""Which files are compared where there is no time column, and what cannot be judged."""
+"""Which files are compared where there is no time column, and which are skipped."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def names(blocks):
 
 
 class Files:
-    """Sketched files; the digest is the name unless a test says otherwise."""
+    """Sketched files; the digest is the name unless a test sets another."""
 
     def __init__(self, block):
         self._block = block
@@ -81,7 +81,7 @@ def test_windows_are_the_files_whose_bytes_the_champion_never_saw(files):
     assert names(chosen.reference) == [f"p{number}" for number in range(7)]
     assert names(chosen.windows) == ["p0", "p7"]
     assert chosen.notes == ("rewritten since the champion's training, and so compared as new: p0",)
-    assert chosen.why_not_judged(DEFAULT) == ""
+    assert chosen.reason_to_skip(DEFAULT) == ""
 
 
 def test_copies_of_one_file_count_once(block):
@@ -90,7 +90,7 @@ def test_copies_of_one_file_count_once(block):
         made.add(f"p{number}", sha256="same")
     made.train()
     made.add("new")
-    assert "1 block of files" in made.choose().why_not_judged(DEFAULT)
+    assert "1 block of files" in made.choose().reason_to_skip(DEFAULT)
 
 
 def test_groups_of_files_follow_the_reference_without_a_gap(files):
@@ -114,7 +114,7 @@ def test_a_thin_file_neither_alarms_nor_breaks(files):
 
 
 @pytest.mark.parametrize(
-    ("count", "rows", "triggers", "said"),
+    ("count", "rows", "triggers", "message"),
     [
         (1, 400, {}, "1 block of files to compare with, minimum 5"),
         (1, 400, {}, "write new data to separate files"),
@@ -125,18 +125,18 @@ def test_a_thin_file_neither_alarms_nor_breaks(files):
         (2, 400, {"files_in_a_block": 3}, "fewer files than triggers.files_in_a_block (3)"),
     ],
 )
-def test_what_cannot_be_judged_says_why_and_what_to_do(block, count, rows, triggers, said):
+def test_skipped_windows_have_a_reason_and_an_action(block, count, rows, triggers, message):
     made, section = Files(block), TriggersSection(**triggers)
     for number in range(count):
         made.add(f"p{number}", rows=rows)
     made.train()
     for number in range(3):
         made.add(f"new{number}", rows=rows)
-    assert said in made.choose(section.files_in_a_block).why_not_judged(section)
+    assert message in made.choose(section.files_in_a_block).reason_to_skip(section)
 
 
-def test_without_a_new_file_nothing_is_judged(files):
-    assert files.choose().why_not_judged(DEFAULT) == "no new file since the champion's training"
+def test_without_a_new_file_drift_is_skipped(files):
+    assert files.choose().reason_to_skip(DEFAULT) == "no new file since the champion's training"
 
 
 def test_a_champion_whose_reference_is_of_another_kind_is_said(files, block):

@@ -61,7 +61,7 @@ def test_too_few_or_thin_held_out_blocks_give_no_limit():
         (0.90, 99, False, False),  # fewer than min_labelled_rows
         (0.90, 159, False, False),  # fewer than min_label_coverage
         (0.90, 160, True, True),
-        (0.10, 200, True, False),  # better is no decay
+        (0.10, 200, True, False),  # better is not decay
     ],
 )
 def test_a_window_needs_labels_enough_for_a_verdict(loss, rows, judged, decayed):

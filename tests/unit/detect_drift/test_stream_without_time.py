@@ -230,7 +230,7 @@ def test_a_file_that_was_written_again_is_a_new_one(champion):
     assert any("rewritten" in note and "part-3.parquet" in note for note in found.notes)
 
 
-def test_a_single_file_cannot_be_judged_and_the_reason_is_given(folder):
+def test_a_single_file_is_skipped_with_a_reason(folder):
     folder.add("all.parquet", rows_of(0, rows=3000))
     folder.train()
     folder.add("all.parquet", pl.concat([rows_of(0, rows=3000), rows_of(1)]))
@@ -268,7 +268,7 @@ def test_files_of_very_unequal_size_neither_alarm_nor_break(folder):
     assert any("1 of 3 new blocks of files" in note for note in found.notes)
 
 
-def test_small_files_are_judged_in_groups(folder):
+def test_small_files_are_compared_in_groups(folder):
     contract = folder.root / "contract.toml"
     for number in range(96):
         folder.add(f"{number}.parquet", rows_of(number, rows=12))

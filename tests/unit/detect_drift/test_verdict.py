@@ -4,11 +4,11 @@ import pytest
 
 from perennial.contracts.data import DataSection, SplitSection
 from perennial.contracts.gate import BlockPerformance
-from perennial.contracts.monitoring import Reference, WindowDrift
+from perennial.contracts.monitoring import DriftReport, Reference, WindowDrift
 from perennial.contracts.snapshot import Snapshot
 from perennial.contracts.triggers import TriggersSection
 from perennial.detect_drift.performance import LossLimit
-from perennial.detect_drift.verdict import conclude, summary_of, without_champion
+from perennial.detect_drift.verdict import conclude, summary_of
 from perennial.detect_drift.windows import Chosen
 
 TRIGGERS = TriggersSection()
@@ -111,19 +111,19 @@ def test_growth_is_counted_from_the_champions_snapshot(concluded):
         ({"alarms": []}, "none", "a note"),
     ],
 )
-def test_what_could_not_be_judged_is_said(concluded, arguments, calibration, note):
+def test_skipped_comparisons_have_a_note(concluded, arguments, calibration, note):
     report = concluded(**arguments)
     assert report.calibration == calibration
-    assert any(note in said for said in report.notes)
+    assert any(note in output for output in report.notes)
 
 
-def test_blocks_of_few_rows_are_not_judged(concluded, weeks):
+def test_blocks_of_few_rows_are_skipped(concluded, weeks):
     thin = [week.model_copy(update={"rows": 12}) for week in weeks]
-    why = Chosen(tuple(thin[:12]), tuple(thin[12:]), ()).why_not_judged(TRIGGERS)
+    why = Chosen(tuple(thin[:12]), tuple(thin[12:]), ()).reason_to_skip(TRIGGERS)
     assert "have 12 rows in the median, minimum 20" in why
 
 
-def test_decay_is_judged_where_drift_cannot_be(concluded):
+def test_decay_is_evaluated_where_drift_cannot_be(concluded):
     report = concluded([False, False], [True, True], blocks=4)
     assert (report.calibration, report.decayed) == ("none", True)
     summary = summary_of(report, TRIGGERS)
@@ -132,7 +132,7 @@ def test_decay_is_judged_where_drift_cannot_be(concluded):
 
 
 @pytest.mark.parametrize(
-    ("alarms", "decays", "said"),
+    ("alarms", "decays", "message"),
     [
         ([False, False], [], "No drift in 2 windows; no performance decay in 2 windows."),
         ([True, False], [], "Drift in 1 of 2 windows, but not in the newest 2 in a row;"),
@@ -142,12 +142,12 @@ def test_decay_is_judged_where_drift_cannot_be(concluded):
         ([], [], "Not judged: a note."),
     ],
 )
-def test_the_summary_says_it_in_a_sentence(concluded, alarms, decays, said):
-    assert said in summary_of(concluded(alarms, decays), TRIGGERS)
+def test_the_summary_is_a_sentence(concluded, alarms, decays, message):
+    assert message in summary_of(concluded(alarms, decays), TRIGGERS)
 
 
 def test_without_a_champion_all_rows_are_new(current):
-    report = without_champion(current)
+    report = DriftReport(champion_version="", calibration="none", new_rows=current.rows)
     assert report.champion_version == ""
     assert report.calibration == "none"
     assert report.new_rows == 2000

@@ -96,9 +96,9 @@ def test_columns_that_came_went_or_changed_their_kind_are_named(weeks, block):
     chosen = choose_blocks(
         reference(weeks[:12], weeks[11].end), [*weeks[:12], changed], until(changed.end)
     )
-    said = " ".join(chosen.notes)
-    assert "t (categorical), x (numeric)" in said
-    assert "x (categorical), y (numeric)" in said
+    output = " ".join(chosen.notes)
+    assert "t (categorical), x (numeric)" in output
+    assert "x (categorical), y (numeric)" in output
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def by_hand(contender):
     return total
 
 
-def test_both_models_are_judged_by_their_most_probable_class(rivals):
+def test_calibration_of_both_models_uses_their_most_probable_class(rivals):
     challenger, champion = rivals
     verdict = judged(challenger, Champion(version="1", contender=champion))
     errors = verdict.expected_calibration_errors

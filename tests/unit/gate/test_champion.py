@@ -1,4 +1,4 @@
-"""A champion is loaded by the current code; the verdict notes what that hides, and a poor machine is no defeat."""
+"""A champion is loaded by the current code; the verdict notes what that hides. A machine without memory decides nothing."""
 
 from datetime import UTC, datetime
 
@@ -49,7 +49,7 @@ def test_a_champion_that_serves_by_other_code_than_it_is_scored_by_is_said(read,
 
 
 def test_a_machine_without_memory_is_an_error_not_a_free_pass(read, monkeypatch):
-    """PyTorch says it with an error of the kind that a champion's own code may raise, too."""
+    """PyTorch raises an error of the kind that a champion's own code may raise, too."""
     monkeypatch.setattr(champions, "load_model", lambda *_: torch.empty(1 << 50))
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         read()

@@ -1,10 +1,11 @@
-"""A challenger that is no better is rarely promoted, even where rows depend on each other."""
+"""A challenger that is not better is rarely promoted, even where rows depend on each other."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from perennial.contracts.gate import Comparison
 from perennial.gate.comparison import compare
 from rivals import BY_DAY, BY_ROW, contenders, match_of
 
@@ -61,8 +62,18 @@ def test_a_test_that_takes_rows_for_independent_is_shown_and_can_disagree(task):
     random, disagreed = np.random.default_rng(8), 0
     for _ in range(20):
         found = compare(match_of(*contenders(task, random)), ("roc_auc", "log_loss"))
-        assert found[0].second_opinion.test == "DeLong"
-        assert found[1].second_opinion is None
-        surer = found[0].second_opinion.says_better
+        assert found[0].reference_test.test == "DeLong"
+        assert found[1].reference_test is None
+        surer = found[0].reference_test.is_better
         disagreed += surer and found[0].improvement.low <= 0
     assert disagreed > 0, "rows of a day err together"
+
+
+def test_a_comparison_of_an_older_version_keeps_its_reference_test():
+    old = (
+        '{"metric": "accuracy", "challenger": 0.9, "champion": 0.8, "improvement": null, '
+        '"second_opinion": {"test": "McNemar", "p_value": 0.01, "says_better": true}}'
+    )
+    found = Comparison.from_json(old)
+    assert found.reference_test.is_better
+    assert Comparison.from_json(found.to_json()) == found

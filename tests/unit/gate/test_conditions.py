@@ -1,4 +1,4 @@
-"""The luck of the test days is taken out, what is left is no surer than it may be."""
+"""Label imbalance of the test days is removed, and bounds hold as often as stated."""
 
 from datetime import datetime, timedelta
 

@@ -66,7 +66,7 @@ def test_overconfidence_shows(task, guesses):
     assert 0.1 < sure[0].observed < 0.4
 
 
-def test_of_many_classes_the_answer_is_judged(task):
+def test_calibration_of_many_classes_uses_the_answer(task):
     task.kind = "multiclass"
     predictions = np.array([[0.8, 0.1, 0.1], [0.2, 0.2, 0.6]])
     bins = calibration_of(contender(task, predictions, np.array([0, 1])))

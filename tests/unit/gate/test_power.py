@@ -1,4 +1,4 @@
-"""The gate says which improvement a test can find, and that is what it finds."""
+"""The stated statistical power is the share of real improvements that the gate finds."""
 
 import numpy as np
 import pytest

@@ -29,7 +29,7 @@ def past_test(challenger, run="", *, champion="3", first=0, count=30):
 
 @pytest.fixture
 def claim(tmp_path):
-    """Puts a test on record."""
+    """Records a test."""
     store = LocalObjectStore(tmp_path)
     return lambda test, model="clicks": claim_test(store, model, test, LEVEL)
 

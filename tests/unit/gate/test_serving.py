@@ -1,4 +1,4 @@
-"""An exported model is served where nothing else is, and what fails there is said."""
+"""An exported model is served in a clean process, and failures are reported."""
 
 from shutil import copytree
 

@@ -22,7 +22,7 @@ from rivals import contenders, match_of
 DECLARED = GateSection(slices=("group",), slice_min_rows=20)
 
 
-def spoilt(contender, selected):
+def worsened(contender, selected):
     predictions = np.where(selected, 1 - contender.scored.predictions, contender.scored.predictions)
     return Contender(contender.task, replace(contender.scored, predictions=predictions))
 
@@ -30,7 +30,7 @@ def spoilt(contender, selected):
 def test_a_slice_that_regresses_is_found_and_the_others_are_not_blamed(task):
     champion, _ = contenders(task, np.random.default_rng(0), days=60)
     in_b = (champion.scored.rows["group"] == "b").to_numpy()
-    slices = compare_slices(match_of(spoilt(champion, in_b), champion), "roc_auc", DECLARED)
+    slices = compare_slices(match_of(worsened(champion, in_b), champion), "roc_auc", DECLARED)
     assert [(entry.value, entry.regressed) for entry in slices] == [("a", False), ("b", True)]
     assert slices[1].improvement.estimate < -0.2
     assert slices[1].rows == in_b.sum()
@@ -39,7 +39,7 @@ def test_a_slice_that_regresses_is_found_and_the_others_are_not_blamed(task):
 def test_a_regression_within_the_limit_is_allowed(task):
     champion, _ = contenders(task, np.random.default_rng(0), days=60)
     everywhere = np.ones(len(champion.scored.labels), dtype=bool)
-    match = match_of(spoilt(champion, everywhere), champion)
+    match = match_of(worsened(champion, everywhere), champion)
     slices = compare_slices(
         match, "roc_auc", DECLARED.model_copy(update={"slice_max_regression": 0.99})
     )
@@ -59,7 +59,7 @@ def test_small_slices_are_left_out(task):
     assert note == "no slice of group is judged: none of its values has 10,000 test rows"
 
 
-def test_a_slice_of_a_single_day_is_not_judged_and_that_is_said(task):
+def test_a_slice_of_a_single_day_is_skipped_with_a_note(task):
     champion, other = contenders(task, np.random.default_rng(0), days=20)
     match = match_of(other, champion)
     on_day = np.where(match.blocks.index == 3, "b", "a")
@@ -118,9 +118,9 @@ def travellers(task, random, *, errors, harmed=lambda rows: np.zeros(rows.height
     )
     wrong, ours = harmed(rows), challenger.scored
     predictions = np.where(wrong, 1 - ours.predictions, ours.predictions)
-    spoilt_scores = replace(ours, predictions=predictions, rows=rows)
+    worsened_scores = replace(ours, predictions=predictions, rows=rows)
     return (
-        Contender(task, spoilt_scores),
+        Contender(task, worsened_scores),
         Contender(task, replace(champion.scored, rows=rows)),
     )
 
@@ -142,12 +142,12 @@ def test_a_hidden_group_that_pays_for_a_better_average_is_caught(task, metric):
             task, random, metric=metric, errors=(0.1, 1.0), harmed=long_flights_of_c
         )
         improvement = compare(match, (metric,))[0].improvement
-        assert improvement.low > 0, "the average is better beyond doubt"
+        assert improvement.low > 0, "the average is significantly better"
         caught += any(entry.regressed and "carrier = c" in entry.value for entry in slices)
     assert caught >= 9
 
 
-def test_a_found_slice_is_judged_on_days_that_the_search_did_not_see(task):
+def test_a_found_slice_is_evaluated_on_days_that_the_search_did_not_see(task):
     slices, match = found_by(
         task, np.random.default_rng(3), errors=(0.1, 1.0), harmed=long_flights_of_c
     )
@@ -217,7 +217,7 @@ def test_holm_rejects_step_by_step():
     assert holm([], 0.05) == []
 
 
-def test_a_slice_of_a_single_class_is_not_judged_and_that_is_said(task):
+def test_a_slice_of_a_single_class_is_skipped_with_a_note(task):
     champion, other = contenders(task, np.random.default_rng(0), days=20)
     in_b = (champion.scored.rows["group"] == "b").to_numpy()
     labels = np.where(in_b, 0.0, champion.scored.labels)

@@ -101,8 +101,8 @@ def test_uncommitted_changes_travel_with_the_version(register, environment, tmp_
 def test_the_version_says_who_promoted_it_and_why(register, environment):
     register()
     tags = open_registry(environment).version_by_alias(NAME, "champion").tags
-    said = VersionDecision.of(tags, "promoted")
-    assert (said.by, said.reason) == (GATE, "Promote: it is better.")
+    decision = VersionDecision.of(tags, "promoted")
+    assert (decision.by, decision.reason) == (GATE, "Promote: it is better.")
     assert tags[REPLACED_TAG] == ""
 
 
@@ -151,7 +151,7 @@ def test_a_champion_that_moved_meanwhile_and_is_not_beaten_stays(register, envir
 def test_a_champion_that_moves_during_registration_is_compared_with(
     register, environment, monkeypatch
 ):
-    """The version is on record by then, and stays as challenger."""
+    """The version is registered by then, and stays as challenger."""
     register(GOOD)
     before, found = [None, None], ModelRegistry.version_by_alias
     monkeypatch.setattr(
@@ -167,7 +167,7 @@ def test_a_champion_that_moves_during_registration_is_compared_with(
 def test_a_model_that_a_person_took_out_does_not_come_back_by_training_it_again(
     register, environment
 ):
-    """A retry of the same run, and the next run on the same data, find the version on record."""
+    """A retry of the same run, and the next run on the same data, find the registered version."""
     register(NOISY)
     register(GOOD, champion="1")
     registry = open_registry(environment)

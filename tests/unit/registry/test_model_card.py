@@ -12,7 +12,7 @@ from perennial.contracts.gate import (
     Figure,
     GateReason,
     Interval,
-    SecondOpinion,
+    ReferenceTest,
     Serving,
     SliceComparison,
     Verdict,
@@ -64,7 +64,7 @@ def content():
             Comparison(
                 metric="roc_auc", challenger=0.75, champion=0.7,
                 improvement=Interval(estimate=0.05, low=0.02, high=0.08),
-                second_opinion=SecondOpinion(test="DeLong", p_value=0.001, says_better=True),
+                reference_test=ReferenceTest(test="DeLong", p_value=0.001, is_better=True),
             ),
         ),
         slices=(
@@ -150,7 +150,7 @@ def test_the_card_is_word_for_word_the_golden_one(content):
 
 
 @pytest.mark.parametrize(
-    ("section", "says"),
+    ("section", "message"),
     [
         ("At a glance", "log_loss: 0.4 [0.38, 0.42] on 3,000 rows"),
         ("Limits", "version 3 was trained on 12 of the test rows"),
@@ -174,9 +174,9 @@ def test_the_card_is_word_for_word_the_golden_one(content):
         ("Lineage", "| trigger | drift |"),
     ],
 )
-def test_each_question_has_its_section(content, section, says):
+def test_each_question_has_its_section(content, section, message):
     parts = dict(part.split("\n", 1) for part in model_card(content).split("## ")[1:])
-    assert says in parts[section]
+    assert message in parts[section]
 
 
 def test_a_first_version_without_slices_or_probabilities_says_so(content):

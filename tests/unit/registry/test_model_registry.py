@@ -1,4 +1,4 @@
-"""Versions appear whole and once, and the champion moves only from where it was seen."""
+"""Versions appear atomically and once, and the champion moves only from where it was seen."""
 
 from threading import Barrier, Thread
 

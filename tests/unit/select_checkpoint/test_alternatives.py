@@ -10,7 +10,7 @@ CURVES = {
     "best, then worse": ([1, 3, 2, 2, 2, 9], (1, 4)),
     "a late best within its patience": ([1, 3, 2, 2, 4, 3], (4, 5)),
     "patience ends with the curve": ([3, 1, 1, 1], (0, 3)),
-    "equal is no new best": ([2, 2, 2, 2, 5], (0, 3)),
+    "equal is not a new best": ([2, 2, 2, 2, 5], (0, 3)),
     "one point": ([7], (0, 0)),
 }
 

@@ -76,7 +76,7 @@ def test_a_well_timed_training_needs_no_change():
     assert found == Diagnosis(("no problem found in the curves",), "nothing", 400)
 
 
-def test_too_few_points_are_said_instead_of_judged():
+def test_too_few_points_are_reported_instead_of_a_diagnosis():
     found = diagnose(CASES["overfitting"][0][:5], "accuracy", "maximize")
     text = "5 evaluations are too few for a diagnosis: evaluate at least 8 times"
     assert found == Diagnosis((text,), "nothing", None)
@@ -145,7 +145,7 @@ def test_a_curve_that_improves_behind_its_start_is_told_from_one_that_does_not(c
 
 
 def test_of_a_thousand_healthy_curves_at_most_one_in_a_hundred_is_called_faulty():
-    """Noise of a hundredth of the gain, or of a tenth; what is said of the length is no fault."""
+    """Noise of a hundredth of the gain, or of a tenth; advice on the length is not a fault."""
     faults = 0
     for seed in range(1000):
         noise = 0.005 if seed % 2 else 0.04
@@ -157,7 +157,7 @@ def test_of_a_thousand_healthy_curves_at_most_one_in_a_hundred_is_called_faulty(
 
 
 def test_noise_is_not_taken_for_learning():
-    """The best of twenty evaluations beats the first by chance; that is no reason to shorten."""
+    """The best of twenty evaluations beats the first by chance; that is not a reason to shorten."""
     found = [
         diagnose(points(FLAT, FLAT, noise=0.01, seed=seed), "accuracy", "maximize")
         for seed in range(200)

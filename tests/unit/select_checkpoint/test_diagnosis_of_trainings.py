@@ -1,4 +1,4 @@
-"""Real small trainings that are given a fault are told what it is; sound ones are left alone."""
+"""A planted fault of a small training is diagnosed; sound trainings get no finding."""
 
 import pytest
 import torch

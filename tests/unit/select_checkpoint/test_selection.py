@@ -1,4 +1,4 @@
-"""Of the checkpoints that the best does not clearly beat, the curve says which is chosen."""
+"""Among checkpoints within the tolerance of the best, the curve decides."""
 
 from dataclasses import replace
 
@@ -70,7 +70,7 @@ def test_within_noise_the_earliest_is_chosen(task):
     assert [candidate.step for candidate in selection.candidates] == [10, 20, 30]
 
 
-def test_the_difference_is_judged_pairwise_not_by_overlapping_intervals(task):
+def test_the_difference_is_paired_instead_of_comparing_intervals(task):
     """Both share the noise of the rows, so a difference below each one's own error is clear."""
     selection = chosen(
         task, [checkpoint(1, 1.02, own_noise=0.01), checkpoint(2, 1.0, own_noise=0.01)]

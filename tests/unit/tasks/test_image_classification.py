@@ -141,7 +141,7 @@ def test_a_missing_picture_is_the_mean_one():
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "says"),
+    ("rows", "options", "message"),
     [
         (pl.DataFrame({"photo": [b"no picture"] * 3, "label": ["a", "b", "a"]}), {}, "decoded"),
         (pl.concat([pictures(8, 8), pictures(9, 8)]), {}, "differ in size"),
@@ -157,13 +157,13 @@ def test_a_missing_picture_is_the_mean_one():
     ids=["damaged", "sizes", "useless shape", "useless size", "wrong shape", "no shape", "text",
          "two features", "none", "one class"],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_with_its_reason(rows, options, says):
-    with pytest.raises(BadDataError, match=says):
+def test_what_cannot_be_read_is_refused_with_its_reason(rows, options, message):
+    with pytest.raises(BadDataError, match=message):
         make(rows, **options)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (encoded(pixels(40, 40))[:-400], "complete PNG"),
         (encoded(np.arange(64, dtype=np.uint16).reshape(8, 8) * 900), "more than eight bits"),
@@ -171,8 +171,8 @@ def test_what_cannot_be_read_is_refused_with_its_reason(rows, options, says):
     ],
     ids=["cut off", "16 bits", "empty"],
 )
-def test_damaged_pictures_are_never_half_read(content, says):
-    with pytest.raises(BadDataError, match=says):
+def test_damaged_pictures_are_never_half_read(content, message):
+    with pytest.raises(BadDataError, match=message):
         decode_picture(content)
 
 
@@ -182,7 +182,7 @@ def test_png_keeps_every_pixel():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"architecture": "vit", "preset": "resnet18"}, "is not a preset of vit"),
         ({"preset": "vit_tiny"}, "is not a preset of resnet"),
@@ -193,8 +193,8 @@ def test_png_keeps_every_pixel():
         ({"architecture": "vit", "vit": {"heads": 7}}, "multiple of vit.heads"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(options, says):
-    with pytest.raises((BadTaskError, ValidationError), match=says):
+def test_options_that_do_not_fit_together_are_refused(options, message):
+    with pytest.raises((BadTaskError, ValidationError), match=message):
         check_options(ImageClassification, options)
 
 

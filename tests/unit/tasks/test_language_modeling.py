@@ -126,7 +126,7 @@ def test_byte_pairs_are_learned_from_the_training_split_and_kept_in_the_state(sn
     assert counts[1] < 5
 
 
-# What the skeleton checks say of it, and of what goes wrong in language models.
+# Results of the sanity checks on it, and on common mistakes in language models.
 
 
 def outcomes(task_type, snapshot, *names, **options):

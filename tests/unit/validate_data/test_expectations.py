@@ -28,7 +28,7 @@ def outcome(facts, claim):
         (float("inf"), Claim("x", "x", "", high=0.5), "failed"),
     ],
 )
-def test_a_claim_is_judged_by_its_bound_and_never_passes_in_vain(value, claim, expected):
+def test_a_claim_holds_by_its_bound_and_never_vacuously(value, claim, expected):
     assert outcome({"x": value, "rows": 1}, claim) == expected
 
 

@@ -232,5 +232,5 @@ class TestLeakage:
         )
 
     @pytest.mark.parametrize("rows", [0, 1, 199])
-    def test_few_rows_are_not_judged(self, rows):
+    def test_few_rows_are_skipped(self, rows):
         assert self.auc(self.X[:rows], self.X[:rows] > 0, "classes") is None

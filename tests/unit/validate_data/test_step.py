@@ -321,7 +321,7 @@ class TestOptions:
         assert "Passed" in (validate.out / "report").read_text()
 
     @pytest.mark.parametrize(("allowed", "passes"), [(None, True), (0.1, False), (1.0, True)])
-    def test_group_overlap_is_judged_when_asked(
+    def test_group_overlap_is_limited_by_an_option(
         self, validate, snapshot_of, healthy, allowed, passes
     ):
         snapshot = snapshot_of(healthy, group="user")

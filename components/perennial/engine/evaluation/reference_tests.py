@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binomtest, rankdata
 
-from perennial.contracts.gate import SecondOpinion
+from perennial.contracts.gate import ReferenceTest
 from perennial.engine.evaluation.scoring import Scored
 from perennial.engine.metrics.classification import answers_of
 from perennial.engine.task import Task
@@ -21,7 +21,7 @@ ALIKE = 1e-9  # relative to a standard error of 1: two rankings that never diffe
 
 def reference_test(
     task: Task, metric: str, challenger: Scored, champion: Scored, confidence: float
-) -> SecondOpinion | None:
+) -> ReferenceTest | None:
     """Run McNemar's test for accuracy or DeLong's for a two-class ROC area; None otherwise.
 
     Args:
@@ -42,8 +42,8 @@ def reference_test(
         )
     else:
         return None
-    return SecondOpinion(
-        test=test, p_value=probability, says_better=bool(probability < 1.0 - confidence)
+    return ReferenceTest(
+        test=test, p_value=probability, is_better=bool(probability < 1.0 - confidence)
     )
 
 

@@ -96,7 +96,7 @@ def fit_images(train: pl.LazyFrame, column: str, form: ImageForm) -> ImageState:
     """Form and statistics of the training pictures, a part of them in memory at a time.
 
     Raises:
-        BadDataError: there is no picture, or pictures differ in form.
+        BadDataError: the split has no picture, or pictures differ in form.
     """
     state: ImageState | None = None
     sums: list[NDArray[np.float64]] = []

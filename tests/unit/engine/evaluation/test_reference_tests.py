@@ -89,5 +89,5 @@ def test_each_metric_has_its_test_or_none(metric, classes, test):
     opinion = reference_test(task_of(classes), metric, *scored, 0.95)
     assert (opinion and opinion.test) == test
     if opinion:
-        assert opinion.says_better
-        assert not reference_test(task_of(classes), metric, *scored[::-1], 0.95).says_better
+        assert opinion.is_better
+        assert not reference_test(task_of(classes), metric, *scored[::-1], 0.95).is_better

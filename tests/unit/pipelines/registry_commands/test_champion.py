@@ -21,8 +21,8 @@ class Killed(BaseException):
 def perennial(home, capsys):
     def run(*arguments):
         code = main([*arguments, "--home", str(home)])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
@@ -50,9 +50,9 @@ def test_a_rollback_restores_what_was_replaced_and_says_who_when_why(
 ):
     register(USELESS)
     register(GOOD, "1")
-    code, said = perennial(*rollback())
+    code, output = perennial(*rollback())
     assert code == 0
-    assert said == f"{NAME} version 1 is champion again in place of version 2\n"
+    assert output == f"{NAME} version 1 is champion again in place of version 2\n"
     assert champion() == "1"
     out, back = (
         VersionDecision.of(tags(environment, "2"), "rolled_back"),
@@ -73,9 +73,9 @@ def test_a_second_rollback_goes_further_back_and_the_first_version_has_nothing_b
     for expected in ("2", "1"):
         assert perennial(*rollback())[0] == 0
         assert champion() == expected
-    code, said = perennial(*rollback())
+    code, output = perennial(*rollback())
     assert code == 2
-    assert "nothing to go back to" in said
+    assert "nothing to go back to" in output
     assert champion() == "1"
 
 
@@ -84,22 +84,22 @@ def test_the_gates_verdict_counts_when_the_champion_is_the_one_it_saw(
 ):
     register(USELESS)
     register(GOOD, "1", promoted=False)
-    code, said = perennial(*promote("2"))
+    code, output = perennial(*promote("2"))
     assert (code, champion()) == (0, "2")
-    assert "in place of version 1 (the gate's verdict on it is valid)" in said
+    assert "in place of version 1 (the gate's verdict on it is valid)" in output
     own = tags(environment, "2")
     assert (VersionDecision.of(own, "promoted").reason, own[REPLACED_TAG]) == ("it is fresher", "1")
     assert perennial(*promote("2")) == (0, f"{NAME} version 2 is champion already\n")
 
 
-def test_a_better_version_is_judged_again_against_a_champion_it_never_met(
+def test_a_better_version_is_evaluated_against_a_new_champion(
     perennial, register, champion, environment
 ):
     register(USELESS)
     register(GOOD, "", promoted=False)
-    code, said = perennial(*promote("2"))
-    assert (code, champion()) == (0, "2"), said
-    assert "judged again: " in said
+    code, output = perennial(*promote("2"))
+    assert (code, champion()) == (0, "2"), output
+    assert "judged again: " in output
     client = open_mlflow(environment)
     experiment = client.get_experiment_by_name(NAME).experiment_id
     (run,) = client.search_runs([experiment], "tags.`perennial.run_id` LIKE '%judged-again%'")
@@ -111,10 +111,10 @@ def test_a_worse_version_is_refused_unless_a_person_insists(
 ):
     register(GOOD)
     register(USELESS, "", promoted=False)
-    code, said = perennial(*promote("2"))
+    code, output = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "is not shown to be better" in said
-    code, said = perennial(*promote("2", "--force"))
+    assert "is not shown to be better" in output
+    code, output = perennial(*promote("2", "--force"))
     assert (code, champion()) == (0, "2")
     assert VersionDecision.of(tags(environment, "2"), "promoted").reason == "it is fresher (forced)"
 
@@ -123,10 +123,10 @@ def test_what_was_rolled_back_comes_back_by_force_only(perennial, register, cham
     register(USELESS)
     register(GOOD, "1")
     perennial(*rollback())
-    code, said = perennial(*promote("2"))
+    code, output = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "was taken out of production" in said
-    assert "clicks fell" in said
+    assert "was taken out of production" in output
+    assert "clicks fell" in output
     assert perennial(*promote("2", "--force"))[0] == 0
     assert champion() == "2"
 
@@ -139,9 +139,9 @@ def test_nobody_rolls_back_to_a_version_that_does_not_load(
     for file in (home / "store").rglob("model.safetensors"):
         file.write_bytes(b"damaged")
     register(GOOD, "1")
-    code, said = perennial(*rollback(*["--force"] * force))
+    code, output = perennial(*rollback(*["--force"] * force))
     assert (code, champion()) == ((0, "1") if force else (2, "2"))
-    assert force or "version 1 is damaged: model.safetensors" in said
+    assert force or "version 1 is damaged: model.safetensors" in output
 
 
 def test_a_version_that_lacks_its_contract_is_not_promoted_on_trust(
@@ -151,9 +151,9 @@ def test_a_version_that_lacks_its_contract_is_not_promoted_on_trust(
     register(GOOD, "", promoted=False)
     for file in (home / "store").rglob("contract.json"):
         file.unlink()
-    code, said = perennial(*promote("2"))
+    code, output = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "it lacks contract.json" in said
+    assert "it lacks contract.json" in output
 
 
 @pytest.fixture
@@ -183,16 +183,16 @@ def overtaken(environment, monkeypatch):
     ],
     ids=["a better one", "a worse one"],
 )
-def test_a_champion_that_moves_during_the_second_verdict_is_compared_with_in_turn(
+def test_a_champion_that_moves_meanwhile_is_compared_with_in_turn(
     perennial, register, champion, overtaken, *, rival, expected, text
 ):
     register(USELESS)
     register(GOOD, "", promoted=False)
     register(rival, "1", promoted=False)
     overtaken("3", "1")
-    code, said = perennial(*promote("2"))
-    assert (code, champion()) == expected, said
-    assert text in said
+    code, output = perennial(*promote("2"))
+    assert (code, champion()) == expected, output
+    assert text in output
 
 
 def test_force_is_not_meant_for_a_champion_that_came_meanwhile(
@@ -208,13 +208,13 @@ def test_force_is_not_meant_for_a_champion_that_came_meanwhile(
         return original(*arguments)
 
     monkeypatch.setattr(moves, "tags_of_promotion", overtaken)
-    code, said = perennial(*promote("2", "--force"))
+    code, output = perennial(*promote("2", "--force"))
     assert (code, champion()) == (2, "3")
-    assert "the champion of clicks moved meanwhile; nothing was changed" in said
+    assert "the champion of clicks moved meanwhile; nothing was changed" in output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (promote("9"), "versions: 1"),
         (("promote", "click", "1", "--reason", "x"), "the nearest is clicks"),
@@ -224,18 +224,18 @@ def test_force_is_not_meant_for_a_champion_that_came_meanwhile(
         (rollback(), "nothing to go back to"),
     ],
 )
-def test_a_bad_request_changes_nothing(perennial, register, champion, arguments, said):
+def test_a_bad_request_changes_nothing(perennial, register, champion, arguments, message):
     register(GOOD)
     code, output = perennial(*arguments)
     assert (code, champion()) == (2, "1")
-    assert said in output
+    assert message in output
 
 
 @pytest.mark.parametrize("verb", [promote("1"), rollback()])
 def test_an_empty_registry_has_nothing_to_move(perennial, environment, verb):
-    code, said = perennial(*verb)
+    code, output = perennial(*verb)
     assert code == 2
-    assert "no model is registered yet" in said
+    assert "no model is registered yet" in output
 
 
 def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
@@ -252,9 +252,9 @@ def test_a_move_killed_before_its_alias_is_finished_with_its_tags_by_the_next(
         assert perennial(*rollback())[0] == 2
     assert champion() == "2"
     # Whoever moves next finds the announced move, and brings it to its end first.
-    code, said = perennial(*promote("2"))
+    code, output = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "was taken out of production" in said
+    assert "was taken out of production" in output
     assert VersionDecision.of(tags(environment, "2"), "rolled_back").reason == "clicks fell"
 
 
@@ -272,8 +272,8 @@ def test_a_task_of_ones_own_is_found_in_the_folder_that_is_named(
     for file in (home / "store").rglob("challenger.json"):
         text = file.read_text()
         file.write_text(text.replace(TASK, "own_click_task:Clicks"))
-    code, said = perennial(*promote("2"))
+    code, output = perennial(*promote("2"))
     assert (code, champion()) == (2, "1")
-    assert "own_click_task" in said
+    assert "own_click_task" in output
     assert perennial(*promote("2", "--code", str(code_folder)))[0] == 0
     assert champion() == "2"

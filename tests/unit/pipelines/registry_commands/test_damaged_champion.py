@@ -265,16 +265,16 @@ def test_no_damage_promotes_a_weaker_challenger(registry, tmp_path, capsys, dama
     assert error.evidence
     assert "perennial " in error.action or "MLflow" in error.action, error
     code = main(["promote", NAME, "2", "--reason", "it is newer", "--home", str(registry.home)])
-    said = capsys.readouterr().err
-    assert code == 2, said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert code == 2, output
+    assert "Traceback" not in output
     assert every_alias(registry) == before
 
 
 HARMLESS = {
     "nothing": lambda r: None,
     "run deleted": lambda r: r.client.delete_run(r.client.get_model_version(NAME, "1").run_id),
-    "described anew": lambda r: r.client.update_model_version(NAME, "1", "words"),
+    "described again": lambda r: r.client.update_model_version(NAME, "1", "words"),
     "a tag of a person": lambda r: r.client.set_model_version_tag(NAME, "1", "seen", "yes"),
     "a second alias": lambda r: r.client.set_registered_model_alias(NAME, "best", "1"),
     "the other version deleted": lambda r: r.client.delete_model_version(NAME, "2"),

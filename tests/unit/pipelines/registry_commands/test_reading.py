@@ -1,4 +1,4 @@
-"""What the registry knows about versions is said: which, how good, why, from what, and since when."""
+"""The commands print which versions are registered, how good they are, why, and their origin."""
 
 import json
 import shutil
@@ -19,12 +19,12 @@ from small_models import GOOD, NOISY, USELESS
 
 @pytest.fixture
 def perennial(home, capsys):
-    """Runs a verb; gives its exit code and everything that it said."""
+    """Runs a verb; gives its exit code and everything that it printed."""
 
     def run(*arguments):
         code = main([*arguments, "--home", str(home)])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
@@ -32,18 +32,18 @@ def perennial(home, capsys):
 def test_models_are_listed_with_their_champion(perennial, register):
     register(USELESS)
     register(GOOD, "1")
-    code, said = perennial("models")
+    code, output = perennial("models")
     assert code == 0
-    assert said.split() == [NAME, "2", "versions", "champion:", "2"]
+    assert output.split() == [NAME, "2", "versions", "champion:", "2"]
 
 
 def test_versions_come_with_aliases_metrics_and_why_each_was_promoted(perennial, register):
     register(USELESS)
     register(GOOD, "1")
     register(NOISY, "2", promoted=False)
-    code, said = perennial("models", NAME)
+    code, output = perennial("models", NAME)
     assert code == 0
-    first, second, third = said.split("  version ")[1:]
+    first, second, third = output.split("  version ")[1:]
     assert "roc_auc 0.875\n" in first
     assert "UTC  challenger champion" in second
     assert "roc_auc 0.875  better than version 1 by +0.25 [+0.125, +0.5]" in second
@@ -69,13 +69,13 @@ def test_challengers_that_the_gate_turned_down_are_listed_too(perennial, registe
         promote=False, summary="Keep the champion: no better.", reasons=(), comparisons=(),
         baselines={}, test_rows=1, test_blocks=1, performance_reference=(),
     ).write(folder / "steps" / "k" / "verdict")  # fmt: skip
-    code, said = perennial("models", NAME)
+    code, output = perennial("models", NAME)
     assert code == 0
-    assert f"not registered  run {run.run_id}\n    rejected by the gate: Keep the" in said
+    assert f"not registered  run {run.run_id}\n    rejected by the gate: Keep the" in output
     (folder / "steps" / "k" / "verdict" / Verdict.file_name).write_text('{"of": "another time"}')
-    code, said = perennial("models", NAME)
+    code, output = perennial("models", NAME)
     assert code == 0
-    assert f"not registered  run {run.run_id}\n    no verdict is recorded that this code" in said
+    assert f"not registered  run {run.run_id}\n    no verdict is recorded that this code" in output
     assert json.loads(perennial("models", NAME, "--json")[1])["turned_down"][0]["verdict"] is None
 
 
@@ -84,14 +84,14 @@ def test_an_empty_registry_says_so_and_is_not_created(perennial, home, monkeypat
     (home / "mlflow.db").unlink()
     assert perennial("models") == (0, f"no model is registered in {Home(home).tracking_uri}\n")
     for verb in (["models", NAME], ["explain", NAME], ["compare", NAME, NAME]):
-        code, said = perennial(*verb)
+        code, output = perennial(*verb)
         assert code == 2
-        assert "no model is registered yet" in said
+        assert "no model is registered yet" in output
     assert not (home / "mlflow.db").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["models", "click"], "the nearest is clicks"),
         (["explain", "click@1"], "the nearest is clicks"),
@@ -100,34 +100,34 @@ def test_an_empty_registry_says_so_and_is_not_created(perennial, home, monkeypat
         (["compare", "clicks@1", "clicks@2"], "clicks has no '2'"),
     ],
 )
-def test_a_bad_name_is_refused_with_what_there_is(perennial, register, arguments, said):
+def test_a_bad_name_is_refused_with_what_there_is(perennial, register, arguments, message):
     register(GOOD)
     code, output = perennial(*arguments)
     assert code == 2
-    assert said in output
+    assert message in output
 
 
 def test_comparison_says_what_differs_and_nothing_else(perennial, register):
     register(USELESS, seed=7)
     register(GOOD, "1", seed=8)
-    code, said = perennial("compare", "clicks@1", "clicks@champion")
+    code, output = perennial("compare", "clicks@1", "clicks@champion")
     assert code == 0
-    assert "A  clicks version 1\nB  clicks version 2 (challenger, champion)" in said
-    assert "roc_auc: B is better than A by +0.25 [+0.125, +0.5] on 500 common test rows" in said
-    assert "data\n  the same\n" in said
-    assert "contract\n  training.seed: 7 → 8\n" in said
-    assert "weights_sha256: " in said
-    assert "parent_version:  → 1" in said
+    assert "A  clicks version 1\nB  clicks version 2 (challenger, champion)" in output
+    assert "roc_auc: B is better than A by +0.25 [+0.125, +0.5] on 500 common test rows" in output
+    assert "data\n  the same\n" in output
+    assert "contract\n  training.seed: 7 → 8\n" in output
+    assert "weights_sha256: " in output
+    assert "parent_version:  → 1" in output
 
 
 def test_metrics_of_other_test_rows_are_not_taken_for_a_comparison(perennial, register):
     register(USELESS, days=90)
     register(GOOD, "", days=60, promoted=False)
-    code, said = perennial("compare", "clicks@1", "clicks@2")
+    code, output = perennial("compare", "clicks@1", "clicks@2")
     assert code == 0
-    assert "each was measured on the test rows of its own snapshot" in said
-    assert "there is no interval of the difference" in said
-    assert "rows: 2700 → 1800" in said
+    assert "each was measured on the test rows of its own snapshot" in output
+    assert "there is no interval of the difference" in output
+    assert "rows: 2700 → 1800" in output
 
 
 def test_long_lines_are_broken_in_a_window_and_nowhere_else():
@@ -145,22 +145,22 @@ def test_programs_are_told_the_same_as_json(perennial, register):
     register(USELESS, seed=7)
     register(GOOD, "1", seed=8)
 
-    def told(*arguments):
-        code, said = perennial(*arguments, "--json")
+    def read_json(*arguments):
+        code, output = perennial(*arguments, "--json")
         assert code == 0
-        return json.loads(said)
+        return json.loads(output)
 
-    assert told("models") == [{"model": NAME, "versions": ["1", "2"], "champion": "2"}]
-    versions = told("models", NAME)["versions"]
+    assert read_json("models") == [{"model": NAME, "versions": ["1", "2"], "champion": "2"}]
+    versions = read_json("models", NAME)["versions"]
     assert [(one["version"], one["aliases"]) for one in versions] == [
         ("1", []), ("2", ["challenger", "champion"]),
     ]  # fmt: skip
     assert versions[1]["verdict"]["comparisons"][0]["challenger"] == 0.875
     assert versions[1]["decisions"][0]["by"] == "the gate"
-    differences = told("compare", "clicks@1", "clicks@2")["differences"]
+    differences = read_json("compare", "clicks@1", "clicks@2")["differences"]
     assert differences["data"] == {}
     assert differences["contract"] == {"training.seed": {"a": "7", "b": "8"}}
-    explained = told("explain", NAME)
+    explained = read_json("explain", NAME)
     assert explained["lineage"]["parent_version"] == "1"
     assert explained["contract"]["training"]["seed"] == 8
     assert explained["uncommitted_diff"] == "+rate = 2\n"
@@ -170,7 +170,7 @@ def test_a_version_is_explained_from_commit_to_verdict(perennial, register, home
     register(USELESS)
     register(GOOD, "1")
     page = home / "explained.html"
-    code, said = perennial("explain", "clicks@champion", "--out", str(page))
+    code, output = perennial("explain", "clicks@champion", "--out", str(page))
     assert code == 0
     html = page.read_text()
     contract = contract_of(_snapshot_data(home), 7).digest()
@@ -179,7 +179,7 @@ def test_a_version_is_explained_from_commit_to_verdict(perennial, register, home
         contract, "torch", "run-1", "waived: overfit_one_batch", "labels are noisy by nature",
         "better: by much", "+0.25 [+0.125, +0.5]",
     ):  # fmt: skip
-        assert text.lower() in said.lower(), text
+        assert text.lower() in output.lower(), text
         assert text.lower() in html.lower(), text
     assert "+rate = 2" in html
     assert "training.seed = 7" in html
@@ -198,18 +198,18 @@ def test_a_version_registered_by_other_means_is_said_to_lack_what_it_lacks(
     for name in ("contract.json", "skeleton.json"):
         for file in (home / "store").rglob(name):
             file.unlink()
-    code, said = perennial("explain", NAME)
+    code, output = perennial("explain", NAME)
     assert code == 0
-    assert "checks  not recorded" in said
+    assert "checks  not recorded" in output
     assert "A and B: not recorded" in perennial("compare", NAME, NAME)[1]
     for file in (home / "store").rglob("lineage.json"):
         file.write_text("{}")
-    code, said = perennial("explain", NAME)
+    code, output = perennial("explain", NAME)
     assert code == 2
-    assert "has no lineage that can be read" in said
+    assert "has no lineage that can be read" in output
     shutil.rmtree(home / "store" / "mlflow-artifacts")
-    code, said = perennial("explain", NAME)
+    code, output = perennial("explain", NAME)
     assert code == 2
-    assert "the files of clicks version 1 cannot be downloaded" in said
+    assert "the files of clicks version 1 cannot be downloaded" in output
     assert "cannot be downloaded" in perennial("models", NAME)[1]
     assert registry.versions(NAME)

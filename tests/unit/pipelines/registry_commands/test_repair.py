@@ -17,8 +17,8 @@ from small_models import GOOD, USELESS
 def perennial(home, capsys):
     def run(*arguments):
         code = main([*arguments, "--home", str(home)])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        output = capsys.readouterr()
+        return code, output.out + output.err
 
     return run
 
@@ -58,26 +58,26 @@ def two(register):
 
 
 def test_records_that_agree_need_no_repair(perennial, two, home):
-    code, said = perennial(*repair("--yes"))
+    code, output = perennial(*repair("--yes"))
     assert (code, entries(home)) == (0, [])
-    assert "nothing to repair" in said
+    assert "nothing to repair" in output
 
 
 def test_a_deleted_alias_is_set_again_and_the_repair_is_logged(
     perennial, two, client, champion, home
 ):
     client.delete_registered_model_alias(NAME, "champion")
-    code, said = perennial("models", NAME)
+    code, output = perennial("models", NAME)
     assert code == 0
-    assert "champion unclear: clicks version 2 is the recorded champion, but has no alias" in said
+    assert "champion unclear: clicks version 2 is the recorded champion, but has no alias" in output
     assert "champion: unclear: " in perennial("models")[1]
-    code, said = perennial(*repair())
+    code, output = perennial(*repair())
     assert code == 2
-    assert "cannot ask for confirmation" in said
-    assert "proposal: set alias and promotion record to version 2" in said
+    assert "cannot ask for confirmation" in output
+    assert "proposal: set alias and promotion record to version 2" in output
     assert entries(home) == []
-    code, said = perennial(*repair("--yes"))
-    assert (code, champion()) == (0, "2"), said
+    code, output = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "2"), output
     (entry,) = entries(home)
     assert (entry.champion, entry.by != "") == ("2", True)
     assert "has no alias" in entry.problem
@@ -87,15 +87,15 @@ def test_a_deleted_alias_is_set_again_and_the_repair_is_logged(
 
 def test_a_garbage_record_is_kept_aside_and_made_again(perennial, two, record, champion, home):
     record.write_bytes(b"\x00garbage")
-    code, said = perennial("promote", NAME, "1", "--reason", "x", "--force")
+    code, output = perennial("promote", NAME, "1", "--reason", "x", "--force")
     assert code == 2
-    assert "cannot be read" in said
-    assert "perennial models clicks --repair" in said
-    code, said = perennial(*repair("--yes"))
-    assert (code, champion()) == (0, "2"), said
+    assert "cannot be read" in output
+    assert "perennial models clicks --repair" in output
+    code, output = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "2"), output
     (kept,) = (home / f"store/registry/{NAME}").glob("replaced-*.json")
     assert kept.read_bytes() == b"\x00garbage"
-    assert str(kept) in said
+    assert str(kept) in output
 
 
 def test_a_promotion_announced_to_a_deleted_version_blocks_until_it_is_repaired(
@@ -104,9 +104,9 @@ def test_a_promotion_announced_to_a_deleted_version_blocks_until_it_is_repaired(
     move = {"champion": "7", "replaced": "2", "done": False, "tags": {}}
     record.write_text(json.dumps(move))
     for verb in (("promote", NAME, "1", "--force"), ("rollback", NAME)):
-        code, said = perennial(*verb, "--reason", "x")
+        code, output = perennial(*verb, "--reason", "x")
         assert code == 2
-        assert "clicks version 7 is the recorded champion, but does not exist" in said
+        assert "clicks version 7 is the recorded champion, but does not exist" in output
     assert perennial(*repair("--yes"))[0] == 0
     assert champion() == "2"
     assert perennial("rollback", NAME, "--reason", "x")[0] == 0
@@ -121,10 +121,10 @@ def test_a_digest_that_was_altered_in_mlflow_is_set_again(
         client.set_model_version_tag(NAME, "2", FILES_TAG, value)
     else:
         client.delete_model_version_tag(NAME, "2", FILES_TAG)
-    code, said = perennial("explain", NAME)
+    code, output = perennial("explain", NAME)
     assert code == 2
-    assert "does not have the files it was promoted with" in said
-    assert before in said
+    assert "does not have the files it was promoted with" in output
+    assert before in output
     assert perennial(*repair("--yes"))[0] == 0
     assert champion() == "2"
     assert client.get_model_version(NAME, "2").tags[FILES_TAG] == before
@@ -133,8 +133,8 @@ def test_a_digest_that_was_altered_in_mlflow_is_set_again(
 
 def test_a_deleted_champion_gives_way_to_the_one_before_it(perennial, two, client, champion):
     client.delete_model_version(NAME, "2")
-    code, said = perennial(*repair("--yes"))
-    assert (code, champion()) == (0, "1"), said
+    code, output = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "1"), output
 
 
 def test_a_damaged_version_is_passed_over(perennial, two, client, champion, home):
@@ -142,9 +142,9 @@ def test_a_damaged_version_is_passed_over(perennial, two, client, champion, home
     source = client.get_model_version(NAME, "2").source.removeprefix("file://")
     weights = home / source / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    code, said = perennial(*repair("--yes"))
-    assert (code, champion()) == (0, "1"), said
-    assert "not proposed: version 2: clicks version 2 is damaged: model.safetensors" in said
+    code, output = perennial(*repair("--yes"))
+    assert (code, champion()) == (0, "1"), output
+    assert "not proposed: version 2: clicks version 2 is damaged: model.safetensors" in output
 
 
 def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(
@@ -152,17 +152,17 @@ def test_a_deleted_model_is_forgotten_only_when_a_person_agrees(
 ):
     client.delete_registered_model(NAME)
     assert "is the recorded champion, but does not exist" in perennial("models", NAME)[1]
-    code, said = perennial(*repair("--yes"))
-    assert code == 0, said
-    assert "promoted without a comparison" in said
+    code, output = perennial(*repair("--yes"))
+    assert code == 0, output
+    assert "promoted without a comparison" in output
     assert champion() == ""
     assert not record.exists()
 
 
 def test_force_names_a_champion_where_the_alias_is_gone(perennial, two, client, champion):
     client.delete_registered_model_alias(NAME, "champion")
-    code, said = perennial("promote", NAME, "1", "--reason", "x", "--force")
-    assert (code, champion()) == (0, "1"), said
+    code, output = perennial("promote", NAME, "1", "--reason", "x", "--force")
+    assert (code, champion()) == (0, "1"), output
 
 
 def test_an_alias_that_a_person_moved_is_respected_and_said(perennial, two, client, champion):
@@ -173,7 +173,7 @@ def test_an_alias_that_a_person_moved_is_respected_and_said(perennial, two, clie
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("models", "--repair"), "--repair needs the name of one model"),
         (("models", NAME, "--repair", "--json"), "--repair needs the name of one model"),
@@ -181,7 +181,7 @@ def test_an_alias_that_a_person_moved_is_respected_and_said(perennial, two, clie
         (("models", "unknown", "--repair"), "there is no model 'unknown'"),
     ],
 )
-def test_a_repair_of_nothing_is_refused(perennial, environment, arguments, said):
+def test_a_repair_of_nothing_is_refused(perennial, environment, arguments, message):
     code, output = perennial(*arguments)
     assert code == 2
-    assert said in output
+    assert message in output

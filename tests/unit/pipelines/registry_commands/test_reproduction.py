@@ -1,4 +1,4 @@
-"""What is known to stand in the way of a reproduction is said, before anything is trained."""
+"""Known obstacles to a reproduction are reported before anything is trained."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from small_models import GOOD
 
 @pytest.fixture
 def reproduce(home, capsys, register, monkeypatch):
-    """Asks for version 1, which has no digests of its files on record, and gives the answer."""
+    """Asks for version 1, which was registered without digests of its files, and returns the output."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     register(GOOD, promoted=False)
 
@@ -23,8 +23,8 @@ def reproduce(home, capsys, register, monkeypatch):
         before = _addresses()
         ended = main(["reproduce", NAME, "1", "--home", str(home), *code, *arguments])
         assert _addresses() == before  # a refusal leaves no trace
-        said = capsys.readouterr()
-        return ended, said.out + said.err
+        output = capsys.readouterr()
+        return ended, output.out + output.err
 
     return run
 
@@ -52,12 +52,12 @@ def rewrite(folder: Path, **values) -> None:
 
 def test_all_that_differs_is_named_at_once(reproduce, folder):
     rewrite(folder, python="3.0.1", platform="BeOS ppc", packages={"torch": "0.1"})
-    code, said = reproduce()
+    code, output = reproduce()
     assert code == 2
-    assert "nothing has been trained" in said
+    assert "nothing has been trained" in output
     for line in ("python: 3.0.1 → ", "platform: BeOS ppc → ", "packages.torch: 0.1 → ",
                  "packages.numpy: not set → ", "code_digest: code → "):  # fmt: skip
-        assert line in said
+        assert line in output
 
 
 def _other_seed(folder):
@@ -73,7 +73,7 @@ def _other_split(folder):
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [
         (_other_seed, "SHA-256 of contract.json: "),
         (_other_split, "SHA-256 of snapshot.json: "),
@@ -83,50 +83,50 @@ def _other_split(folder):
     ],
     ids=["option", "split", "weights", "no contract", "no lineage"],
 )
-def test_a_version_that_is_not_what_was_registered_is_refused(reproduce, folder, harm, said):
+def test_a_version_that_is_not_what_was_registered_is_refused(reproduce, folder, harm, message):
     harm(folder)
     code, output = reproduce("--anyway")
     assert code == 2
-    assert said in output
+    assert message in output
 
 
 def _change(file: Path) -> None:
     file.write_bytes(file.read_bytes() + b"x")
 
 
-@pytest.mark.parametrize(("harm", "said"), [(Path.unlink, "part.parquet"), (_change, "changed")])
-def test_data_that_is_gone_or_changed_is_refused(reproduce, home, harm, said):
+@pytest.mark.parametrize(("harm", "message"), [(Path.unlink, "part.parquet"), (_change, "changed")])
+def test_data_that_is_gone_or_changed_is_refused(reproduce, home, harm, message):
     (part,) = home.glob("data-*/part.parquet")
     harm(part)
     code, output = reproduce("--anyway")
     assert code == 2
-    assert said in output
+    assert message in output
 
 
 def test_a_dataset_that_was_moved_is_found_where_it_is_said_to_lie(reproduce, home, monkeypatch):
     (part,) = home.glob("data-*/part.parquet")
     part.parent.rename(home / "moved")
     monkeypatch.chdir(home)
-    code, said = reproduce("--data", "moved")
+    code, output = reproduce("--data", "moved")
     assert code == 2
-    assert "code_digest" in said  # the data were accepted
+    assert "code_digest" in output  # the data were accepted
 
 
 @pytest.mark.parametrize(
-    ("commit", "said"),
+    ("commit", "message"),
     [
         ("abc", "`git worktree add FOLDER abc`, and name"),
         ("abc-dirty", "with the version's uncommitted.diff, which you should read"),
         ("", "a copy, and name the task's folder there with --code"),
     ],
 )
-def test_who_has_other_sources_is_told_how_to_name_the_original_ones(
-    reproduce, folder, commit, said
+def test_other_sources_end_in_an_error_that_names_the_original_ones(
+    reproduce, folder, commit, message
 ):
     rewrite(folder, commit=commit)
     code, output = reproduce()
     assert code == 2
-    assert said in output
+    assert message in output
 
 
 def test_an_unknown_version_is_refused(reproduce, home, capsys):
